@@ -4,27 +4,26 @@
     MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps, in the backend's own format (ckpt_120/ on JAX)
     MODEL_DIR/best/ckpt-80.*           the checkpoint of the best evaluation, with --keep-best
     MODEL_DIR/evaluations.json         [{"step": 10, "metrics": {"loss": 0.61, "accuracy": 0.70}}, ...]
-    MODEL_DIR/model.keras, model.weights.h5   when the training is done, and what `model_files` writes
 
-The step is also the reader's position: with the same identity, batch 120 is the same on every run, so a training
-resumes with `start_step=120`. A folder with another identity is refused. If a kill interrupts the writing of a
-checkpoint, the previous one stays valid.
-
-A training resumed at step S drops the evaluations after S and repeats them. So the best evaluation, and the number of
-evaluations since, are those of an uninterrupted run.
+The step is also the reader's position: with the same identity, batch 120 is the same on every run. If the newest
+checkpoint is damaged, the one before it is taken: they are found by their names, so one may also be deleted by hand. A
+training resumed at step S drops the evaluations after S and repeats them, so the best one is an uninterrupted run's.
 """
 
+import abc
 import contextlib
+import fcntl
 import json
 import math
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
+from pipelines.train.config import TUNED
 from pipelines.train.metrics import is_better
 from tfrecord_io.errors import FingerprintMismatchError, OutputError, PrepError
 from tfrecord_io.format import json_fields
@@ -33,8 +32,8 @@ SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
 # Key in run.json, with what a resumed training keeps or refuses by itself: see `input_parts`.
 PARTS = "input_parts"
-# TensorFlow's ckpt-120, named in the file `checkpoint`, or Orbax' folder ckpt_120/.
-_CHECKPOINT = re.compile(r"ckpt[-_](\d+)/?\Z")
+# The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
+_CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
 # Defaults of keys that run.json leaves out: older trainings, and all of TensorFlow, name no backend.
 _UNSAID = {"backend": "tensorflow"}
 # Longer names of keys in error messages.
@@ -46,8 +45,12 @@ _EVALUATIONS = "evaluations.json"
 _MOST_EVALUATIONS_BYTES = 1 << 26
 
 
-def claimed(model_dir: str, *, identity: Mapping[str, Any], writes: bool) -> Mapping[str, Any]:
+def claimed(
+    model_dir: str, *, identity: Mapping[str, Any], writes: bool, may_change: bool = False
+) -> Mapping[str, Any]:
     """Return the identity in the folder's run.json; without that file `identity`, written there if `writes`.
+
+    With `may_change`, the options in TUNED may be others than in run.json, which is then written again.
 
     Raises: FingerprintMismatchError if the folder holds another training; OutputError if it cannot be used.
     """
@@ -55,6 +58,12 @@ def claimed(model_dir: str, *, identity: Mapping[str, Any], writes: bool) -> Map
     with usable(folder):
         path = f"{folder}/{_IDENTITY}"
         if not tf.io.gfile.exists(path):
+            if steps := steps_in(f"{folder}/{SAVES}"):
+                raise OutputError(
+                    f"--model-dir {folder} has a checkpoint of step {steps[-1]:,} but no {_IDENTITY}, which says of "
+                    "which training it is",
+                    remedy=f"copy {_IDENTITY} from where the training ran, or give another --model-dir",
+                )
             if writes:
                 write_json(folder, _IDENTITY, dict(identity))
             return identity
@@ -65,41 +74,88 @@ def claimed(model_dir: str, *, identity: Mapping[str, Any], writes: bool) -> Map
     names = [name for name in {**identity, **found} if name != PARTS]
     pairs = {name: tuple(each.get(name, _UNSAID.get(name)) for each in (found, identity)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    if differing:
+    if differing and may_change and differing.keys() <= set(TUNED):
+        found = {**identity, **{name: found[name] for name in (PARTS,) if name in found}}
+        if writes:
+            write_json(folder, _IDENTITY, found)
+    elif differing:
         listing = ", ".join(
             f"{_NAMED.get(name, name)} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items())
         )
         raise FingerprintMismatchError(
             f"--model-dir {folder} holds another training: {listing}",
             remedy="give another --model-dir, or the same data and options to go on with that training; data that rows "
-            "were appended to is as before at DATA/manifest-0.json, manifest-1.json, …",
+            "were appended to is as before at DATA/manifest-0.json, manifest-1.json, …"
+            if not differing.keys() <= set(TUNED)
+            else "give another --model-dir, the same options, or --allow-changes to go on with the new ones",
         )
     return found
 
 
-def last_step(model_dir: str) -> int:
-    """Return the step of the latest checkpoint in a model folder, 0 without one."""
-    folder = f"{model_dir.rstrip('/')}/{SAVES}"
-    latest = tf.train.latest_checkpoint(folder)
-    names = [latest] if latest else tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    return max((int(found[1]) for name in names if (found := _CHECKPOINT.search(name))), default=0)
+@contextlib.contextmanager
+def locked(model_dir: str) -> Iterator[None]:
+    """Keep other trainings of this machine out of a local folder. Raises: OutputError if one is at work there."""
+    with contextlib.ExitStack() as stack:
+        if "://" not in model_dir:
+            with usable(model_dir):
+                tf.io.gfile.makedirs(model_dir)
+            folder = os.open(model_dir, os.O_RDONLY)  # its lock ends with this process, also by a kill
+            stack.callback(os.close, folder)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise OutputError(
+                    f"--model-dir {model_dir}: another training is at work in it",
+                    remedy="wait until it ends, or give another --model-dir",
+                ) from error
+            except OSError:  # a network's file system without locks
+                pass
+        yield
 
 
-class Saves(Protocol):
-    """Checkpoint manager of a learner: keeps the newest checkpoints in a folder, local or gs://."""
+def steps_in(folder: str) -> list[int]:
+    """Return the steps of the checkpoints in a folder, in ascending order."""
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return sorted(int(found[1] or found[2]) for name in names if (found := _CHECKPOINT.match(name)))
+
+
+class Saves(abc.ABC):
+    """Checkpoints of a learner in a folder, local or gs://. Only the newest are kept."""
 
     @property
-    def last_step(self) -> int | None:
-        """Step of the newest checkpoint, None without one."""
+    @abc.abstractmethod
+    def steps(self) -> list[int]:
+        """Steps of all complete checkpoints, in ascending order."""
 
+    @abc.abstractmethod
     def save(self) -> None:
-        """Write a checkpoint of the current step. Raises: OutputError if it cannot be written."""
+        """Write a checkpoint of the current step, in place of any of it or a later one. Raises: OutputError."""
 
-    def restore(self) -> None:
-        """Load the newest checkpoint into the learner. Raises: OutputError if it is damaged."""
+    @abc.abstractmethod
+    def load(self, step: int) -> None:
+        """Load the checkpoint of a step into the learner. Raises: OutputError if it is damaged."""
 
+    @abc.abstractmethod
     def close(self) -> None:
         """Wait until all checkpoints are written."""
+
+    def restore(self, *, note: Callable[[str], None]) -> int:
+        """Load the newest checkpoint that can be read; return its step, 0 if there is no checkpoint.
+
+        `note` gets a warning for each that is damaged. Raises: OutputError if all of them are.
+        """
+        steps = self.steps
+        return next((step for step in steps[::-1] if self._loaded(step, is_last=step == steps[0], note=note)), 0)
+
+    def _loaded(self, step: int, *, is_last: bool, note: Callable[[str], None]) -> bool:
+        try:
+            self.load(step)
+        except OutputError as error:
+            if is_last:
+                raise
+            note(f"warning: {error.cause}: taking the one before")
+            return False
+        return True
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:
@@ -114,7 +170,7 @@ def damaged(path: str, error: BaseException) -> OutputError:
     """Return the error for a checkpoint that could not be restored."""
     return OutputError(
         f"{path}: it does not fit this model or is damaged ({_first_line(error)})",
-        remedy="give another --model-dir, or the version of the model that wrote it",
+        remedy="give the version of the model that wrote it, or another --model-dir",
     )
 
 
@@ -134,10 +190,7 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:
-    """Write the model as .keras and its weights as .weights.h5; return both paths.
-
-    Raises: OutputError if they cannot be written.
-    """
+    """Write the model as .keras and its weights as .weights.h5; return both paths. Raises: OutputError."""
     names = ("model.keras", "model.weights.h5")
     targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
@@ -168,7 +221,7 @@ def usable(folder: str) -> Iterator[None]:
     """Turn TensorFlow's file errors in a `with` block into an OutputError about the model folder."""
     try:
         yield
-    except (tf.errors.OpError, ValueError) as error:
+    except (tf.errors.OpError, ValueError, OSError) as error:
         raise OutputError(
             f"--model-dir {folder}: it cannot be used ({_first_line(error)})",
             remedy="give a folder that can be written, or an empty one",
@@ -180,10 +233,7 @@ def _first_line(error: BaseException) -> str:
 
 
 class History:
-    """Evaluation history in a folder, local or gs://, ranked by one metric. `writes`: whether this process saves it.
-
-    `evaluations`: the metrics of each pass over the evaluation split, by the number of training steps before it.
-    """
+    """Evaluations in a folder, local or gs://, by step and ranked by one metric. `writes`: whether we save them."""
 
     def __init__(self, model_dir: str, *, metric: str, writes: bool = True) -> None:
         self._writes = writes
@@ -212,10 +262,7 @@ class History:
             ) from error
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Add an evaluation and save the file; return whether it is the best so far.
-
-        Raises: OutputError if it cannot be written.
-        """
+        """Add an evaluation and save the file; return whether it is the best so far. Raises: OutputError."""
         self.evaluations.pop(step, None)
         self.evaluations[step] = dict(metrics)
         if self._writes:

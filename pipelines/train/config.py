@@ -1,11 +1,7 @@
 """Options of a training and of a prediction: frozen dataclasses that validate themselves, without TensorFlow.
 
-The last three are multiples of the first, because Python gets control only between calls of a compiled function:
-
-    steps_per_call   steps that one call runs on the devices without Python
-    log_every        steps between progress lines and TensorBoard scalars
-    eval_every       steps between passes over the evaluation split
-    save_every       steps between checkpoints
+`log_every`, `eval_every` and `save_every` are multiples of `steps_per_call`, because Python gets control only between
+calls of a compiled function.
 """
 
 from __future__ import annotations
@@ -30,6 +26,8 @@ DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 GROUPS = ("Data", "Task and model", "Length and rate", "Evaluate and keep", "Where and how", "Preflight")
 _data, _model, _length, _kept, _where, _preflight = (functools.partial(option, group=title) for title in GROUPS)
 
+# Options that a resumed training keeps unless --allow-changes says otherwise.
+TUNED = ("learning_rate", "schedule", "weight_decay", "clip_norm", "dropout", "label_smoothing", "precision")
 _SUFFIXES = (".parquet", ".jsonl")
 PREDICT_GROUPS = ("What to predict", "Where and how")
 _what, _place = (functools.partial(option, group=title) for title in PREDICT_GROUPS)
@@ -46,12 +44,8 @@ class TrainConfig:
     data: str | tuple[str, ...] = _data(
         "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.", (), metavar="OUT"
     )
-    weights: str | None = _data(
-        "Shares of several --data, in their order, such as 0.7,0.3. Default: by size.", None, metavar="W,W"
-    )
-    temperature: float | None = _data(
-        "Mix several --data at rates of size ** (1 / temperature).", None, metavar="T", above=0
-    )
+    weights: str | None = _data("Shares of several --data, such as 0.7,0.3. Default: by size.", None, metavar="W,W")
+    temperature: float | None = _data("Mix --data at rates of size ** (1 / temperature).", None, metavar="T", above=0)
     train_split: str = _data("Split to train on.", "train")
     eval_split: str | None = _data("Split to evaluate on. Default: validation or test, if there is one.", None)
     task: Task = _model("What to learn: labels, labels of tokens, answers, hidden or next tokens, or targets.")
@@ -60,28 +54,20 @@ class TrainConfig:
         "hf://OWNER/NAME, or a folder.",
         metavar="MODEL",
     )
-    from_scratch: bool = _model(
-        "Take only a preset's architecture, with random weights and the data's vocabulary.", False
-    )
+    from_scratch: bool = _model("Of a preset only the architecture, with random weights and the data's words.", False)
     dropout: float = _model("Share of values to drop, in models from scratch.", 0.1, least=0, below=1)
     pooling: Pooling = _model("What stands for a row, for classify.", "auto")
-    num_labels: int | None = _model(
-        "Number of labels, for classify and tokens. Default: what the data show.", None, least=1
-    )
+    num_labels: int | None = _model("Labels, for classify and tokens. Default: what the data show.", None, least=1)
     mask_probability: float = _model("Share of tokens to predict, for mlm.", 0.15, above=0, below=1)
     decoder_start: DecoderStart = _model("What targets begin with, for seq2seq. auto: eos for BART, else pad.", "auto")
     label_smoothing: float = _model("Share of the target that is spread over all classes.", 0.0, least=0, below=1)
     global_batch_size: int = _length("Rows in one step, on all replicas together.", 32, least=1)
     accumulate: int = _length("Parts into which each replica cuts its rows of a step, to need less memory.", 1, least=1)
     steps: int | None = _length("Steps in all, earlier runs included. Default: 1000.", None, least=1)
-    epochs: float | None = _length(
-        "How often to read every row, such as 3 or 0.5, instead of --steps.", None, metavar="N", above=0
-    )
+    epochs: float | None = _length("Epochs, such as 3 or 0.5, instead of --steps.", None, metavar="N", above=0)
     learning_rate: float = _length("Highest learning rate, which is reached after the warm-up.", 1e-4, above=0)
     warmup: int = _length("Steps in which the rate rises.", 0, least=0)
-    warmup_ratio: float | None = _length(
-        "Share of all steps in which the rate rises, instead of --warmup.", None, metavar="SHARE", least=0, below=1
-    )
+    warmup_ratio: float | None = _length("Instead of --warmup: share of all steps.", None, least=0, below=1)
     schedule: Schedule = _length("How the rate goes on after that: fall to 0 as a cosine or a line, or stay.", "cosine")
     weight_decay: float = _length("Weight decay of AdamW; biases and norms have none.", 0.01, least=0)
     clip_norm: float = _length("Highest norm of all gradients together.", 1.0, above=0)
@@ -89,17 +75,14 @@ class TrainConfig:
     order: Order = _length(
         "global: each batch follows from seed and step, on any devices, and can be traced to its rows.", "hosts"
     )
-    model_dir: str = _kept(
-        "Folder for checkpoints, logs and the final model; local or gs://. Not needed with --preflight.",
-        "",
-        metavar="DIR",
-    )
+    model_dir: str = _kept("Folder for checkpoints, logs and the final model; local or gs://.", "", metavar="DIR")
     eval_every: int = _kept("Steps between evaluations; there is one more at the end. 0: only that.", 0, least=0)
     save_every: int = _kept("Steps between checkpoints; there is one more at the end. 0: only that.", 0, least=0)
     keep_checkpoints: int = _kept("Number of checkpoints to keep.", 3, least=1)
     early_stopping: int | None = _kept("End after so many evaluations in a row without a better one.", None, least=1)
     keep_best: bool = _kept("Keep a checkpoint of the best evaluation; the final model is that one.", False)
     best_metric: str | None = _kept("Metric by which an evaluation is better. Default: loss.", None, metavar="NAME")
+    allow_changes: bool = _kept("Go on in --model-dir with other rates, dropout, smoothing or precision.", False)
     log_every: int = _kept("Steps between progress lines.", 10, least=1)
     tpu: str = _where("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
     zone: str | None = _where("Zone of the TPU that --tpu names.", None)
@@ -107,25 +90,13 @@ class TrainConfig:
     backend: Backend = _where(
         "What drives the devices. auto: JAX on a TPU VM (unless tensorflow-tpu is there), else TensorFlow.", "auto"
     )
-    shard_model: bool = _where(
-        "Divide weights and optimizer state among the devices, for a model beyond one chip; JAX.", False
-    )
+    shard_model: bool = _where("JAX: divide the model among the devices, where it is beyond one chip.", False)
     replicas: int | None = _where("GPUs to use, or parts to split the CPU into.", None, least=1)
-    precision: Precision | None = _where(
-        "Number format of the computation. Default: bfloat16 on a TPU, else float32.", None
-    )
+    precision: Precision | None = _where("Of the computation. Default: bfloat16 on a TPU, else float32.", None)
     steps_per_call: int = _where("Steps that run on the devices before Python gets control again.", 1, least=1)
-    preflight: str | None = _preflight(
-        "Train nothing: compile the step for a TPU such as v5e-8, without it.", None, metavar="SLICE"
-    )
-    no_largest_batch: bool = _preflight("Do not look for the largest batch that fits.", False)
+    preflight: str | None = _preflight("Only compile the step for a TPU such as v5e-8.", None, metavar="SLICE")
+    largest_batch: bool = _preflight("Look for the largest batch that fits, in 2 to 4 more compilations.", False)
     preflight_minutes: float = _preflight("Longest time that it may take.", 60.0, above=0)
-    price_per_chip_hour: float | None = _preflight(
-        "What a chip costs in an hour, in any currency, to say what all steps cost at least.",
-        None,
-        metavar="PRICE",
-        least=0,
-    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -184,7 +155,7 @@ class TrainConfig:
             )
         if weights is not None and (len(weights) != num_folders or not all(0 < each < math.inf for each in weights)):
             raise ConfigError(
-                f"--weights {self.weights}, expected a number above 0 for each of the {num_folders} --data, in order",
+                f"--weights {self.weights}, expected a number above 0 for each of the {num_folders} --data, in order"
             )
         if weights is not None and self.temperature is not None:
             raise ConfigError("--weights and --temperature, expected one of them")
@@ -249,10 +220,10 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that must not change when a training resumes: they decide the batches and their use."""
+        """Return the options by which a model folder's training is known: they decide the batches and their use."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
-        return {name: getattr(self, name) for name in (*names, *more)}
+        return {name: getattr(self, name) for name in (*names, *more, *TUNED)}
 
 
 def _flag(field: str) -> str:
@@ -270,11 +241,7 @@ class PredictConfig:
     overwrite: bool = _what("Replace FILE if it is there.", False)
     generate: int = _what("For clm: tokens to generate after each row.", 0, least=0)
     beams: int = _what("For seq2seq and --generate: 1 for greedy, more for beam search.", 1, least=1)
-    build: str | None = _what(
-        "The function that made the model, if it is yours and its file alone cannot be loaded.",
-        None,
-        metavar="PACKAGE.MODULE:FUNCTION",
-    )
+    build: str | None = _what("The function that made the model, if it is yours.", None, metavar="MODULE:FUNCTION")
     tpu: str = _place("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
     backend: Backend = _place("What drives the devices, as in a training.", "auto")
     zone: str | None = _place("Of the TPU, with its name.", None)

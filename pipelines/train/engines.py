@@ -1,16 +1,11 @@
 """Interface of the engines that drive the devices (TensorFlow's strategies or JAX), and the batches that they get.
 
-    engine ─► learner      a model on the devices, with its optimizer's state and its step
-           ─► saves        a folder of checkpoints
-           ─► train, evaluate, predict
-
 The backend that Keras was imported with decides the engine. Everything else is shared by both engines: tasks, models,
-losses, AdamW, logging and checkpointing. Rows of several lengths come as one stream of batches per length:
+losses, AdamW, logging and checkpointing. Rows of several lengths come as one stream of batches per length, each with a
+compiled step of its own:
 
     rows of one length         {64: input_fn}                      64, 64, 64, 64, ...
     a dataset with buckets     {32: input_fn, 64: input_fn}        64, 32, 64, 64, ...      see `tfrecord_io.buckets`
-
-Every batch has a static shape, so each length gets a compiled step of its own.
 """
 
 import itertools

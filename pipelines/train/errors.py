@@ -1,13 +1,4 @@
-"""Exceptions of the trainer, other than those for its options and its data.
-
-PrepError (tfrecord_io.errors)
-├── DeviceError       the requested TPU or GPU cannot be reached, or is of another kind
-├── TrainingError     the training cannot begin or go on: the wrong Keras backend, a NaN or infinite loss
-├── StoppedError      a signal ended the training, after its state was saved
-├── StepError         in a preflight: the training step cannot be traced, or the TPU compiler refuses it
-├── UnfitError        in a preflight: the training step needs more memory than the TPU has
-└── CompilerError     in a preflight: the compiler itself failed: it crashed, or exceeded its time limit
-"""
+"""Exceptions of the trainer, other than those for its options and its data, all of them PrepErrors."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

@@ -5,25 +5,13 @@
     sums           losses, weights                   ──►  loss, perplexity
                    rows, where sums are not enough   ──►  mae, pearson, spearman, exact_match, token_f1
 
-Sums are added over replicas and steps; rows are gathered, and fill rows, which only complete a batch, are dropped.
-
-Classification metrics match scikit-learn's. They need three counts per class: right, predicted, and actual examples. A
-full confusion matrix would be of use only to look at; for 10,000 classes it takes 400 MB, the counts 120 kB. Regression
-metrics match SciPy's. They are computed in float64 from all pairs, not from sums of moments: in float32, the moments of
-labels such as years leave no correct digit.
-
-    labels 0 0 1 2, predicted 0 1 1 1           class   0  1  2
-                                                right   1  1  0
-                                            predicted   1  3  0
-                                               actual   2  1  1
+Sums are added over replicas and steps; rows are gathered, and fill rows dropped. Classification metrics match
+scikit-learn's, regression metrics SciPy's: in float64 from all pairs, since float32 moments of labels such as years
+leave no correct digit.
 
 If a row's text was cut into windows, its answer is the best of all windows. The row has no answer if "no answer" scores
 at least as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared with the label by the
 tokens of the text and their characters; SQuAD's own script compares words without articles and punctuation.
-
-    a source row, cut into windows     window 0              window 1              window 2
-    best answer, and its score         "at night"  4.1       "by ear"   2.0        …
-    score of no answer                  0.3                   1.1
 """
 
 import dataclasses
@@ -180,11 +168,7 @@ MOST_ANSWER_TOKENS = 30
 
 
 def best_spans(logits: Any, text: Any) -> dict[str, Any]:
-    """Find the best answer span in each window.
-
-    Args:
-        logits: float32 [B, L, 2], of first and last tokens.
-        text: bool [B, L], the tokens that an answer may contain.
+    """Find the best answer span in each window, from logits float32 [B, L, 2] and its allowed tokens, bool [B, L].
 
     Returns: `first` and `last` int32 [B]; `score` float32 [B], -inf in a window without text; `none` float32 [B], the
         score of "no answer", which is that of the first position.
@@ -207,9 +191,8 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
     """Return exact match and token F1 of answers, as means over source rows; NaN without rows.
 
-    Args:
-        rows: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the labelled first and last
-            position, 0 twice without; `char_starts`, `char_ends` [N, L]; `part` [N] where there are several datasets.
+    `rows`: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the labelled first and last
+    position, 0 twice without; `char_starts`, `char_ends` [N, L]; `part` [N] where there are several datasets.
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)

@@ -4,7 +4,7 @@
     MODEL_DIR/model.json    task, model, steps, metrics, and the dataset's manifest without its splits; written last
 
     {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
-     "backbone": {"class": "BertBackbone", "config": {…}}, "num_outputs": 2, "regression": false,
+     "backbone": {"class": "BertBackbone", "config": {…}, "has_bias": false}, "num_outputs": 2, "regression": false,
      "mask_probability": 0.15, "decoder_start": null, "precision": "float32", "steps": 40, "eval_split": "validation",
      "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 
@@ -106,14 +106,10 @@ def read(model_dir: str) -> TrainedModel:
             if file.size() > _MOST_BYTES:
                 raise FormatError(f"{path}: {file.size():,} bytes, expected at most {_MOST_BYTES:,}")
             content = file.read()
-    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError) as error:
-        raise ReaderError(
-            f"--model {model_dir}: {path} is not there, expected the --model-dir of a training that has ended",
-            remedy="name that folder; a training that was interrupted ends when its command is run again",
-        ) from error
     except tf.errors.OpError as error:
         raise ReaderError(
-            f"--model {model_dir}: cannot be read ({error.message})", remedy="check the path and the right to read it"
+            f"--model {model_dir}: {error.message}, expected the --model-dir of a training that has ended",
+            remedy="name that folder; a training that was interrupted ends when its command is run again",
         ) from error
     try:
         return _parsed(mapping(load(content)), place=path)

@@ -1,11 +1,10 @@
 """Progress reports of a training: lines for people, JSON lines for programs, TensorBoard scalars for both.
 
-    first call: 21.4 s, compiling included
     step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
 
 MFU (model FLOPs utilization) is the share of the devices' peak rate that the step uses, by XLA's count; only for JAX on
-a TPU. The rates exclude the first call, which compiles, and the time for evaluating and saving. Lines appear at once;
-scalars are buffered for half a minute, because each write to gs:// sends the whole file again.
+a TPU. The rates exclude the first call, which compiles, and the time for evaluating and saving. Scalars are buffered
+for half a minute, because each write to gs:// sends the whole file again.
 """
 
 import json

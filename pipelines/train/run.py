@@ -20,21 +20,21 @@ from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.metrics import together
 from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
+from tfrecord_io.errors import OutputError
 
 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """Train until `config.steps`, resuming where an earlier run with the same model folder stopped.
 
-    With a TPU or several CPU replicas, call before anything else in the process uses TensorFlow.
-
-    Returns: the `steps`, the path of the `model`, and its evaluation metrics, if there is a split for them. Empty in a
-        process that does not write.
+    With a TPU or several CPU replicas, call before anything else in the process uses TensorFlow. Return the `steps`,
+    the path of the `model`, and its metrics, if it was evaluated; nothing in a process that does not write.
 
     Raises: a subclass of PrepError, by cause; StoppedError after SIGTERM or SIGINT, with the state saved.
     """
     job = jobs.check(config)
     engine = backends.opened(job.target, job.config)
-    with _stoppable() as stop:
+    lock = checkpoints.locked(config.model_dir) if engine.is_first else contextlib.nullcontext()
+    with lock, _stoppable() as stop:
         return _Run(job, engine=engine, stop=stop, as_json=as_json).go()
 
 
@@ -66,7 +66,11 @@ class _Run:
         self._history = History(config.model_dir, metric=self._metric, writes=engine.is_first)
         self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
-        for line in (*job.warnings, f"replicas: {engine.replicas}, on {targets.place(job.target, engine.hardware)}"):
+        for line in (
+            *job.warnings,
+            *self._learner.built.notes,
+            f"replicas: {engine.replicas}, on {targets.place(job.target, engine.hardware)}",
+        ):
             self._progress.note(line)
         if lengths := self._data.manifest.bucket_lengths:
             listing = ", ".join(map(str, lengths))
@@ -104,12 +108,11 @@ class _Run:
             folder,
             identity={**jobs.identity(self._config, self._data), checkpoints.PARTS: dataclasses.asdict(parts)},
             writes=self._engine.is_first,
+            may_change=self._config.allow_changes,
         )
         recorded = made_of.get(checkpoints.PARTS, dataclasses.asdict(parts))
         self._engine.input_parts = parts.kept(recorded, order=self._config.order, model_dir=folder)
-        start, total = self._saves.last_step or 0, self._config.total_steps
-        if start:
-            self._saves.restore()
+        start, total = self._saves.restore(note=self._progress.note), self._config.total_steps
         self._history.open(start)
         if not start:
             return start
@@ -119,7 +122,7 @@ class _Run:
             if start < total
             else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
         )
-        if self._config.keep_best and self._history.best == start != self._best_saves.last_step:
+        if self._config.keep_best and self._history.best == start not in self._best_saves.steps:
             self._best_saves.save()  # a kill came between saving the last and the best checkpoint
         if start < total and self._ends_early():
             self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
@@ -130,7 +133,8 @@ class _Run:
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss at step {step} is {loss}, expected a number",
-                remedy="lower --learning-rate, lengthen --warmup, or look for labels outside the classes",
+                remedy="look for labels outside the classes, lengthen --warmup, or lower --learning-rate "
+                "(--allow-changes goes on from the last checkpoint with it)",
             )
         if step % config.log_every == 0 or step == config.total_steps:
             self._progress.training(
@@ -181,12 +185,14 @@ class _Run:
         best = self._history.best
         if not self._config.keep_best or best is None or best == self._learner.step:
             return
-        if self._best_saves.last_step != best:
+        try:
+            self._best_saves.load(best)
+        except OutputError as error:
             self._progress.note(
-                f"the checkpoint of the best evaluation, after step {best:,}, is gone: keeping the last"
+                f"warning: no checkpoint of the best evaluation, after step {best:,}: keeping the last ({error.cause})"
             )
+            self._saves.restore(note=self._progress.note)
             return
-        self._best_saves.restore()
         self._metrics = self._history.evaluations[best]
         self._progress.note(
             f"back to the best evaluation, after step {best:,}: {self._metric} {self._metrics[self._metric]:.4f}"

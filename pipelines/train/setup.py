@@ -1,18 +1,8 @@
 """Setup of a training, checked before any device is used: mistakes show in a second, not after a wait for a TPU.
 
-    --tpu ─► target        which accelerator, and whether its host sees the paths
-    --data ─► manifest     all shards there and complete ─► splits ─► task
-    --model-dir            empty, or of this very training
-    on a TPU only          the input pipelines, built and inspected on this machine (`tfrecord_io.readiness`)
-
-Only the last check builds a graph. Without a TPU that would be too early: a CPU can be split only before TensorFlow has
-used it.
-
-    options                             training data                         evaluation data
-    --data A                            A                                     splits of A
-    --data A --data B --weights 3,1     A and B mixed, three rows to one      A's and B's own, one after the other
-
-A mixture's datasets are named as in their manifests (see `tfrecord_io.mixture`); a second one of a name is NAME-2.
+For a TPU, the input pipelines are also built and inspected on this machine (`tfrecord_io.readiness`). Elsewhere that
+would be too early: a CPU can be split only before TensorFlow has used it. A mixture's datasets are named as in their
+manifests (see `tfrecord_io.mixture`), a second one of a name is NAME-2; each is evaluated by itself, then all together.
 """
 
 import dataclasses
@@ -51,10 +41,26 @@ class TrainingSetup:
 
 def check(config: TrainConfig) -> TrainingSetup:
     """Check a training's options, data and model folder. Raises: a subclass of PrepError, by cause."""
-    targets.require_one_host(os.environ)
+    targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         targets.require_reachable_path(target, option=option, path=path)
+    job = prepared(config, target)
+    config = job.config
+    if tf.io.gfile.exists(f"{config.model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
+        raise ConfigError(
+            f"--model-dir {config.model_dir} holds a prepared dataset, expected a folder for checkpoints and the model "
+            "alone",
+            remedy="give another --model-dir",
+        )
+    checkpoints.claimed(
+        config.model_dir, identity=identity(config, job.data), writes=False, may_change=config.allow_changes
+    )
+    return dataclasses.replace(job, warnings=tuple(_unfit(job))) if target.is_tpu else job
+
+
+def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
+    """Open the data, settle what they decide, and bind the task. Raises: a subclass of PrepError, by cause."""
     data = open_data(config)
     eval_split = _eval_split(config, data)
     require_labels(config, data, eval_split=eval_split)
@@ -64,15 +70,7 @@ def check(config: TrainConfig) -> TrainingSetup:
     config = dataclasses.replace(config, precision=config.precision or ("bfloat16" if target.is_tpu else "float32"))
     task = tasks.bind(config, data.manifest)
     backbones.require_known(config.model)
-    if tf.io.gfile.exists(f"{config.model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
-        raise ConfigError(
-            f"--model-dir {config.model_dir} holds a prepared dataset, expected a folder for checkpoints and the model "
-            "alone",
-            remedy="give another --model-dir",
-        )
-    checkpoints.claimed(config.model_dir, identity=identity(config, data), writes=False)
-    job = TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task)
-    return dataclasses.replace(job, warnings=tuple(_unfit(job))) if target.is_tpu else job
+    return TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task)
 
 
 def _unfit(job: TrainingSetup) -> list[str]:
@@ -82,6 +80,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
     if job.eval_split is not None:
         for each in evaluated(job.data, job.eval_split).values():
             inputs += [(part, job.eval_split, False) for part in by_length(each).values()]
+    start = max(checkpoints.steps_in(f"{config.model_dir.rstrip('/')}/{checkpoints.SAVES}"), default=0)
     findings = [
         finding
         for part, split, endless in inputs
@@ -95,7 +94,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
             objective=job.task.objective,
             training=endless,
             order=config.order,
-            start_step=checkpoints.last_step(config.model_dir) if endless else 0,
+            start_step=start if endless else 0,
         )
     ]
     readiness.require(findings)
@@ -208,8 +207,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
     ways = ["build the data with --label-classes, which makes each value a class"] * (config.task == "classify")
     ways += [f"give --num-labels {labels.largest + 1}"] * (labels.smallest >= 0)
     raise ConfigError(
-        f"{given}{data.root}: its labels are {shown.text}, expected 0 to {expected - 1}",
-        remedy=", or ".join(ways),
+        f"{given}{data.root}: its labels are {shown.text}, expected 0 to {expected - 1}", remedy=", or ".join(ways)
     )
 
 

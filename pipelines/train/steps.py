@@ -1,16 +1,11 @@
 """Training step as pure functions in `keras.ops`, shared by both backends: loss, gradients and AdamW.
 
-The model is called without side effects: weights are passed in as values, and updated state is returned. So a graph is
-traced once for any loop, XLA may compile it on any device, and seeds of dropout are functions of (seed, step) instead
-of variables: a resumed training draws what an uninterrupted one would.
+Weights are passed in as values, and updated state is returned: a graph is traced once for any loop, and seeds of
+dropout are functions of (seed, step), so a resumed training draws what an uninterrupted one would.
 
-The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping, as a pure function.
-
-Keras' own optimizer follows another rule on TensorFlow (Keras 3.15.1). An embedding's gradient has a row for each
-token; Keras squares these rows one by one, without first adding the rows of the same id: for ids [0, 0, 0, 1], whose
-gradients are 3 and 1, the second moment of id 0 gets 3 x 1^2 instead of 3^2. And each replica clips its own gradients
-before they are summed, so the result depends on the number of replicas. Here gradients are dense and summed first, then
-clipped. docs/how-to/read.md has the lines for a `fit` of your own; a test compares this rule with Keras'.
+The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping. Keras' own follows another
+rule on TensorFlow (3.15.1): it squares an embedding's gradient token by token, without adding those of one id first
+(docs/how-to/read.md), and each replica clips its own gradients, so the result depends on the number of replicas.
 
     t = step + 1    g: gradients, summed over the replicas, scaled so that their global norm is at most `clip_norm`
     m <- b1 m + (1 - b1) g            v <- b2 v + (1 - b2) g^2
@@ -161,10 +156,7 @@ def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """AdamW's hyperparameters and update rule, for a training of `steps` steps.
-
-    `rate`: the highest learning rate, reached after `warmup` steps. `schedule`: its course from then on.
-    """
+    """AdamW, for a training of `steps` steps. `rate`: the highest, after `warmup` steps. `schedule`: its course."""
 
     rate: float
     warmup: int
@@ -177,10 +169,7 @@ class AdamW:
     epsilon: float = 1e-7
 
     def learning_rate(self, step: Any) -> Any:
-        """Return the learning rate of a step, float32 [].
-
-        Linear from rate / (warmup + 1) up to `rate`, then a cosine or a line down to 0 at `steps`, or constant.
-        """
+        """Return a step's rate: linear from rate / (warmup + 1) up, then a cosine or a line to 0, or constant."""
         done = ops.cast(step, "float32")
         rising = (done + 1.0) / (self.warmup + 1.0)
         share = ops.clip((done - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)
@@ -191,12 +180,7 @@ class AdamW:
         return self.rate * ops.where(done < self.warmup, rising, falling)
 
     def update(
-        self,
-        step: Any,
-        weights: Sequence[Any],
-        gradients: Sequence[Any],
-        means: Sequence[Any],
-        squares: Sequence[Any],
+        self, step: Any, weights: Sequence[Any], gradients: Sequence[Any], means: Sequence[Any], squares: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Return the new weights, means and squares. `step`: the number of steps taken before."""
         norm = ops.sqrt(sum(ops.sum(ops.square(each)) for each in gradients))

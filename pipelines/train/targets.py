@@ -23,6 +23,8 @@ from tfrecord_io.errors import ConfigError
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
+# Variables by which JAX' processes find each other: the address of the first, their number, and which this one is.
+COORDINATOR, CLUSTER = "JAX_COORDINATOR_ADDRESS", ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _HOSTS = ("cpu", "gpu", "cuda")  # otherwise taken for names of TPUs
 _NONE_FOUND = "no TPU found"
 
@@ -121,10 +123,18 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
         )
 
 
-def require_one_host(environment: Mapping[str, str]) -> None:
-    """Check that TF_CONFIG describes no cluster, which this trainer does not join. Raises: ConfigError."""
+def require_whole_cluster(environment: Mapping[str, str]) -> None:
+    """Check that a cluster in the environment is JAX', and that all its variables are there. Raises: ConfigError."""
+    if environment.get(COORDINATOR):
+        if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
+            raise ConfigError(
+                f"{COORDINATOR}={environment[COORDINATOR]:.80} without a number in {' and '.join(missing)}",
+                remedy=f"set {CLUSTER[0]} to the number of processes and {CLUSTER[1]} to this one's, from 0; or unset "
+                f"{COORDINATOR} to train in this process alone",
+            )
+        return
     text = environment.get("TF_CONFIG", "").strip()
-    if not text or environment.get("JAX_COORDINATOR_ADDRESS"):
+    if not text:
         return
     try:
         num_tasks = sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())

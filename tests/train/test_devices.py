@@ -50,13 +50,17 @@ def test_the_first_that_names_a_tpu_decides(
 )
 def test_a_cluster_of_tensorflow_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match=r"TF_CONFIG=.*each of its processes would train alone"):
-        targets.require_one_host({"TF_CONFIG": text})
+        targets.require_whole_cluster({"TF_CONFIG": text})
 
 
 def test_a_cluster_of_one_process_is_none() -> None:
-    targets.require_one_host({})
-    targets.require_one_host({"TF_CONFIG": '{"cluster": {"chief": ["a:1"]}}'})
-    targets.require_one_host({"TF_CONFIG": "{", "JAX_COORDINATOR_ADDRESS": "a:1"})
+    targets.require_whole_cluster({})
+    targets.require_whole_cluster({"TF_CONFIG": '{"cluster": {"chief": ["a:1"]}}'})
+    jax = {"JAX_COORDINATOR_ADDRESS": "a:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}
+    targets.require_whole_cluster({"TF_CONFIG": "{", **jax})
+    for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
+        with pytest.raises(ConfigError, match=f"JAX_COORDINATOR_ADDRESS=a:1 without a number in {name}"):
+            targets.require_whole_cluster({**jax, name: ""})
 
 
 @pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", "", "cpu", "GPU"])

@@ -24,7 +24,7 @@ def _short_reading(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = {"preflight": "v3-8", "global_batch_size": 64, "no_largest_batch": True, "price_per_chip_hour": 3.6}
+    options = {"preflight": "v3-8", "global_batch_size": 64}
     outcome = training.done(None, model="bert-tiny", dropout=0.0, **options)
     found = json.loads(outcome.out)
     # 4.4e5 weights of two layers at 6 operations for each of 8 * 16 tokens; the rest is attention, norms, and AdamW.
@@ -33,8 +33,6 @@ def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.M
     assert 3 * 4 * 6.6e5 < found["hbm_bytes"] < 100e6
     assert found["bytes_per_step"] > 3 * 4 * 6.6e5
     assert found["fits"] is True
-    assert set(found["collectives"]) == {"all-reduce"}
-    assert found["least_price"] == pytest.approx(4 * 3.6 * found["least_hours"])
     assert found["reader_examples_per_s"] > 0
     assert "4 chips, 8 replicas" in outcome.err
     assert not list(tmp_path.iterdir()), "nothing is trained, nothing is written"
@@ -51,7 +49,7 @@ def test_what_xla_cannot_compile_is_named_with_its_place(tmp_path: Path) -> None
 
 def test_a_batch_too_large_is_an_error_and_the_largest_is_found(tmp_path: Path) -> None:
     outcome = training.command(
-        tmp_path, model="tests.train.rule_breakers:grows", preflight="v3-8", global_batch_size=8 * 8
+        tmp_path, model="tests.train.rule_breakers:grows", preflight="v3-8", global_batch_size=8 * 8, largest_batch=True
     )
     assert outcome.status == 1
     found = json.loads(outcome.out)
@@ -69,7 +67,6 @@ def test_a_model_beyond_one_chip_is_divided() -> None:
     assert isinstance(found, Compiled)
     # The embedding and AdamW's two means: 2,000 entries of 16 numbers of 4 bytes, an eighth on each chip.
     assert 3 * 4 * 2000 * 16 / 8 < found.argument_bytes < 3 * 4 * 2000 * 16 / 4
-    assert "all-gather" in found.collectives
 
 
 # Asks each generation for more memory than any has; prints what the compiler says.

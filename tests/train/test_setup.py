@@ -40,3 +40,22 @@ def test_a_training_goes_on_in_its_own_order(tmp_path: Path) -> None:
     assert checkpoints.claimed(str(tmp_path), identity=hosts, writes=True) == hosts
     with pytest.raises(FingerprintMismatchError, match="order 'hosts', now 'global'"):
         checkpoints.claimed(str(tmp_path), identity=in_global, writes=True)
+
+
+def test_options_that_decide_no_batch_may_change_if_that_is_asked_for(tmp_path: Path) -> None:
+    one, other = ({"seed": 1, "learning_rate": rate, "backend": "jax"} for rate in (0.1, 0.2))
+    (tmp_path / "run.json").write_text(json.dumps({**one, "input_parts": 8}))
+    with pytest.raises(FingerprintMismatchError, match=r"learning_rate 0\.1, now 0\.2") as caught:
+        checkpoints.claimed(str(tmp_path), identity=other, writes=True)
+    assert "--allow-changes" in caught.value.remedy
+    found = checkpoints.claimed(str(tmp_path), identity=other, writes=True, may_change=True)
+    assert found == json.loads((tmp_path / "run.json").read_text()) == {**other, "input_parts": 8}
+
+
+def test_two_trainings_are_not_at_work_in_one_folder(tmp_path: Path) -> None:
+    with checkpoints.locked(str(tmp_path / "model")):
+        refused = training.command(tmp_path / "model")
+        assert refused.status == 1
+        assert refused.error[0] == f"--model-dir {tmp_path}/model: another training is at work in it"
+    with checkpoints.locked(str(tmp_path / "model")), checkpoints.locked("gs://bucket/model"):
+        pass

@@ -92,6 +92,9 @@ def test_a_killed_training_goes_on_with_the_next_batch_and_the_same_losses(tmp_p
         ({"seed": 1, "tpu": "local"}, "seed 0, now 1"),
         ({"global_batch_size": 32}, "global_batch_size 48, now 32"),
         ({"model": "tests.train.small:normed"}, "model 'tests.train.small:bag'"),
+        ({"learning_rate": 0.1}, "learning_rate 0.01, now 0.1"),
+        ({"dropout": 0.3, "precision": "bfloat16"}, "dropout 0.1, now 0.3, precision 'float32', now 'bfloat16'"),
+        ({"allow_changes": True, "seed": 1, "learning_rate": 0.1}, "learning_rate 0.01, now 0.1, seed 0, now 1"),
     ],
 )
 def test_another_training_in_the_same_folder_is_refused(
@@ -109,13 +112,40 @@ def test_a_finished_training_says_that_nothing_is_left(trained: tuple[Path, Outc
     assert "nothing left to train: 2 steps are taken, --steps is 2" in again.err
 
 
-def test_a_damaged_checkpoint_is_named(trained: tuple[Path, Outcome], tmp_path: Path) -> None:
-    shutil.copytree(trained[0], tmp_path, dirs_exist_ok=True)
-    for path in (tmp_path / "checkpoints").glob("*.data-*"):
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    outcome = training.command(tmp_path, **{**SHORT, "steps": 4})
+def damage(checkpoint: Path) -> None:
+    """Cut the files of a checkpoint in half."""
+    for path in [each for each in checkpoint.parent.rglob("*") if each.is_file()]:
+        if checkpoint.name in str(path) and path.suffix != ".index":
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(tmp_path: Path) -> None:
+    whole = training.losses(training.done(tmp_path, steps=4, save_every=1, keep_checkpoints=3).out)
+    assert sorted(path.stem for path in (tmp_path / "checkpoints").glob("*.index")) == ["ckpt-2", "ckpt-3", "ckpt-4"]
+    damage(tmp_path / "checkpoints" / "ckpt-4")
+    for path in (tmp_path / "checkpoints").glob("ckpt-3.*"):
+        path.unlink()
+    again = training.done(tmp_path, steps=4, save_every=3)
+    assert f"warning: {tmp_path}/checkpoints/ckpt-4: it does not fit this model or is damaged" in again.err
+    assert "going on after step 2\n" in again.err
+    assert training.losses(again.out) == {step: whole[step] for step in (3, 4)}, "to the last bit"
+    for step in (2, 3, 4):
+        damage(tmp_path / "checkpoints" / f"ckpt-{step}")
+    outcome = training.command(tmp_path, steps=5)
     assert outcome.status == 1
-    assert "ckpt-2" in outcome.error[0]
+    assert "ckpt-2: it does not fit this model or is damaged" in outcome.error[0]
+
+
+def test_a_damaged_checkpoint_of_the_best_evaluation_costs_only_itself(
+    trained: tuple[Path, Outcome], tmp_path: Path
+) -> None:
+    options = {**SHORT, "steps": 3, "keep_best": True, "learning_rate": 1e-9, "best_metric": "accuracy"}
+    training.done(tmp_path, **{**options, "steps": 2})  # the first of equals is the best
+    damage(tmp_path / "best" / "ckpt-1")
+    outcome = training.done(tmp_path, **options)
+    assert "no checkpoint of the best evaluation, after step 1: keeping the last" in outcome.err
+    model = keras.models.load_model(tmp_path / "model.keras")
+    assert all(np.isfinite(each).all() for each in model.get_weights())
 
 
 def test_a_training_in_bfloat16_with_smoothed_labels(tmp_path: Path) -> None:

@@ -1,11 +1,5 @@
 """Conversion of BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-    task       class                            head here                          in model.safetensors
-    mlm        BertForMaskedLM                  head_dense, gelu, head_norm, tied  cls.predictions.*, bias 0
-    classify   BertForSequenceClassification    pooled output ─► logits            classifier.*
-    tokens     BertForTokenClassification       logits                             classifier.*
-    span       BertForQuestionAnswering         logits                             qa_outputs.*
-
 KerasHub computes BERT with the tanh form of GELU (`gelu_new`) and a layer norm epsilon of 1e-12, so config.json says so
 even for presets that were trained elsewhere with the exact GELU. The file always has a pooler: KerasHub's reader needs
 it, and transformers ignores it where the class has none. After mlm, which trains no pooler, it is a random one.
@@ -130,7 +124,7 @@ def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray
     if trained.task == "mlm":
         found |= _layer(head, "head_dense", "cls.predictions.transform.dense")
         found |= _layer(head, "head_norm", "cls.predictions.transform.LayerNorm")
-        found["cls.predictions.bias"] = np.zeros(backbone.vocabulary_size, np.float32)
+        found["cls.predictions.bias"] = head.get("head_bias/bias", np.zeros(backbone.vocabulary_size, np.float32))
     else:
         found |= _layer(head, "logits", _HEADS[trained.task])
     return {name: np.ascontiguousarray(value) for name, value in found.items()}

@@ -1,11 +1,5 @@
 """Export a trained model: build the folder with its model card in a temporary directory, then copy it to `--output`.
 
-    DIR/                     transformers                    saved-model                 keras
-      README.md              model card                      likewise                    likewise
-      tokenizer files        beside config.json              in tokenizer/               in tokenizer/
-      model                  config.json,                    saved_model.pb, variables/  model.keras
-                             model.safetensors
-
 A local folder appears whole, by one rename. On gs://, which has no folders, README.md is written last.
 
 Decoders of `clm` are written by KerasHub's own exporter; config.json gets the class, and the tokenizer's special ids.
@@ -173,8 +167,7 @@ from transformers import CLASS, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("DIR")
 model = CLASS.from_pretrained("DIR")
 ```""",
-    "saved-model": """The SavedModel takes token ids, not strings: tokenize with the files in `tokenizer/`, pad to the
-length above, and call the signature `serving_default` with int32 arrays by name.
+    "saved-model": """`serving_default` takes int32 token ids, not strings: of `tokenizer/`, by name, padded as above.
 
 ```python
 import tensorflow as tf

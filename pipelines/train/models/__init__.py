@@ -1,22 +1,15 @@
 """Models for a task on a dataset: inputs named and sized by its manifest, logits as outputs.
 
-    inputs by the dataset's own feature names          backbone (KerasHub)                 head
-    input_ids        int32 [B, L]  ─► token_ids    ─┐
-    attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
-    token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (if it takes them) └─ tied embedding ─► logits [B, L, V]
-                       for tokens: the sequence itself goes to the dense layer, and the logits are [B, L, classes]
-                       for span: likewise, and the logits are [B, L, 2]
-    masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
-    decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: the decoder's sequence, logits [B, T, V]
-    segment_ids, positions int32 [B, L] ─► for rows of several documents: which tokens see which (`backbones`)
+inputs by the dataset's own feature names          backbone (KerasHub)                 head
+input_ids        int32 [B, L]  ─► token_ids    ─┐
+attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
+token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (if it takes them) └─ tied embedding ─► logits [B, L, V]
+                   for tokens and span: the sequence itself goes to the dense layer: [B, L, classes], [B, L, 2]
+masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
+decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: the decoder's sequence, logits [B, T, V]
 
-`--model` is one of three things (`backbones`):
-    bert-tiny, gpt2-tiny …      from scratch, with the manifest's vocabulary and length
-    package.module:build        the user's: build(manifest) gives a Keras model from a dict of such inputs to logits
-    anything else               a KerasHub preset, hf://OWNER/NAME, or a folder: pretrained weights
-
-    building   puts the parts together, and checks that they fit      heads   from sequence to logits
-    backbones  names that --model takes; KerasHub's backbones, also for several documents in a row
+building    puts the parts together, and checks that they fit     heads        from sequence to logits
+backbones   names that --model takes, and KerasHub's backbones    checkpoint   heads of transformers' checkpoints
 """
 
 from pipelines.train.models.building import BuiltModel, build, build_again, users_model

@@ -1,11 +1,5 @@
 """Names that --model takes, and KerasHub's backbones: from scratch, or with a preset's weights or architecture.
 
-    bert-tiny, gpt2-base …      from scratch, in the sizes of `_SIZES`; t5-tiny, bart-tiny … for --task seq2seq
-    package.module:build        the user's own function
-    bert_base_en_uncased …      a preset that KerasHub lists
-    hf://OWNER/NAME             or another address of a preset
-    a folder                    with a preset
-
 In rows of several documents, attention is masked so that no document sees another:
 
     a row           a b c | d e .        documents 1 1 1 1 2 2 0      positions 0 1 2 3 0 1 0
@@ -16,6 +10,7 @@ connected anew under the same names: weights, checkpoints and exports are those 
 gets the logits that it would get in a row of its own (arXiv:2107.02027), as a test checks.
 """
 
+import contextlib
 import difflib
 import importlib
 import os
@@ -28,6 +23,8 @@ from keras import ops
 
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
+from pipelines.train.models import checkpoint
+from pipelines.train.models.checkpoint import Checkpoint
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 
@@ -92,11 +89,14 @@ def keras_hub(name: str) -> Any:
         ) from error
 
 
-def make(config: TrainConfig, manifest: Manifest) -> Any:
-    """Build the backbone that `--model` names. Raises: ConfigError if it cannot be loaded."""
+def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
+    """Build the backbone that `--model` names; return it, and the checkpoint of transformers that its weights are from.
+
+    Raises: ConfigError if it cannot be loaded.
+    """
     # T5's attention takes a mask argument, which Keras mistakes for a mask attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
-    return _from_scratch(config, manifest) if config.model in FROM_SCRATCH else _preset(config, manifest)
+    return (_from_scratch(config, manifest), None) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
 
 def is_causal(backbone: Any) -> bool:
@@ -110,10 +110,7 @@ def is_seq2seq(backbone: Any) -> bool:
 
 
 def scales_tied_logits(backbone: Any) -> bool:
-    """Return whether states are divided by sqrt(width) before the tied embedding computes logits, as in T5.
-
-    Sources: arXiv:1910.10683; `T5ForConditionalGeneration` in transformers.
-    """
+    """Return whether states are divided by sqrt(width) before the tied embedding, as in T5 (arXiv:1910.10683)."""
     return type(backbone).__name__ == "T5Backbone" and bool(backbone.tie_embedding_weights)
 
 
@@ -161,27 +158,29 @@ def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
     return {"bert": hub.BertBackbone, "gpt2": hub.GPT2Backbone, "bart": hub.BartBackbone}[family](**sizes)
 
 
-def _preset(config: TrainConfig, manifest: Manifest) -> Any:
-    hub = keras_hub(config.model)
+def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
+    hub, found = keras_hub(config.model), None
     changes: dict[str, Any] = {}
     if config.from_scratch:
         changes = {"load_weights": False, "vocabulary_size": manifest.tokenizer.vocab_size}
     try:
-        backbone = hub.models.Backbone.from_preset(config.model, **changes)
-    except Exception as error:  # from the download, a file or the conversion; the user's remedy is the same
+        found = None if config.from_scratch else checkpoint.opened(config.model)
+        with found.whole() if found is not None else contextlib.nullcontext(config.model) as place:
+            backbone = hub.models.Backbone.from_preset(place, **changes)
+    except Exception as error:  # from the download, a file or the conversion
         raise ConfigError(
             f"--model {config.model}: it cannot be loaded ({said(error)}), expected a checkpoint that KerasHub knows",
-            remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows",
+            remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows"
+            if found is None
+            else "save it with all of its weights, by save_pretrained of its class in transformers",
         ) from error
     random_t5 = config.from_scratch and type(backbone).__name__ == "T5Backbone"
-    return _with_spread_embedding(backbone) if random_t5 else backbone
+    return _with_spread_embedding(backbone) if random_t5 else backbone, found
 
 
 def _with_spread_embedding(backbone: Any) -> Any:
-    """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's own code.
-
-    KerasHub initializes it with mean 1 and deviation 0.05 (it passes the 1 as the wrong argument), so all tokens look
-    alike: 24 sentences, memorized in 60 steps after the reset, are still at single-token entropy after 200 without it.
+    """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's own code. KerasHub's has mean 1 and deviation
+    0.05, so all tokens look alike: 24 sentences, memorized in 60 steps with the reset, are not in 200 without it.
     """
     embedding = backbone.token_embedding.embeddings
     embedding.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(embedding.shape, dtype=embedding.dtype))

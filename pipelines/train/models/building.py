@@ -5,7 +5,7 @@ import dataclasses
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,11 +22,16 @@ from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuiltModel:
-    """Model with its KerasHub backbone, None in a user's own. `pooling`: how classify pools rows, else None."""
+    """Model with its KerasHub backbone, None in a user's own. `pooling`: how classify pools rows, else None.
+
+    `has_bias`: whether the logits of mlm have a bias. `notes`: lines for people on what was read of a checkpoint.
+    """
 
     model: keras.Model
     backbone: Any = None
     pooling: Pooling | None = None
+    has_bias: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def description(self) -> dict[str, Any] | None:
@@ -34,7 +39,7 @@ class BuiltModel:
         if self.backbone is None:
             return None
         config = keras.saving.serialize_keras_object(self.backbone)["config"]
-        return {"class": type(self.backbone).__name__, "config": config}
+        return {"class": type(self.backbone).__name__, "config": config, "has_bias": self.has_bias}
 
 
 def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
@@ -62,10 +67,7 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
-    """Rebuild a model, with new weights, from its backbone's `BuiltModel.description`.
-
-    Raises: ConfigError if KerasHub has no such backbone.
-    """
+    """Rebuild a model, with new weights, from `BuiltModel.description`. Raises: ConfigError if KerasHub cannot."""
     family = getattr(backbones.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
     if family is None or not str(backbone["class"]).endswith("Backbone"):
         raise ConfigError(
@@ -73,12 +75,12 @@ def build_again(
             remedy="use the version that the model was trained with",
         )
     made = family.from_config(backbone["config"])
-    model = heads.with_head(made, manifest, task, pooling=pooling or "first")
+    model = heads.with_head(made, manifest, task, pooling=pooling or "first", has_bias=bool(backbone["has_bias"]))
     return BuiltModel(model=model, backbone=made, pooling=pooling)
 
 
 def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
-    backbone = backbones.make(config, manifest)
+    backbone, checkpoint = backbones.make(config, manifest)
     backbones.check(backbone, config=config)
     if manifest.schema.with_role("segment_ids") is not None:
         backbones.require_apart(backbone, config=config, manifest=manifest)
@@ -86,8 +88,15 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
     if pooling == "auto":
         scratch = config.model in backbones.FROM_SCRATCH
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
-    model = heads.with_head(backbone, manifest, task, pooling=pooling)
-    return BuiltModel(model=model, backbone=backbone, pooling=pooling if config.task == "classify" else None)
+    has_bias = checkpoint is not None and task.name == "mlm" and checkpoint.has_mlm_head
+    model = heads.with_head(backbone, manifest, task, pooling=pooling, has_bias=has_bias)
+    notes: Sequence[str] = ()
+    if checkpoint is not None:
+        notes = checkpoint.load_head(model, task, manifest, pooling=pooling)
+    elif os.path.isfile(os.path.join(config.model, "task.json")) and not config.from_scratch:
+        notes = (f"--model {config.model}: warning: not used of it: the head of KerasHub's task",)
+    kept = pooling if config.task == "classify" else None
+    return BuiltModel(model=model, backbone=backbone, pooling=kept, has_bias=has_bias, notes=tuple(notes))
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:

@@ -40,14 +40,16 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
     return {name: keras.Input((length,), dtype="int32", name=name) for name, length in lengths.items()}
 
 
-def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling) -> keras.Model:
-    """Build the whole model: inputs, backbone and the task's head."""
+def with_head(
+    backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling, has_bias: bool = False
+) -> keras.Model:
+    """Build the whole model: inputs, backbone and the task's head. `has_bias`: that of mlm, as in checkpoints."""
     inputs = inputs_of(manifest, task)
     core, feeds = _fed(backbone, manifest, inputs)
     if task.of_vocabulary:
         if task.name == "mlm":
             feeds[MASKED_POSITIONS] = inputs[MASKED_POSITIONS]
-        logits = _language_model(backbone, core, task)(feeds)
+        logits = _language_model(backbone, core, task, has_bias=has_bias)(feeds)
     else:
         found, mask = core(feeds), inputs[TokenFeatures.of(manifest).mask]
         if task.per_token:
@@ -92,7 +94,7 @@ def _sequence(found: Any) -> Any:
     return found["decoder_sequence_output"] if "decoder_sequence_output" in found else found["sequence_output"]
 
 
-def _language_model(backbone: Any, core: keras.Model, task: BoundTask) -> keras.Model:
+def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bias: bool) -> keras.Model:
     """Build one flat model of `core` and the logits from the backbone's own embedding.
 
     A Keras file can store a layer that is used twice in one model, but not a layer shared with a nested model: it would
@@ -102,13 +104,18 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask) -> keras.
     if task.name == "mlm":
         inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
         states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
-        states = keras.layers.Dense(states.shape[-1], name="head_dense")(states)
-        # The activation of KerasHub's backbones and BERT's own code: an exported model has one for all layers.
-        states = ops.gelu(states, approximate=True)
-        states = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(states)
+        states = keras.layers.Dense(backbone.token_embedding.output_dim, name="head_dense")(states)
+        # As in the layers of KerasHub's backbones: an exported model has one activation and epsilon for all layers.
+        family = type(backbone).__name__
+        states = ops.gelu(states, approximate="Roberta" not in family and "DistilBert" not in family)
+        epsilon = 1e-5 if "Roberta" in family else 1e-12
+        states = keras.layers.LayerNormalization(epsilon=epsilon, name="head_norm")(states)
     if task.name == "seq2seq" and backbones.scales_tied_logits(backbone):
         states = states * states.shape[-1] ** -0.5
     logits = backbone.token_embedding(states, reverse=True)
+    if has_bias:  # Keras has no layer of a bias alone; this one's kernel stays 0
+        bias = keras.layers.Dense(logits.shape[-1], kernel_initializer="zeros", name="head_bias")
+        logits = logits + bias(ops.zeros_like(states[..., :1]))
     model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
     # The layers keep their own policies. If this model had the policy bfloat16, Keras would not cast the embedding, a
     # layer of integer inputs (autocast=False), and so compute the logits in float32.

@@ -7,9 +7,7 @@ devices while they compute. The steps of one call are dispatched without waiting
 import contextlib
 import functools
 import glob
-import logging
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,7 +19,7 @@ import tensorflow as tf
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pipelines.train.checkpoints import damaged, unwritten
+from pipelines.train.checkpoints import Saves, damaged, unwritten
 from pipelines.train.engines import AfterCall, Feed, built
 from pipelines.train.errors import DeviceError
 from pipelines.train.input_parts import InputParts
@@ -31,15 +29,13 @@ from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight.tpu_slices import peak_flops_per_s
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import answering
-from pipelines.train.targets import Target, hardware
+from pipelines.train.targets import CLUSTER, COORDINATOR, Target, hardware
 from tfrecord_io.errors import ConfigError
-
-_log = logging.getLogger(__name__)
 
 _SPLIT = "xla_force_host_platform_device_count"
 
 
-class OrbaxSaves:
+class OrbaxSaves(Saves):
     """Checkpoints in a folder by Orbax, such as ckpt_120/, written in the background and renamed to that when complete.
     A training may resume from them on another number of devices.
     """
@@ -54,21 +50,21 @@ class OrbaxSaves:
             raise unwritten(folder, error) from error
 
     @property
-    def last_step(self) -> int | None:
-        return self._manager.latest_step()
+    def steps(self) -> list[int]:
+        return sorted(self._manager.all_steps())
 
     def save(self) -> None:
         self.close()
-        if self._learner.step == self.last_step:  # the best evaluation, repeated after a resume
-            self._manager.delete(self._learner.step)
+        for step in [each for each in self.steps if each >= self._learner.step]:
+            self._manager.delete(step)
         self._writing(lambda: self._manager.save(self._learner.step, args=ocp.args.StandardSave(self._learner.state)))
 
-    def restore(self) -> None:
+    def load(self, step: int) -> None:
         like = jax.tree.map(ocp.utils.to_shape_dtype_struct, self._learner.state)
         try:
-            state = self._manager.restore(self.last_step, args=ocp.args.StandardRestore(like))
+            state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
         except Exception as error:  # Orbax, TensorStore and the file system raise many types for damaged files
-            raise damaged(f"{self._folder}/ckpt_{self.last_step}", error) from error
+            raise damaged(f"{self._folder}/ckpt_{step}", error) from error
         self._learner.state, self._learner.step = state, int(state["step"])
 
     def close(self) -> None:
@@ -97,8 +93,6 @@ class JaxEngine:
         self.hardware = hardware(devices[0].platform, self.replicas)
 
     def learner(self, job: TrainingSetup) -> GlobalStep:
-        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-            jax.config.update("jax_compilation_cache_dir", _own_cache())
         with _on_the_host():
             model = built(job)
         return GlobalStep(model, job, mesh=self._mesh)
@@ -185,8 +179,8 @@ def _devices(target: Target, *, replicas: int | None) -> list[Any]:
 
 def _join_hosts(target: Target) -> None:
     """Join all hosts of a TPU, or of JAX_COORDINATOR_ADDRESS, into one JAX cluster."""
-    if coordinator := os.environ.get("JAX_COORDINATOR_ADDRESS"):
-        count, number = (int(os.environ[name]) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+    if coordinator := os.environ.get(COORDINATOR):
+        count, number = (int(os.environ[name]) for name in CLUSTER)
         jax.distributed.initialize(coordinator, num_processes=count, process_id=number)
     elif target.is_tpu:
         try:
@@ -202,23 +196,3 @@ def _on_the_host() -> Any:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:  # JAX_PLATFORMS names an accelerator alone
         return contextlib.nullcontext()
-
-
-def _own_cache() -> str | None:
-    """Return the folder for compiled programs in the user's cache folder; None if others could write to it.
-
-    They are native code that runs when a training continues, so they must not lie in a model folder, which may come
-    from a stranger.
-    """
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(home, "prep-tfrecords", "jax")
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        found = os.lstat(folder)
-    except OSError as error:
-        _log.warning("compiled programs are not kept: %s", error)
-        return None
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
-        _log.warning("compiled programs are not kept: others can write to %s; run chmod 700 on it", folder)
-        return None
-    return folder

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipelines.train.checkpoints import damaged, unwritten
+from pipelines.train.checkpoints import Saves, damaged, steps_in, unwritten
 from pipelines.train.engines import AfterCall, Feed, built, element_specs
 from pipelines.train.errors import DeviceError, said
 from pipelines.train.input_parts import InputParts
@@ -58,33 +58,36 @@ _CAUSES = (
 )
 
 
-class TensorFlowSaves:
-    """Checkpoints in a folder by `tf.train`, such as ckpt-120.*; the file `checkpoint` names the last complete one.
-    It is replaced after a checkpoint's own files are complete: if a kill comes before, the previous one stays valid.
-    """
+class TensorFlowSaves(Saves):
+    """Checkpoints in a folder by `tf.train`, such as ckpt-120.*; their .index is written last, and deleted first."""
 
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner
         self._folder = folder
         # Variables are matched by position: Keras' names depend on what else was built in the process.
         self._state = tf.train.Checkpoint(**learner.saved)
-        self._manager = tf.train.CheckpointManager(self._state, folder, max_to_keep=keep)
+        self._keep = keep
 
     @property
-    def last_step(self) -> int | None:
-        path = self._manager.latest_checkpoint
-        return None if path is None else int(path.rpartition("-")[2])
+    def steps(self) -> list[int]:
+        return steps_in(self._folder)
 
     def save(self) -> None:
+        now = self._learner.step
         try:
-            self._manager.save(checkpoint_number=self._learner.step)
+            self._state.write(f"{self._folder}/ckpt-{now}")
+            steps = self.steps
+            kept = [step for step in steps if step <= now][-self._keep :]
+            for name in sorted(tf.io.gfile.listdir(self._folder), reverse=True):  # a .index comes before its .data
+                if any(name.startswith(f"ckpt-{step}.") for step in set(steps) - set(kept)):
+                    tf.io.gfile.remove(f"{self._folder}/{name}")
         except tf.errors.OpError as error:
             raise unwritten(self._folder, error) from error
 
-    def restore(self) -> None:
-        path = self._manager.latest_checkpoint
+    def load(self, step: int) -> None:
+        path = f"{self._folder}/ckpt-{step}"
         try:
-            self._state.restore(path).assert_consumed()
+            self._state.read(path).assert_consumed()
         except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # several types for damaged files
             raise damaged(path, error) from error
 
@@ -104,9 +107,9 @@ class TensorFlowEngine:
     ) -> None:
         self._strategy = connect(target, replicas=replicas, zone=zone, project=project)
         self.replicas = self._strategy.num_replicas_in_sync
-        self.input_parts = InputParts(hosts=self._hosts())
-        device = tf.DeviceSpec.from_string(self._strategy.extended.worker_devices[0])
-        self.hardware = hardware(device.device_type, self.replicas)
+        devices = [tf.DeviceSpec.from_string(each) for each in self._strategy.extended.worker_devices]
+        self.input_parts = InputParts(hosts=len({(each.job, each.task) for each in devices}))
+        self.hardware = hardware(devices[0].device_type, self.replicas)
 
     def learner(self, job: TrainingSetup) -> ReplicaStep:
         if job.config.shard_model:
@@ -118,25 +121,14 @@ class TensorFlowEngine:
     def current(self, learner: ReplicaStep) -> keras.Model:
         return learner.built.model
 
-    def _hosts(self) -> int:
-        """Count the host machines that read; strategies tell it only to input functions."""
-        found = []
-
-        def note(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            found.append(context.num_input_pipelines)
-            return tf.data.Dataset.from_tensors(tf.zeros([1])).repeat()
-
-        self._strategy.distribute_datasets_from_function(note)
-        return int(found[0])
-
     def train(
         self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
     ) -> None:
-        # Written out, since autograph does not rewrite loops under Python 3.13.
+        # Without autograph, whose rewriting of Keras takes time, and of loops fails under Python 3.13.
         @tf.function(autograph=False)
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
             def one_step(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                losses = self._strategy.run(_as_written(learner.train), args=(next(iterator),))
+                losses = self._strategy.run(learner.train, args=(next(iterator),))
                 return done + 1, self._strategy.experimental_local_results(losses)[0]  # the same on every replica
 
             none = tf.zeros([], num_steps.dtype), tf.zeros([], keras.config.floatx())
@@ -154,9 +146,9 @@ class TensorFlowEngine:
                 return
 
     def evaluate(self, learner: ReplicaStep, feed: Feed) -> Evaluated:
-        @tf.function
+        @tf.function(autograph=False)
         def call(iterator: Any) -> Any:
-            found = self._strategy.run(_as_written(learner.evaluate), args=(next(iterator),))
+            found = self._strategy.run(learner.evaluate, args=(next(iterator),))
             return tf.nest.map_structure(lambda each: self._strategy.experimental_local_results(each)[0], found)
 
         iterators, schedule = self._opened(feed)
@@ -182,12 +174,9 @@ class TensorFlowEngine:
         own = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in parts.items()}
         traced = traced_once(answering(model, outputs), (specs_of(weights), specs_of(state), own))
 
-        def on_replica(features: dict[str, tf.Tensor]) -> Any:
-            return traced(values_of(weights), values_of(state), features)
-
         @tf.function(autograph=False)
         def step(features: dict[str, Any]) -> Any:
-            return self._strategy.run(on_replica, args=(features,))
+            return self._strategy.run(lambda own: traced(values_of(weights), values_of(state), own), args=(features,))
 
         def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
             parts = {name: np.split(each, self.replicas) for name, each in batch.items()}
@@ -205,16 +194,10 @@ class TensorFlowEngine:
         return here  # one process drives all hosts
 
 
-# The step has no Python loop or condition on tensors, so autograph's rewriting of Keras would only take time.
-_as_written = tf.autograph.experimental.do_not_convert
-
-
 def connect(
     target: Target, *, replicas: int | None = None, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.Strategy:
-    """Initialize the strategy for a target. Call before anything else uses TensorFlow.
-
-    Initializing a TPU clears its memory, and a CPU can be split only before TensorFlow has used it.
+    """Initialize the strategy for a target. Call first: it clears a TPU's memory, and splits a CPU not yet used.
 
     Raises: DeviceError, with the cause, if the TPU cannot be reached; ConfigError if it does not have `replicas`.
     """

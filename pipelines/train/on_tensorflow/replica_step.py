@@ -4,8 +4,7 @@
     rows ─► logits ─► weighted losses, gradients ─►  sum           ─► clip, AdamW ─► assigned to its copy of the weights
             └──── a pure function, traced once ───┘                   └─ another ─┘
 
-The pure functions are those of `steps`. Seeds of dropout depend on the replica's number too, so replicas differ. Each
-row length has a graph of its own, traced and compiled once; all lengths share the update.
+Seeds of dropout depend on the replica's number too. Each row length has a graph of its own; all share the update.
 """
 
 from collections.abc import Callable, Sequence
@@ -111,10 +110,8 @@ class ReplicaStep(Learner):
 
 
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
-    """Trace a function once, so that all replicas call the same graph.
-
-    Tracing a model for each of 8 replicas takes half a minute on 2 cores. A model with variables that Keras does not
-    know is still traced by each replica, which has its own copies of them.
+    """Trace a function once for all replicas: tracing it for each of 8 takes half a minute on 2 cores. A model with
+    variables that Keras does not know is still traced by each replica, which has its own copies of them.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)

@@ -20,13 +20,7 @@ _IMPOSSIBLE = -1e30  # finite, so that no sum or difference of two of them is Na
 
 
 def beam_search(
-    next_logits: Callable[[Any, Any], Any],
-    ids: Any,
-    lengths: Any,
-    *,
-    steps: int,
-    beams: int,
-    eos_id: int | None,
+    next_logits: Callable[[Any, Any], Any], ids: Any, lengths: Any, *, steps: int, beams: int, eos_id: int | None
 ) -> tuple[Any, Any]:
     """Append up to `steps` tokens to each row of `ids`, whose shape is static; rows without a token stay empty.
 

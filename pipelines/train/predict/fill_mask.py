@@ -16,9 +16,7 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
-    """Return the `top` likeliest tokens for each mask token in the text, likeliest first.
-
-    Each has its `id`, its string (`token`), its `probability`, and the whole `text` with it filled in.
+    """Return the `top` likeliest tokens for each mask token: `id`, `token`, `probability`, and the filled in `text`.
 
     Raises: ConfigError if the text has no mask token or too many tokens, or the model was trained for another task.
     """

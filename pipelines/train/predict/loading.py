@@ -21,9 +21,7 @@ _MOST_LAYERS = 1000
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the trained model; call inside the strategy's scope. `build`: the user's function that built it.
-
-    Without `build`, no code that the folder names is run: the model has only KerasHub's and Keras' own layers.
+    """Load the trained model; call inside the strategy's scope. Only with the user's `build`, other code is run.
 
     Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or does not fit it.
     """

@@ -1,9 +1,5 @@
 """Prediction of a split: batches are read in file order and split among the replicas; results are in source order.
 
-    reader (this machine) ─► batch [B] ─► parts [B / R] ─► replicas: outputs ─► joined [B] ─► columns, fill rows gone
-                                                                                                    │
-    FILE ◄─ written whole ◄─ joined ◄─ sorted by source row ◄─ row, shard, record beside them ◄─────┘
-
 Every record is one row of the output, with the dataset's kept text columns, such as an id. A source row that was cut
 into windows has one output row per window, unless the task joins them. These columns locate a record:
 
@@ -12,12 +8,9 @@ into windows has one output row per window, unless the task joins them. These co
     shard   int32  index of the shard in the split, as `prep-tfrecords trace` takes it
     record  int64  index of the record in the shard, likewise
 
-Where a row may become several records, `row` comes from the feature `source_row`. Otherwise it comes from the plan
-beside the dataset. Only the code that prepares data knows how a build permutes rows, so this is the one module of the
-trainer that imports it (see tests/project/test_rooms.py).
-
-Rows of several lengths are predicted length by length, each with a compiled step of its own. This machine reads the
-data in file order, even for a remote TPU. Predictions stay in memory until they are written.
+Where a row may become several records, `row` comes from the feature `source_row`, otherwise from the plan beside the
+dataset. Only the code that prepares data knows how a build permutes rows, so this is the one module of the trainer that
+imports it (see tests/project/test_rooms.py). Predictions stay in memory until they are written.
 """
 
 import base64
@@ -56,6 +49,7 @@ def predict(config: PredictConfig) -> int:
 
     Call before anything else in the process uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
     """
+    targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     trained, data = model_files.read(config.model_dir), reader.open(config.data)
     _require_fit(trained, data, config)

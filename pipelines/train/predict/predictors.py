@@ -116,10 +116,8 @@ class ClassPredictor(Predictor):
 
 
 class TokenPredictor(Predictor):
-    """Predictor of a class for each token that has its own label in the dataset, with the word that it begins.
-
-    Words are decoded by the tokenizer, so a lowercasing tokenizer gives them in lower case. Words that `--max-length`
-    cut off have no token, and no entry.
+    """Predictor of a class for each token that has its own label in the dataset, with the word that it begins, as the
+    tokenizer decodes it. Words that `--max-length` cut off have no token, and no entry.
     """
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:

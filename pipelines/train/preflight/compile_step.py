@@ -11,9 +11,7 @@ Batch and state are only shapes; the model's initial weights are the only arrays
 
 import importlib.metadata
 import json
-import math
 import os
-import re
 import sys
 import time
 import traceback
@@ -29,24 +27,20 @@ from jax.sharding import Mesh
 
 from pipelines.train.config import TrainConfig
 from pipelines.train.engines import built, element_specs
-from pipelines.train.errors import StepError
+from pipelines.train.errors import StepError, said
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight import tpu_slices
 from pipelines.train.preflight.preflight import checked
 from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io.errors import PrepError
 
-_LIBRARIES = tuple(str(Path(module.__file__ or "").parent) for module in (jax, keras, np, tf))
+_LIBRARIES = ("<", *(str(Path(module.__file__ or "").parent) for module in (jax, keras, np, tf)))
 _OWN = str(Path(__file__).parents[1])
 # JAX's errors where a program needs a value or a shape that depends on the data.
 _OF_DATA = (
     *(jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError),
     jax.errors.TracerIntegerConversionError,
 )
-_COLLECTIVE = re.compile(
-    r"= (\S+|\(.*?\)) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
-)
-_ARRAY = re.compile(r"\b[a-z]+(\d+)\w*\[([\d,]*)\]")
 
 
 def main() -> None:
@@ -95,28 +89,14 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
             "memory_bytes": sum(sizes.values()) - int(stats.alias_size_in_bytes),
             "flops": flops,
             "traffic_bytes": float(costs["bytes accessed"]) * config.accumulate,  # XLA counts a loop's body only once
-            "collectives": collectives(program.as_text()),
             "seconds": time.monotonic() - began,
             "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")},
         }
     }
 
 
-def collectives(program: str) -> dict[str, tuple[int, int]]:
-    """Return count and result bytes per device of the collective operations in a compiled program, by kind."""
-    found: dict[str, tuple[int, int]] = {}
-    for result, kind in _COLLECTIVE.findall(program):
-        arrays = [
-            int(bits) // 8 * math.prod(int(size) for size in sizes.split(",") if size)
-            for bits, sizes in _ARRAY.findall(result)
-        ]
-        count, total = found.get(kind, (0, 0))
-        found[kind] = count + 1, total + sum(arrays)
-    return found
-
-
 def explained(error: Exception) -> PrepError:
-    """Return the error for a step that cannot be traced, with the line in the model's own code."""
+    """Return the error for a step that cannot be traced, with the line in the user's code, else in the trainer's."""
     chain: list[BaseException] = [error]  # the error and its causes, the root cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
@@ -124,18 +104,15 @@ def explained(error: Exception) -> PrepError:
     if isinstance(error, PrepError) and of_data is None:
         return error
     cause = of_data or chain[-1]
-    words = " ".join(str(cause).split())[:240]
-    # FILE:LINE of the user's code if there is any, else of the trainer's, else of any library's.
-    frames = traceback.extract_tb(cause.__traceback__)
-    outside = [each for each in frames if not each.filename.startswith((*_LIBRARIES, "<"))]
-    users = [each for each in outside if not each.filename.startswith(_OWN)]
-    place = next((f"{each[-1].filename}:{each[-1].lineno}" for each in (users, outside, frames) if each), "the model")
+    frames = [each for each in traceback.extract_tb(cause.__traceback__) if not each.filename.startswith(_LIBRARIES)]
+    users = [each for each in frames if not each.filename.startswith(_OWN)] or frames
+    place = f"{users[-1].filename}:{users[-1].lineno}" if users else "the model"
     what = "the step cannot be traced by JAX"
     remedy = "write the model in keras.ops, which both backends know: no operations of TensorFlow's own, no text"
     if of_data is not None:
         what = "a decision or a shape depends on the data, which are not known while the step is compiled"
         remedy = "let the program decide and keep every row: keras.ops.where(mask, values, 0), or weights of 0"
-    return StepError(f"{place}: {what} ({type(cause).__name__}: {words})", remedy=remedy)
+    return StepError(f"{place}: {what} ({said(cause)})", remedy=remedy)
 
 
 if __name__ == "__main__":

@@ -28,15 +28,12 @@ _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLA
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """Compiler's figures for one device's part of the step, memory in bytes. `seconds`: duration of the compilation.
-    `collectives`: how often devices exchange values, and how many bytes in all, by kind.
-    """
+    """Compiler's figures for one device's part of the step, memory in bytes. `seconds`: duration of the compilation."""
 
     argument_bytes: int
     memory_bytes: int
     flops: float
     traffic_bytes: float
-    collectives: Mapping[str, tuple[int, int]]
     seconds: float
     versions: Mapping[str, str]
 

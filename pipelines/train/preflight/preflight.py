@@ -1,26 +1,22 @@
 """Preflight of a training: compile the step for a TPU slice, bound its speed, and look for the largest batch.
 
 The best possible speed is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is shorter than its
-arithmetic at the peak rate, nor than its memory traffic at the memory's bandwidth,
+arithmetic at the peak rate, nor than its memory traffic at the memory's bandwidth, by the compiler's own counts for one
+device. It counts a loop's body only once, so a model that loops over time (an RNN) does more than is counted; with
+`--accumulate`, all counts are multiplied by the number of parts.
 
-    seconds >= max(flops / peak flops per s, bytes / bytes per s)
-
-with the compiler's own counts for one device's part of the compiled program. Communication between devices and the
-input are not included. The compiler counts a loop's body only once, so a model that loops over time (an RNN) does more
-than is counted; with `--accumulate`, all counts are multiplied by the number of parts.
-
-The search for the largest batch needs few compilations, which take from seconds to minutes each. Memory is roughly a
-fixed part (weights, AdamW's means and squares) plus a part proportional to the batch. A line through the fixed part and
-the largest batch known to fit gives the next one to try, among 1, 2, 4, and multiples of 8.
+The largest batch is looked for if asked, since a compilation takes from seconds to minutes. Memory is nearly linear in
+the batch: a second one gives the line, and a third confirms what the line promises, among 1, 2, 4, and multiples of 8.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from pipelines.train import setup, tasks
+from pipelines.train import setup
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError, graph_error
 from pipelines.train.preflight import compiler, tpu_slices
@@ -30,9 +26,11 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
 _WARM_UP, _FEED_SECONDS = 2, 2.5
-# A batch to try is at most this many times the largest that fits, because the line may be far off.
+# A second batch is at most this many times the first: the line from the weights alone may be far off.
 _LEAP = 16
-
+_PROBES = 4
+# Share of the memory to aim at: the system keeps up to 0.07 of it.
+_AIM = 0.93
 
 # The largest batch known to fit (0 for none), and the smallest known not to fit (or None).
 Bounds = tuple[int, int | None]
@@ -74,15 +72,9 @@ class Preflight:
         """Minimum hours for all steps of the training."""
         return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
-    @property
-    def price(self) -> float | None:
-        """Cost of these hours on all chips, in the currency of `--price-per-chip-hour`."""
-        hourly = self.config.price_per_chip_hour
-        return None if self.hours is None or hourly is None else self.hours * self.slice.chips * hourly
-
 
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
-    """Run the preflight of a training for the slice `config.preflight`. `say` gets progress lines for people.
+    """Run the preflight for the slice `config.preflight`. `say` gets progress lines for people.
 
     Raises: ConfigError, ReaderError for options and data that do not fit; StepError if the step cannot be compiled;
         CompilerError if the compiler fails or exceeds its time limit.
@@ -101,25 +93,16 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
         batch=batch,
         step=step,
         reader_examples_per_s=reading,
-        bounds=None if config.no_largest_batch else batches.bounds(batch, step),
+        bounds=batches.bounds(batch, step) if config.largest_batch else None,
     )
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     """Check options and data as the trainer does, without a TPU or a model folder. Raises: as the trainer."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
-    data = setup.open_data(config)
-    setup.require_split(data, config.train_split, option="--train-split", all_have_it=True)
-    config = dataclasses.replace(config, precision=config.precision or "bfloat16")
-    config = config.sized(rows=data.num_examples(config.train_split))
-    *_, data = setup.by_length(data).values()  # with several row lengths the longest, which needs the most memory
-    return TrainingSetup(
-        config=config,
-        target=Target(kind="host", chosen_by="--preflight"),
-        data=data,
-        eval_split=None,
-        task=tasks.bind(config, data.manifest),
-    )
+    job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
+    *_, longest = setup.by_length(job.data).values()  # with several row lengths the one that needs the most memory
+    return dataclasses.replace(job, data=longest)
 
 
 def require_fit(result: Preflight) -> None:
@@ -158,37 +141,42 @@ def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
     return count / passed
 
 
-class GaveUp(Exception):
-    """Exception that `memory_of` raises without a result or time left; it ends the search with what is known."""
-
-
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Search for the largest batch that fits, until the smallest that does not fit is within 8 rows or an eighth.
+    """Look for the largest batch that fits, in at most `_PROBES` compilations or until a CompilerError.
 
-    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has such results from before. The bytes
-    that do not grow with the batch (`fixed_bytes`) and the available memory (`limit_bytes`) only guide the search.
+    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has such results from before.
+    `fixed_bytes`: those that do not grow with the batch, a guess.
     """
-    known = dict(known)
-    while True:
-        low = max((batch for batch, memory in known.items() if memory is not None), default=0)
-        high = min((batch for batch, memory in known.items() if memory is None), default=None)
-        least = next((each for each in (1, 2, 4) if each > low), low // 8 * 8 + 8)
-        if high is not None and (least >= high or (low and high - low <= max(8, low // 8))):
-            return low, high
-        guess = 0
-        if memory := known.get(low):
-            per_row = max(1.0, (memory - fixed_bytes) / low)
-            guess = _rounded(int(min((limit_bytes - fixed_bytes) / per_row, low * _LEAP)))
-        if high is None:
-            batch = max(guess, least)
-        else:  # a guess outside the bounds is replaced by their middle
-            batch = guess if least <= guess < high else max(least, _rounded((low + high) // 2))
-        try:
-            known[batch] = memory_of(batch)
-        except GaveUp:
-            return low, high
+    found = dict(known)
+    with contextlib.suppress(CompilerError):
+        for _ in range(_PROBES):
+            guess = _next_batch(found, fixed_bytes=fixed_bytes, limit_bytes=limit_bytes)
+            if guess in found:
+                break
+            found[guess] = memory_of(guess)
+    return _bounds(found)
+
+
+def _bounds(known: Mapping[int, int | None]) -> Bounds:
+    low = max((batch for batch, memory in known.items() if memory is not None), default=0)
+    return low, min((batch for batch, memory in known.items() if memory is None), default=None)
+
+
+def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_bytes: int) -> int:
+    """Return the batch to compile next; the largest that fits if it is known well enough."""
+    fits = sorted((batch, memory) for batch, memory in known.items() if memory is not None)
+    low, high = _bounds(known)
+    if high is not None and not fits:
+        return _rounded(high // 4)
+    if len(fits) > 2 or (high is not None and high - low <= max(8, low // 8)):
+        return low
+    (rows, memory), (_, most) = fits[-2] if len(fits) > 1 else (0, fixed_bytes), fits[-1]
+    guess = low + max(0, int((_AIM * limit_bytes - most) * (low - rows) / max(1, most - memory)))
+    if high is not None and guess >= high:
+        return _rounded((low + high) // 2)
+    return max(low, _rounded(guess if len(fits) > 1 or high is not None else min(guess, low * _LEAP)))
 
 
 def _rounded(batch: int) -> int:
@@ -220,13 +208,13 @@ class _BatchCompiler:
         parts = self._config.accumulate  # a batch is cut into so many parts, so only multiples can be tried
 
         def memory_of(rows: int) -> int | None:
-            if time.monotonic() + self._longest > self._ends:
-                raise GaveUp
             try:
+                if time.monotonic() + self._longest > self._ends:
+                    raise CompilerError("no time for another compilation")
                 found = self.compile(rows * parts)
-            except CompilerError as error:  # out of time or host memory; the search keeps what it knows
+            except CompilerError as error:
                 self._say(f"batch {rows * parts} a replica: {error.cause}")
-                raise GaveUp from error
+                raise
             return found.memory_bytes if isinstance(found, Compiled) else None
 
         fits, too_large = largest(

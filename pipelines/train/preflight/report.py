@@ -36,13 +36,11 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "out_of_memory": step if isinstance(step, str) else None,
         "flops_per_step": compiled and compiled.flops,
         "bytes_per_step": compiled and compiled.traffic_bytes,
-        "collectives": compiled and {name: list(each) for name, each in compiled.collectives.items()},
         "least_step_seconds": max(seconds.values()) if seconds else None,
         "bound": max(seconds, key=lambda name: seconds[name]) if seconds else None,
         "most_steps_per_s": result.steps_per_s,
         "most_examples_per_s": result.examples_per_s,
         "least_hours": result.hours,
-        "least_price": result.price,
         "reader_examples_per_s": result.reader_examples_per_s,
         "largest_batch_per_replica": fits,
         "smallest_batch_too_large": too_large,
@@ -62,21 +60,13 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
     if isinstance(step, Compiled) and rate is not None:
         used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes
         versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
-        exchanged = [
-            f"{count} {name}, {size / 1e6:,.1f} MB" for name, (count, size) in sorted(step.collectives.items())
-        ]
-        price = ""
-        if result.price is not None:
-            hourly = result.config.price_per_chip_hour
-            price = f", {result.price:,.2f} for {wanted.chips} chips at {hourly:g} an hour"
         both = ", ".join(f"{name} {1e3 * value:,.2f} ms" for name, value in seconds.items())
         rows += [
             ("memory a replica", f"{used:.2f} of {there} ({share:.0%}): fits"),
             ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
             ("step at best", f"{1e3 / rate:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])} ({both})"),
             ("rate at best", f"{rate:,.1f} steps/s, {result.examples_per_s:,.0f} examples/s"),
-            ("exchanged a step", "; ".join(exchanged) or "nothing"),
-            ("run at best", f"{result.config.total_steps:,} steps in {result.hours:,.2f} h{price}"),
+            ("run at best", f"{result.config.total_steps:,} steps in {result.hours:,.2f} h"),
             ("compiler", f"{versions}, in {step.seconds:.0f} s"),
         ]
     else:
@@ -92,7 +82,7 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
         text = "none that was tried fits" if too_large != 1 else "not even 1 fits"
         if fits:
             text = f"{fits:,} a replica fits, {fits * wanted.replicas:,} in all"
-            text += f"; {too_large:,} does not" if too_large else "; more may fit, time was up"
+            text += f"; {too_large:,} does not" if too_large else "; more may fit"
         rows.append(("largest batch", text))
     rows.append(("not counted", "the time of what is exchanged, and the input"))
     return rows

@@ -66,7 +66,7 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     if config.best_metric is not None and config.best_metric not in task.metric_names:
         raise ConfigError(
             f"--best-metric {config.best_metric}, expected one that --task {config.task} has on this dataset: "
-            f"{', '.join(task.metric_names)}",
+            f"{', '.join(task.metric_names)}"
         )
     return task
 

@@ -1,10 +1,7 @@
 """Tasks by kind of label: classes of rows, tokens or the vocabulary; numbers; several classes; answer spans.
 
-    a row of the layout `qa`          [CLS] Who ? [SEP] Anna lives in Rome [SEP] [PAD]
-    may be chosen    x               x    x     x  x                   text, and the first position for no answer
-
-The logits of all other positions are masked, in the loss and in predictions: neither the question nor padding can be an
-answer.
+In a row of the layout `qa`, an answer is text, or the first position for none: the logits of all other positions are
+masked, in the loss and in predictions.
 """
 
 import dataclasses
@@ -173,11 +170,7 @@ class SeveralClassesTask(BoundTask):
     def metrics(self, found: Evaluated) -> dict[str, float]:
         counts = found.sums["counts"]
         every = [metrics.f1(counts, positive=each) for each in range(self.num_outputs)]
-        return {
-            "loss": found.mean("loss"),
-            "micro_f1": metrics.micro_f1(counts),
-            "macro_f1": float(np.mean(every)),
-        }
+        return {"loss": found.mean("loss"), "micro_f1": metrics.micro_f1(counts), "macro_f1": float(np.mean(every))}
 
 
 # Features that locate an answer in the text; the inputs have them under the names span/ROLE.

@@ -1,0 +1,223 @@
+"""Trainings that begin from a checkpoint of transformers: heads that are loaded, for which labels, and what is said."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pipelines.train import model_files, models, setup
+from pipelines.train.config import TrainConfig
+from pipelines.train.models import BuiltModel
+from pipelines.train.models import checkpoint as backbone_checkpoint
+from pipelines.train.predict import loading
+from tests.train import training
+from tests.train.export.test_transformers import bert_logits, exported
+from tests.train.finished import done, finished
+from tfrecord_io import reader
+from tfrecord_io.errors import ConfigError
+
+pytestmark = pytest.mark.slow
+
+
+def checkpoint(
+    folder: Path, task: str, *, without: str = "-", rename: Mapping[str, str] = MappingProxyType({}), **config: object
+) -> Path:
+    """A checkpoint of BERT for a task, with a bias for each word, without some tensors, and some of other names."""
+    shutil.copytree(exported(task), folder, dirs_exist_ok=True)
+    tensors = load_file(folder / "model.safetensors")
+    if task == "mlm":
+        size = len(tensors["cls.predictions.bias"])
+        tensors["cls.predictions.bias"] = np.random.default_rng(1).normal(size=size).astype(np.float32)
+    tensors = {name: each for name, each in tensors.items() if without not in name}
+    for old, new in rename.items():
+        tensors = {name.replace(old, new): each for name, each in tensors.items()}
+    save_file(tensors, folder / "model.safetensors")
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    return folder
+
+
+def begun(model: Path, task: str, *, data: Path | None = None) -> BuiltModel:
+    """The model with which a training from a checkpoint begins."""
+    given: dict[str, Any] = {"task": task, "model": str(model), "pooling": "first", "tpu": "none"}
+    job = setup.check(TrainConfig(data=str(data or training.data()), model_dir=str(model / "run"), **given))
+    return models.build(job.config, job.data.manifest, job.task)
+
+
+def logits(built: BuiltModel, *, data: Path | None = None) -> tuple[Any, np.ndarray]:
+    """Features of some rows, and what the model makes of them."""
+    features = next(iter(reader.open(data or training.data()).dataset("train", global_batch_size=8, training=False)))
+    inputs = {name: features[name].numpy() for name in ("input_ids", "attention_mask", "token_type_ids")}
+    if "masked_positions" in built.model.input:
+        length = inputs["input_ids"].shape[1]
+        inputs["masked_positions"] = np.tile(np.arange(length, dtype=np.int32), (8, 1))
+    return inputs, np.asarray(built.model(inputs, training=False))
+
+
+# Names of BERT's tensors in other architectures, replaced one after the other, and what else their config.json says.
+OTHERS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "roberta": (
+        {
+            "bert.": "roberta.",
+            "cls.predictions.transform.dense": "lm_head.dense",
+            "cls.predictions.transform.LayerNorm": "lm_head.layer_norm",
+            "cls.predictions.bias": "lm_head.bias",
+        },
+        {"max_position_embeddings": 18},
+    ),
+    "distilbert": (
+        {
+            "bert.": "distilbert.",
+            "encoder.layer": "transformer.layer",
+            **{f"self.{name}": f"{name[0]}_lin" for name in ("query", "key", "value")},
+            "attention.output.dense": "attention.out_lin",
+            "attention.output.LayerNorm": "sa_layer_norm",
+            "intermediate.dense": "ffn.lin1",
+            "output.dense": "ffn.lin2",
+            "output.LayerNorm": "output_layer_norm",
+            "cls.predictions.transform.dense": "vocab_transform",
+            "cls.predictions.transform.LayerNorm": "vocab_layer_norm",
+            "cls.predictions": "vocab_projector",
+        },
+        {"n_layers": 2, "n_heads": 2, "dim": 128, "hidden_dim": 512, "dropout": 0.1},
+    ),
+    "albert": (
+        {
+            "bert.": "albert.",
+            "encoder.layer.0": "encoder.albert_layer_groups.0.albert_layers.0",
+            "attention.self.": "attention.",
+            "attention.output.": "attention.",
+            "intermediate.dense": "ffn",
+            "output.dense": "ffn_output",
+            "output.LayerNorm": "full_layer_layer_norm",
+            "cls.predictions.transform": "predictions",
+            "cls.predictions": "predictions",
+        },
+        {"embedding_size": 128, "num_hidden_groups": 1, "inner_group_num": 1},
+    ),
+}
+
+
+def test_the_head_for_masked_words_is_loaded_and_a_pooler_may_be_missing(tmp_path: Path) -> None:
+    built = begun(checkpoint(tmp_path, "mlm", without="pooler"), "mlm")
+    assert built.notes == (f"--model {tmp_path}: its head for masked words is loaded",)
+    inputs, found = logits(built)
+    given = {"token_ids": inputs["input_ids"], "padding_mask": inputs["attention_mask"]}
+    states = built.backbone({**given, "segment_ids": inputs["token_type_ids"]}, training=False)
+    expected = bert_logits("mlm", load_file(tmp_path / "model.safetensors"), states)
+    mask = inputs["attention_mask"].astype(bool)
+    np.testing.assert_allclose(found[mask], expected[mask], atol=1e-4)
+
+
+def test_a_model_with_the_loaded_head_is_written_and_read_as_a_whole(tmp_path: Path) -> None:
+    folder = finished("mlm", str(checkpoint(tmp_path / "from", "mlm")))
+    model = loading.load_model(str(folder), model_files.read(str(folder))).model
+    bias = next(each.numpy() for each in model.variables if each.path.endswith("head_bias/bias"))
+    alone = keras.models.load_model(folder / "model.keras")
+    assert any(np.array_equal(bias, each.numpy()) for each in alone.variables)
+    done("export", model=folder, format="transformers", output=tmp_path / "to")
+    np.testing.assert_array_equal(load_file(tmp_path / "to" / "model.safetensors")["cls.predictions.bias"], bias)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_the_head_of_another_architecture_has_other_names(tmp_path: Path, kind: str) -> None:
+    names, config = OTHERS[kind]
+    folder = checkpoint(tmp_path, "mlm", without="pooler", rename=names, model_type=kind, **config)
+    tensors = load_file(folder / "model.safetensors")
+    if kind == "roberta":  # which counts positions from 2
+        name = "roberta.embeddings.position_embeddings.weight"
+        tensors[name] = np.concatenate([tensors[name][:2], tensors[name]])
+    name = "albert.encoder.embedding_hidden_mapping_in"
+    tensors |= {f"{name}.weight": np.eye(128, dtype=np.float32), f"{name}.bias": np.zeros(128, np.float32)}
+    save_file(tensors, folder / "model.safetensors")
+    layers = models_of(built := begun(folder, "mlm"))
+    assert type(built.backbone).__name__.lower() == f"{kind}backbone"
+    assert built.notes == (f"--model {tmp_path}: its head for masked words is loaded",)
+    theirs = [f"cls.predictions{each}" for each in (".transform.dense", ".transform.LayerNorm", ".bias")]
+    for old, new in names.items():
+        theirs = [each.replace(old, new) for each in theirs]
+    np.testing.assert_array_equal(layers["head_dense"].kernel, tensors[f"{theirs[0]}.weight"].T)
+    np.testing.assert_array_equal(layers["head_norm"].gamma, tensors[f"{theirs[1]}.weight"])
+    np.testing.assert_array_equal(layers["head_bias"].bias, tensors[theirs[2]])
+    assert layers["head_norm"].epsilon == (1e-5 if kind == "roberta" else 1e-12)
+
+
+def models_of(built: BuiltModel) -> dict[str, Any]:
+    """The layers of a model for mlm, by name."""
+    return {inner.name: inner for layer in built.model.layers for inner in getattr(layer, "layers", [layer])}
+
+
+def test_a_classifiers_labels_are_the_datasets_of_the_same_names(tmp_path: Path) -> None:
+    straight = begun(checkpoint(tmp_path / "a", "classify"), "classify")
+    assert straight.notes == (f"--model {tmp_path / 'a'}: its classifier is loaded, its classes found by name",)
+    names = {"0": "positive", "1": "neutral", "2": "negative"}
+    folder = checkpoint(tmp_path / "b", "classify", id2label=names)
+    tensors = load_file(folder / "model.safetensors")
+    for part in ("classifier.weight", "classifier.bias"):
+        values = tensors[part]
+        tensors[part] = np.stack([values[1], values[0] * 7, values[0]])
+    save_file(tensors, folder / "model.safetensors")
+    np.testing.assert_allclose(logits(begun(folder, "classify"))[1], logits(straight)[1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ({"0": "acrid", "1": "zesty"}, "its classes are acrid, zesty, none of the dataset's"),
+        ({"0": "LABEL_0", "1": "LABEL_1"}, "its classes are LABEL_0, LABEL_1, none of the dataset's"),
+    ],
+)
+def test_a_classifier_of_other_classes_is_not_used_and_that_is_said(
+    tmp_path: Path, names: dict[str, str], words: str
+) -> None:
+    folder = checkpoint(tmp_path, "classify", id2label=names)
+    assert begun(folder, "classify").notes == (
+        f"--model {folder}: {words}",
+        f"--model {folder}: warning: not used of it: classifier",
+    )
+
+
+def test_a_class_that_a_classifier_does_not_know_is_refused(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, "classify", id2label={"0": "negative", "1": "zesty"})
+    with pytest.raises(ConfigError, match=r"classes are negative, zesty, but dataset '.*' has 'positive'"):
+        begun(folder, "classify")
+
+
+def test_what_is_missing_or_not_used_is_named(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "mlm", "mlm", without="pooler", rename={"bert.": ""})
+    assert begun(folder, "classify").notes == (
+        f"--model {folder}: warning: it has no pooler, which begins at random",
+        f"--model {folder}: warning: not used of it: cls.predictions, cls.predictions.transform.LayerNorm, "
+        "cls.predictions.transform.dense",
+    )
+    broken = checkpoint(tmp_path / "broken", "mlm", without="layer.1.output.dense.weight")
+    with pytest.raises(ConfigError, match=r"layer\.1\.output\.dense\.weight") as caught:
+        begun(broken, "mlm")
+    assert caught.value.remedy.startswith("save it with all of its weights")
+
+
+def test_the_head_of_a_preset_is_named_too(tmp_path: Path) -> None:
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 16}
+    vocab_size = reader.open(training.data()).manifest.tokenizer.vocab_size
+    backbone = keras_hub.models.BertBackbone(vocabulary_size=vocab_size, **sizes)
+    keras_hub.models.BertMaskedLM(backbone=backbone, preprocessor=None).save_to_preset(str(tmp_path))
+    assert begun(tmp_path, "mlm").notes == (
+        f"--model {tmp_path}: warning: not used of it: the head of KerasHub's task",
+    )
+
+
+def test_a_checkpoint_on_the_hub_is_one_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = checkpoint(tmp_path, "mlm", without="pooler")
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda repo, name: str(folder / name))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda repo, **_: str(folder))
+    found = backbone_checkpoint.opened("hf://owner/name")
+    assert found is not None
+    assert (found.model, found.folder, found.has_mlm_head) == ("hf://owner/name", folder, True)
