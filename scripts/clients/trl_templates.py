@@ -32,7 +32,8 @@ from pipelines.prepare.tokenize.chat.template import open_template
 from pipelines.prepare.tokenize.engines import open_reference
 
 _found = importlib.util.find_spec("trl")
-assert _found and _found.origin, "trl is not installed"
+assert _found, "trl is not installed"
+assert _found.origin
 TEMPLATES = pathlib.Path(_found.origin).parent / "chat_templates"
 # What TRL marks beyond an answer: the role's marker, the line break behind it, or not all white space behind the end.
 TRL_MARKS_MORE = {
