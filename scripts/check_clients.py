@@ -4,14 +4,18 @@
     scripts/check_clients.py [--work FOLDER] [--only NAME]...
 
 Needs the network, and Python 3.12 for MaxText. Not part of scripts/check. In FOLDER (default: a temporary one, deleted
-at the end; a kept one is used again) it makes three environments and says what it installs there:
+at the end; a kept one is used again) it makes an environment where a client wants it, and says what it installs there:
 
-    clients         this project's own packages, and without their dependencies those of PACKAGES, some 20 MB
+    clients         on top of this project's packages, 20 MB
+    torch           the same with PyTorch, 5 GB, for on Linux its wheel wants CUDA's libraries; 1 GB if
+                    PIP_EXTRA_INDEX_URL names an index with builds for the CPU. Nothing of it needs an accelerator
+    axolotl         on top of that, Axolotl with the releases that it pins, and without what only a GPU needs, 200 MB
     maxtext         MaxText with JAX for the CPU and TensorFlow, 2 GB
     transformers4   the last release of transformers 4, 100 MB
 
 and prepares the bundled reviews in three layouts with every export. Each client is a program in scripts/clients that
-prints what it read and fails if that is not what the shards hold. Exit status: 0 if none fails.
+prints what it read and fails if that is not what the shards hold. What passes is a line of the table in
+docs/reference/clients.md. Exit status: 0 if none fails.
 """
 
 import argparse
@@ -26,10 +30,6 @@ import tempfile
 from collections.abc import Iterator
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-PACKAGES = (
-    *("tfrecord", "crc32c", "seqio", "clu", "pyglove", "editdistance"),
-    *("tf-models-official", "tf_keras", "tensorflow-hub", "gin-config", "tf_slim", "trl==1.16.0"),
-)
 # What MaxText imports to train; it declares nothing outside of extras, which are for accelerators.
 MAXTEXT = (
     *("maxtext==0.2.5", "jax[cpu]", "flax", "optax", "grain", "orbax-checkpoint", "tensorflow-cpu", "tensorflow-text"),
@@ -38,16 +38,46 @@ MAXTEXT = (
     *("blobfile", "chex", "array_record", "etils", "einops", "google-cloud-storage", "gcsfs", "absl-py", "jinja2"),
     *("ml_collections", "pathwaysutils", "google-cloud-mldiagnostics", "tokamax", "jaxtyping", "pillow"),
 )
-# Of environments that hold nothing of this project's: the interpreter, and what is installed.
-SEPARATE = {"maxtext": ("python3.12", MAXTEXT), "transformers4": (sys.executable, ("transformers==4.57.*",))}
-# Why a client is not run, or the code that was read for what it expects: PyTorch with its libraries has 3 GB.
+# Why a client is not run.
 NOT_RUN = {
-    "TRL 1.16.0's trainer": "needs PyTorch; read trl/trainer/sft_trainer.py, _prepare_dataset, and its collator",
-    "axolotl 0.19.0": "needs PyTorch; read axolotl/utils/data/wrappers.py, _is_dataset_already_tokenized",
-    "Megatron-LM": "needs PyTorch; read megatron/core/datasets/indexed_dataset.py, _IndexReader (as MaxText's mmap)",
-    "torchtitan": "needs PyTorch; read torchtitan/hf_datasets/text_datasets.py, torchtitan/components/data",
+    "GPT-NeoX": "no package; it reads the files of Megatron-LM",
     "Levanter 1.1": "its release does not import with today's JAX (equinox's BuiltInKeyEntry)",
     "EasyDeL 0.3.0": "its release wants eformer 0.0.99.12 and ray; its loaders take `datasets`",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What is installed, on top of the packages of this project and of other environments, with which interpreter."""
+
+    packages: tuple[str, ...] = ()
+    without_dependencies: tuple[str, ...] = ()
+    on: tuple[str, ...] | None = None
+    python: str = sys.executable
+
+
+ENVIRONMENTS = {
+    "clients": Environment(
+        without_dependencies=(
+            *("tfrecord", "crc32c", "seqio", "clu", "pyglove", "editdistance", "trl==1.16.0", "tf_slim"),
+            *("tf-models-official", "tf_keras", "tensorflow-hub", "gin-config"),
+        ),
+        on=(),
+    ),
+    "torch": Environment(
+        packages=("torch", "trl==1.16.0", "accelerate", "torchdata", "tyro", "spmd_types"),
+        without_dependencies=("torchtitan", "megatron-core"),
+        on=(),
+    ),
+    "axolotl": Environment(
+        without_dependencies=(
+            *("axolotl==0.19.0", "transformers==5.16.1", "trl==1.9.0", "datasets==4.8.4", "accelerate==1.13.0"),
+            *("huggingface_hub==1.17.0", "tokenizers==0.23.1", "peft==0.20.0", "addict", "fire", "posthog", "wandb"),
+        ),
+        on=("torch",),
+    ),
+    "maxtext": Environment(packages=MAXTEXT, python="python3.12"),
+    "transformers4": Environment(packages=("transformers==4.57.*",)),
 }
 
 
@@ -55,30 +85,48 @@ NOT_RUN = {
 class Client:
     """A program in scripts/clients, the environment that runs it, and its arguments: {work} is the folder."""
 
-    environment: str
+    environment: str = "clients"
     program: str
+    packages: tuple[str, ...]
     arguments: tuple[str, ...] = ()
 
 
 def _maxtext(kind: str, files: str, *more: str) -> Client:
-    return Client(environment="maxtext", program="maxtext_train.py", arguments=(kind, files, *more))
+    return Client(
+        environment="maxtext", program="maxtext_train.py", packages=("maxtext",), arguments=(kind, files, *more)
+    )
+
+
+def _trainer(kind: str, package: str) -> Client:
+    return Client(environment="torch", program="torch_trainers.py", packages=(package, "torch"), arguments=(kind,))
 
 
 CLIENTS = {
-    "datasets": Client(environment="clients", program="hf_datasets.py"),
-    "tfds": Client(environment="clients", program="tfds_source.py"),
-    "grain": Client(environment="clients", program="grain_shuffle.py"),
-    "keras-hub on jax": Client(environment="clients", program="keras_hub_jax.py"),
-    "model garden": Client(environment="clients", program="model_garden.py"),
-    "seqio": Client(environment="clients", program="seqio_source.py"),
-    "tfrecord": Client(environment="clients", program="tfrecord_package.py"),
-    "trl templates": Client(environment="clients", program="trl_templates.py"),
-    "transformers 4": Client(environment="transformers4", program="transformers_4.py"),
+    "datasets": Client(program="hf_datasets.py", packages=("datasets",)),
+    "tfds": Client(program="tfds_source.py", packages=("tensorflow-datasets",)),
+    "grain": Client(program="grain_shuffle.py", packages=("grain",)),
+    "keras-hub on jax": Client(program="keras_hub_jax.py", packages=("keras-hub", "jax")),
+    "model garden": Client(program="model_garden.py", packages=("tf-models-official",)),
+    "seqio": Client(program="seqio_source.py", packages=("seqio",)),
+    "tfrecord": Client(program="tfrecord_package.py", packages=("tfrecord",)),
+    "trl templates": Client(program="trl_templates.py", packages=("trl",)),
+    "trl chat": _trainer("chat", "trl"),
+    "trl packed": _trainer("packed", "trl"),
+    "trl plain": _trainer("plain", "trl"),
+    "transformers trainer": _trainer("trainer", "transformers"),
+    "loaders": Client(environment="torch", program="torch_loaders.py", packages=("torch", "torchdata", "torchtitan")),
+    "megatron-lm": Client(environment="torch", program="megatron_reader.py", packages=("megatron-core",)),
+    "tests with torch": Client(environment="torch", program="torch_tests.py", packages=("torch",)),
+    "axolotl": Client(environment="axolotl", program="axolotl_packing.py", packages=("axolotl", "transformers")),
+    "transformers 4": Client(
+        environment="transformers4", program="transformers_4.py", packages=("transformers", "tokenizers")
+    ),
     "maxtext tfrecord": _maxtext("tfrecord", "{work}/concat/*-train-*.tfrecord"),
     "maxtext arrayrecord": _maxtext("arrayrecord", "{work}/concat-arrayrecord/*-train-*.array_record"),
     "maxtext parquet": _maxtext("parquet", "{work}/pad-parquet/*-train-*.parquet", "packing=true"),
     "maxtext mmap": _maxtext("mmap", "{work}/concat-megatron", "train_data_columns=['text']", "mmap_eod_id=3"),
 }
+_VERSION = "import importlib.metadata as m, sys; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -90,8 +138,8 @@ def main(argv: list[str] | None = None) -> int:
     with _folder(options.work) as work:
         _prepare(work)
         failed = [name for name in options.only or CLIENTS if not _passes(name, CLIENTS[name], work)]
-    for name, page in NOT_RUN.items():
-        print(f"not run  {name}: {page}")
+    for name, why in NOT_RUN.items():
+        print(f"| {name} | not run | {why} |")
     print(f"failed: {', '.join(failed)}" if failed else "all clients read what the shards hold")
     return 1 if failed else 0
 
@@ -117,6 +165,10 @@ def _prepare(work: pathlib.Path) -> None:
         _export(work, layout, "parquet")
         _export(work, layout, "arrayrecord")
     _export(work, "concat", "megatron", "--split", "train")
+    _export(work, "concat", "parquet", "--documents", output="concat-documents")
+    needed = ("--add", "attention_mask", "--add", "labels")
+    _export(work, "pad", "parquet", *needed, "--drop", "label", output="pad-axolotl")
+    _export(work, "pack", "parquet", *needed, "--documents", output="pack-axolotl")
     names = ("attention_mask=input_mask", "token_type_ids=segment_ids", "label=label_ids")
     _export(work, "pad", "tfrecord", *(word for name in names for word in ("--rename", name)))
     _ours("scripts/clients/transformers_4.py", str(work), "write")
@@ -129,9 +181,9 @@ def _build(work: pathlib.Path, layout: str, *options: str) -> None:
     _ours("-m", "prep_tfrecords", "build", "examples/reviews", *output, *lengths, *options)
 
 
-def _export(work: pathlib.Path, layout: str, to: str, *options: str) -> None:
-    output = str(work / f"{layout}-{to}")
-    _ours("-m", "prep_tfrecords", "export", str(work / layout), "--to", to, "--output", output, *options)
+def _export(work: pathlib.Path, layout: str, to: str, *options: str, output: str = "") -> None:
+    folder = str(work / (output or f"{layout}-{to}"))
+    _ours("-m", "prep_tfrecords", "export", str(work / layout), "--to", to, "--output", folder, *options)
 
 
 def _ours(*words: str) -> None:
@@ -145,54 +197,47 @@ def _environment() -> dict[str, str]:
 
 
 def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
-    """Run a client, and print its last lines."""
-    python = _clients_python(work) if client.environment == "clients" else _separate_python(work, client.environment)
+    """Run a client, and print a line of the table."""
+    python = _python(work, client.environment)
     if python is None:
-        print(f"not run  {name}: no {SEPARATE[client.environment][0]} on PATH")
+        print(f"| {name} | not run | no {ENVIRONMENTS[client.environment].python} on PATH |")
         return True
     arguments = [each.format(work=work) for each in client.arguments]
-    program = str(REPOSITORY / "scripts" / "clients" / client.program)
-    ended = subprocess.run(
-        [str(python), program, str(work), *arguments], env=_environment(), cwd=work, capture_output=True, text=True
+    program = REPOSITORY / "scripts" / "clients" / client.program
+    words = ([str(program), str(work), *arguments], ["-c", _VERSION, *client.packages])
+    ended, versions = (
+        subprocess.run([str(python), *each], env=_environment(), cwd=work, capture_output=True, text=True)
+        for each in words
     )
-    print(f"{'ok     ' if ended.returncode == 0 else 'FAILED '}  {name}")
-    for line in (ended.stdout if ended.returncode == 0 else ended.stdout[-500:] + ended.stderr[-2000:]).splitlines():
-        print(f"         {line}")
+    if ended.returncode:
+        print(f"FAILED  {name}\n{ended.stdout[-500:]}{ended.stderr[-2000:]}")
+    else:
+        print(f"| {name} | {versions.stdout.strip()} | {'; '.join(ended.stdout.splitlines())} |", flush=True)
     return ended.returncode == 0
 
 
-def _clients_python(work: pathlib.Path) -> pathlib.Path:
-    """Return the interpreter of an environment on top of this one."""
-    home = work / "clients"
-    if not (home / "installed").exists():
-        python = _new_environment(home, sys.executable)
+def _python(work: pathlib.Path, name: str) -> pathlib.Path | None:
+    """Return the interpreter of an environment, made where it is missing; None without a Python for it."""
+    home, environment = work / name, ENVIRONMENTS[name]
+    python = home / "bin" / "python"
+    if (home / "installed").exists():
+        return python
+    if (found := shutil.which(environment.python)) is None:
+        return None
+    seen = [path for path in sys.path if path.endswith("site-packages")]
+    for below in environment.on or ():
+        _python(work, below)
+        seen = [*map(str, (work / below).glob("lib/python*/site-packages")), *seen]
+    subprocess.run([found, "-m", "venv", "--clear", str(home)], check=True)
+    if environment.on is not None:
         (folder,) = home.glob("lib/python*/site-packages")
-        (folder / "of_this_project.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")))
-        _install(python, "--no-deps", *PACKAGES)
-        (home / "installed").touch()
-    return home / "bin" / "python"
-
-
-def _separate_python(work: pathlib.Path, environment: str) -> pathlib.Path | None:
-    home = work / environment
-    if not (home / "installed").exists():
-        python, packages = SEPARATE[environment]
-        found = shutil.which(python)
-        if found is None:
-            return None
-        _install(_new_environment(home, found), *packages)
-        (home / "installed").touch()
-    return home / "bin" / "python"
-
-
-def _new_environment(home: pathlib.Path, python: str) -> pathlib.Path:
-    subprocess.run([python, "-m", "venv", "--clear", str(home)], check=True)
-    return home / "bin" / "python"
-
-
-def _install(python: pathlib.Path, *words: str) -> None:
-    print(f"installing {' '.join(words)} in {python.parent.parent}", flush=True)
-    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *words], check=True)
+        (folder / "others.pth").write_text("\n".join(seen))
+    for words in (environment.packages, ("--no-deps", *environment.without_dependencies)):
+        if words[-1:] not in ((), ("--no-deps",)):
+            print(f"installing {' '.join(words)} in {home}", flush=True)
+            subprocess.run([str(python), "-m", "pip", "install", "--quiet", *words], check=True)
+    (home / "installed").touch()
+    return python
 
 
 if __name__ == "__main__":

@@ -31,6 +31,10 @@ from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.template import open_template
 from pipelines.prepare.tokenize.engines import open_reference
 
+_found = importlib.util.find_spec("trl")
+assert _found, "trl is not installed"
+assert _found.origin
+TEMPLATES = pathlib.Path(_found.origin).parent / "chat_templates"
 # What TRL marks beyond an answer: the role's marker, the line break behind it, or not all white space behind the end.
 TRL_MARKS_MORE = {
     "deepseek_r1_distill": "<｜Assistant｜>",
@@ -144,20 +148,23 @@ def _tool_talks() -> dict[str, list[Message]]:
 CONVERSATIONS = [(said, None) for said in _talks().values()] + [(said, _TOOLS) for said in _tool_talks().values()]
 
 
+def toy_tokenizer(template: str) -> Any:
+    """Return a tokenizer of bytes, with this template, and with all that looks like a special token there."""
+    tokens = sorted({*re.findall(r"<[|｜]?[\w▁|｜/-]+[|｜]?>", template), "<s>", "</s>"})
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE({letter: at for at, letter in enumerate(alphabet)}, []))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made: Any = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>")
+    made.add_special_tokens({"additional_special_tokens": tokens})
+    made.chat_template = template
+    return made
+
+
 class Compared:
     """A tokenizer with one template, and how `--layout chat` and `apply_chat_template` render with it."""
 
     def __init__(self, template: str, **settings: Any) -> None:
-        # All that looks like a special token is one; the rest are bytes.
-        tokens = sorted({*re.findall(r"<[|｜]?[\w▁|｜/-]+[|｜]?>", template), "<s>", "</s>"})
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        backend = Tokenizer(models.BPE({letter: at for at, letter in enumerate(alphabet)}, []))
-        backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-        self.tokenizer: Any = PreTrainedTokenizerFast(
-            tokenizer_object=backend, bos_token="<s>", eos_token="</s>", pad_token="</s>"
-        )
-        self.tokenizer.add_special_tokens({"additional_special_tokens": tokens})
-        self.tokenizer.chat_template = template
+        self.tokenizer = toy_tokenizer(template)
         facts = tokenization.facts(self.tokenizer, name="trl", files={})
         columns = ColumnPlan(texts=())
         context = LayoutContext(
@@ -236,10 +243,8 @@ def _as_if(marker: re.Match[str]) -> str:
 
 def main() -> None:
     """Compare all templates."""
-    found = importlib.util.find_spec("trl")
-    (package,) = (found and found.submodule_search_locations) or ["trl is not installed"]
     counts: collections.Counter[str] = collections.Counter()
-    paths = sorted((pathlib.Path(package) / "chat_templates").glob("*.jinja"))
+    paths = sorted(TEMPLATES.glob("*.jinja"))
     for path in paths:
         template, name = path.read_text(encoding="utf-8"), path.stem.removesuffix("_training")
         _check_ids(name, template, counts)

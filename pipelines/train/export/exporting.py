@@ -15,8 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 
 from pipelines.train import model_files
 from pipelines.train.export import bert
@@ -225,6 +227,10 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         )
     path, facts = folder / "config.json", trained.manifest.tokenizer
     config = json.loads(path.read_text(encoding="utf-8"))
+    if family == "GemmaBackbone":
+        _mend_queries(folder / "model.safetensors", hidden=backbone.hidden_dim)
+    if family != "GPT2Backbone":
+        check_attention(folder / "model.safetensors", config)
     config |= {
         "architectures": [DECODERS[family]],
         "bos_token_id": facts.bos_id,
@@ -236,3 +242,32 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         config["use_sliding_window"] = backbone.use_sliding_window_attention
         config["sliding_window"] = backbone.sliding_window_size
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _mend_queries(file: Path, *, hidden: int) -> None:
+    """Put Gemma's query weights [heads * size, hidden] in order: KerasHub 0.32 takes heads * size for `hidden`."""
+    weights = load_file(file)
+    for name in weights:
+        if name.endswith("q_proj.weight"):
+            weights[name] = np.ascontiguousarray(weights[name].T.reshape(hidden, -1).T)
+    save_file(weights, file, metadata={"format": "pt"})
+
+
+def check_attention(file: Path, config: dict[str, Any]) -> None:
+    """Compare the shapes of attention weights with those that `transformers` makes of config.json.
+
+    Raises: ConfigError if one differs.
+    """
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    size = config.get("head_dim", hidden // heads)
+    keys = (config["num_key_value_heads"] * size, hidden)
+    shapes = {"q_proj": (heads * size, hidden), "k_proj": keys, "v_proj": keys, "o_proj": (hidden, heads * size)}
+    with safe_open(file, framework="numpy") as opened:
+        for name in opened.keys():  # noqa: SIM118
+            found = tuple(opened.get_slice(name).get_shape())
+            if (expected := shapes.get(name.split(".")[-2], found)) != found and name.endswith(".weight"):
+                raise ConfigError(
+                    f"--format transformers: KerasHub's exporter writes {name} as {list(found)}, expected "
+                    f"{list(expected)} for this config.json",
+                    remedy="give --format saved-model or keras",
+                )

@@ -1,0 +1,68 @@
+"""PyTorch's loaders over our rows: DataLoader in forked and spawned workers, StatefulDataLoader, torchtitan's own."""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+from torchtitan.components.dataloader import ParallelAwareDataloader
+
+from scripts.clients.expected import WORK, require_same, rows
+from tfrecord_io import random_access
+
+DATA = random_access.open(f"{WORK}/concat")["train"]
+BATCHES = random_access.global_batches(DATA, global_batch_size=8, seed=3)
+STEPS, STOP = 12, 5
+
+
+class Replica:
+    """One replica's part of the global batches, as tensors."""
+
+    def __init__(self, replica: int) -> None:
+        self._replica = replica
+
+    def __getitem__(self, step: int) -> dict[str, torch.Tensor]:
+        """Return the part of a step."""
+        part = BATCHES.part(step, replica=self._replica, replicas=2)
+        return {name: torch.from_numpy(values) for name, values in part.items()}
+
+
+def ids(batches: Iterable[Any]) -> np.ndarray:
+    """Return the token ids of batches."""
+    return np.concatenate([batch["input_ids"] for batch in batches])
+
+
+def resumed(make: Callable[[], Any]) -> np.ndarray:
+    """Return the token ids of all steps, where another loader goes on from the first's state."""
+    first, second = make(), make()
+    batches = iter(first)
+    begun = [next(batches) for _ in range(STOP)]
+    second.load_state_dict(first.state_dict())
+    return ids([*begun, *second])
+
+
+def stateful() -> Any:
+    """Return a loader of global batches."""
+    return StatefulDataLoader(BATCHES, batch_size=None, sampler=range(STEPS), num_workers=2)
+
+
+def main() -> None:
+    """Compare what each gives."""
+    for method in ("fork", "spawn"):
+        loader = DataLoader(DATA, batch_size=8, num_workers=2, multiprocessing_context=method)
+        require_same(f"DataLoader, {method}", ids(loader), rows("concat")["input_ids"])
+    print(f"DataLoader: {len(DATA)} rows from 2 workers, forked and spawned")
+    require_same("StatefulDataLoader", resumed(stateful), ids(BATCHES[step] for step in range(STEPS)))
+    print(f"StatefulDataLoader: {STEPS} batches, going on after {STOP}")
+    for replica in range(2):
+        parts = Replica(replica)
+        titan = functools.partial(ParallelAwareDataloader, parts, replica, 2, batch_size=None, sampler=range(STEPS))
+        require_same("ParallelAwareDataloader", resumed(titan), ids(parts[step] for step in range(STEPS)))
+    print("torchtitan's ParallelAwareDataloader: the same, for each of 2 ranks")
+
+
+if __name__ == "__main__":
+    main()

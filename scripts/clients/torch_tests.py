@@ -1,0 +1,12 @@
+"""The tests of this project that are skipped where PyTorch is missing."""
+
+import pathlib
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).resolve().parents[2] / "tests" / "tfrecord_io"
+FILES = (TESTS / "random_access" / "test_random_access_trainers.py", TESTS / "test_same_rows.py")
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-q", "-k", "Torch or PyTorch", *map(str, FILES)]))
