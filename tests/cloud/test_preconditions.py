@@ -152,7 +152,7 @@ class TestJobs:
         before = gcs.objects(bucket)
         plan_files.write(job.job, plan, groups)
         assert gcs.objects(bucket) == before
-        with pytest.raises(OutputError, match=r"train/plan\.parquet: not written, since another job"):
+        with pytest.raises(OutputError, match=r"train/plan-00000\.parquet: not written, since another job"):
             plan_files.write(job.job, dataclasses.replace(plan, rows=plan.rows[:1], spans=plan.spans_of(0, 1)), groups)
         assert gcs.objects(bucket).items() >= before.items(), "the plan that was there"
 

@@ -242,8 +242,8 @@ def edited(data: reader.Data, **changes: Any) -> bytes:
     ("changes", "message"),
     [
         ({"length": 5}, "rows of length 5 of task 0, expected one of the lengths"),
-        ({"length": None}, "rows of length None"),
-        ({"task": None}, "of task None"),
+        ({"length": None}, "None where a whole number"),
+        ({"task": None}, "None where a whole number"),
         ({"task": 1}, "two shards are of the same task and the same length"),
         ({"layout": {"name": "pad", "max_length": 16}}, "expected neither without bucket lengths"),
         *(

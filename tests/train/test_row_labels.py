@@ -16,7 +16,7 @@ from tests import building
 from tests.train import training
 from tests.train.finished import done
 from tfrecord_io import objectives, reader
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.format.ledger import LabelRange
 
 
@@ -68,11 +68,11 @@ def test_labels_that_do_not_fit_are_refused(labels: list[int], given: int | None
 
 def test_minus_one_is_a_label_where_no_class_names_say_otherwise() -> None:
     found = reader.open(labelled([-1, 1, -1], [1]))
-    batch = next(
-        iter(found.dataset("train", global_batch_size=3, objective=objectives.classification(), training=False))
-    )
-    np.testing.assert_array_equal(np.sort(batch[1]), [-1, -1, 1])
-    np.testing.assert_array_equal(batch[2], [1, 1, 1])
+    batch = next(iter(found.dataset("train", global_batch_size=3, training=False)))
+    np.testing.assert_array_equal(np.sort(batch["label"]), [-1, -1, 1])
+    np.testing.assert_array_equal(batch["example_weight"], [1, 1, 1])
+    with pytest.raises(ReaderError, match="values from -1 to 1, expected 0 to 1"):
+        found.dataset("train", global_batch_size=3, objective=objectives.classification())
     assert found.splits["train"].num_unlabelled == 0
 
 

@@ -33,6 +33,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.format.ledger import LabelRange
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import (
@@ -56,14 +57,15 @@ DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
 
 
-def classification() -> Objective:
+def classification(*, num_labels: int | None = None) -> Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
 
     A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss accepts. Integers
-    without label names stay as they are. If rows have several classes each, labels are int32 [B, C], 1 for the classes
-    of the row and 0 for others; the loss to use is a sigmoid cross-entropy of logits [B, C].
+    without label names must be 0 to `num_labels` - 1, by default all numbers from 0 to their largest: a dataset whose
+    manifest shows others is refused (ReaderError). If rows have several classes each, labels are int32 [B, C], 1 for
+    the classes of the row and 0 for others; the loss to use is a sigmoid cross-entropy of logits [B, C].
     """
-    return Unbound(_classification)
+    return Unbound(functools.partial(_classification, num_labels=num_labels))
 
 
 def token_classification() -> Objective:
@@ -86,10 +88,29 @@ def span_answers() -> Objective:
     return Unbound(_span_answers)
 
 
-def _classification(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+def _classification(manifest: Manifest, tokens: TokenFeatures, *, num_labels: int | None) -> Apply:
     name = required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
+    _require_class_ids(manifest, num_labels)
     has_classes = manifest.label_names is not None and not manifest.multi_hot_size
     return functools.partial(_label, tokens=tokens, name=name, has_classes=has_classes)
+
+
+def _require_class_ids(manifest: Manifest, num_labels: int | None) -> None:
+    ranges = [split.labels for split in manifest.splits.values() if split.labels is not None]
+    if not ranges:  # named, or floats
+        return
+    labels = functools.reduce(LabelRange.joined, ranges)
+    if num_labels is not None:
+        fits = labels.smallest >= 0 and labels.largest < num_labels
+    else:
+        fits = labels.smallest == 0 and labels.distinct in (None, labels.largest + 1)
+    if not fits:
+        raise ReaderError(
+            f"objective classification: the labels of {manifest.name} are {labels.text}, expected 0 to "
+            f"{(num_labels or labels.distinct or labels.largest + 1) - 1}",
+            remedy="build the dataset with --label-classes, which makes each value a class"
+            + f", or give num_labels={labels.largest + 1}" * (labels.smallest >= 0),
+        )
 
 
 def _label(features: Features, ops: Any, *, tokens: TokenFeatures, name: str, has_classes: bool) -> Result:

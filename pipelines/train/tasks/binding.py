@@ -31,7 +31,11 @@ class _Kind:
 
 # To add a task, add a line here and its name to `config.Task`.
 _KINDS: dict[Task, _Kind] = {
-    "classify": _Kind(objective=lambda _: objectives.classification(), labels="label", per_token=False),
+    "classify": _Kind(
+        objective=lambda config: objectives.classification(num_labels=config.num_labels),
+        labels="label",
+        per_token=False,
+    ),
     "tokens": _Kind(objective=lambda _: objectives.token_classification(), labels="token_labels"),
     "span": _Kind(objective=lambda _: Unbound(answers), num_outputs=2, bound=SpanTask),
     "mlm": _Kind(objective=lambda config: objectives.gathered_masked_lm(config.mask_probability)),

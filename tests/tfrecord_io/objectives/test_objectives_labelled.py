@@ -1,5 +1,6 @@
 """Objectives whose labels the dataset holds: a class for each row or token, where an answer is, and a target."""
 
+import contextlib
 from typing import Any
 
 import keras
@@ -24,6 +25,7 @@ from tests.tfrecord_io.conftest import (
 from tests.tfrecord_io.objectives.test_objectives import SEED, assert_the_graph_gives_the_same, batch, random_rows
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.format.ledger import LabelRange, Split
 from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Feature, Schema
 
@@ -132,6 +134,31 @@ def test_minus_one_is_a_number_like_others_in_regression() -> None:
     )
     np.testing.assert_array_equal(labels, [-1.0, 2.0])
     np.testing.assert_array_equal(weights, [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("ranges", "num_labels", "said"),
+    [
+        ([(1, 5, 5)], None, "5 values from 1 to 5, expected 0 to 4"),
+        ([(0, 4, 3)], None, "3 values from 0 to 4, expected 0 to 2"),
+        ([(0, 4, 5), (2, 3, 2)], None, ""),
+        ([(0, 2, 3), (3, 4, 2)], None, ""),  # together perhaps all of them
+        ([(1, 5, 5)], 6, ""),
+        ([(1, 5, 5)], 5, "expected 0 to 4"),
+        ([(-1, 1, 2)], 3, "expected 0 to 2"),
+        ([], None, ""),
+    ],
+)
+def test_whole_numbers_that_are_no_class_ids_are_refused(
+    ranges: list[tuple[int, int, int]], num_labels: int | None, said: str
+) -> None:
+    splits = {
+        f"split{at}": Split(shards=(), labels=LabelRange(smallest=low, largest=high, distinct=distinct))
+        for at, (low, high, distinct) in enumerate(ranges)
+    }
+    refused = pytest.raises(ReaderError, match=said) if said else contextlib.nullcontext()
+    with refused:
+        objectives.classification(num_labels=num_labels).bind(make_manifest(splits=splits))
 
 
 def seq2seq_batch(rows: list[list[int]], *, pad_id: int = 0, left: bool = False) -> dict[str, tf.Tensor]:
