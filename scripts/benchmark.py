@@ -14,8 +14,7 @@
 
 `python scripts/benchmark.py --runs 1` gives every figure in about an hour on two quiet cores, with 15 GB on disk.
 
-Needs Linux, whose /proc says what memory a tree of processes holds. Exit status: 0 also when a bar is missed, since
-that is a measurement; 1 if a command failed; 2 usage.
+Needs Linux, whose /proc says what memory a tree of processes holds. Exit status: 0; 1 if a command failed; 2 usage.
 """
 
 import argparse
@@ -55,28 +54,23 @@ def main() -> int:
     where = machine.line()
     print(f"{where}\n", flush=True)
     try:
-        found, runs = _run(settings, set(options.only))
+        runs = _run(settings, set(options.only))
     except measure.CommandFailedError as error:
         print(error, file=sys.stderr)
         return 1
-    if found:
-        print(f"## Bars\n\n{where}\n\n{figures.bars_table(found)}")
     if options.json:
-        options.json.write_text(_json(where, settings, found, runs))
+        options.json.write_text(_json(where, settings, runs))
     return 0
 
 
-def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures.Figure], list[dict[str, Any]]]:
-    """Prints the tables of the sections. Returns: their figures, and the single runs of the prepare side."""
-    found: list[figures.Figure] = []
+def _run(settings: preparing.Settings, sections: set[str]) -> list[dict[str, Any]]:
+    """Prints the tables of the sections. Returns: the single runs of the prepare side."""
     runs: list[dict[str, Any]] = []
     if "corpus" in sections:
         print(f"## Corpus\n\n{_corpus_table(settings)}\n", flush=True)
     if sections & set(preparing.SECTIONS):
         results = preparing.race(settings, sections=sections)
-        tables, prepare_figures = preparing_tables.report(settings, results, sections=sections)
-        print("\n\n".join(tables), end="\n\n", flush=True)
-        found += prepare_figures
+        print("\n\n".join(preparing_tables.report(settings, results, sections=sections)), end="\n\n", flush=True)
         runs = preparing_tables.runs_json(results)
     for name, title, section in (
         ("chat", "Chat", chat),
@@ -84,10 +78,8 @@ def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures
         ("startup", "Start-up", startup),
     ):
         if name in sections:
-            text, section_figures = section.report(settings)
-            print(f"## {title}\n\n{text}\n", flush=True)
-            found += section_figures
-    return found, runs
+            print(f"## {title}\n\n{section.report(settings)}\n", flush=True)
+    return runs
 
 
 def _corpus_table(settings: preparing.Settings) -> str:
@@ -151,14 +143,13 @@ def _seconds(started: float) -> str:
     return figures.number(time.perf_counter() - started)
 
 
-def _json(where: str, settings: preparing.Settings, found: list[figures.Figure], runs: list[dict[str, Any]]) -> str:
+def _json(where: str, settings: preparing.Settings, runs: list[dict[str, Any]]) -> str:
     document = {
         "machine": where,
         "small_bytes": settings.small_bytes,
         "large_bytes": settings.large_bytes,
         "low_bytes": settings.low_bytes,
         "high_bytes": settings.high_bytes,
-        "figures": [figure.to_json() for figure in found],
         "runs": runs,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -23,13 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scripts.benchmarks import corpus, figures, preparing, tokenizer_training
-from scripts.benchmarks.figures import Figure, median, number
+from scripts.benchmarks.figures import median, number
 
 _LENGTH = 1024
 # Of one conversation, so that nearly all of them fit: `concat` cuts nothing either.
 _MOST_WORDS = 600
-# Rendering takes as long as tokenizing where turns are short, on other cores where there are any.
-_WALL_BAR, _CPU_BAR, _REWRITING_BAR = 2.2, 2.45, 4.0
 _TRAINING_BYTES = 5_000_000
 _MOST_ANSWERS = 4
 _SYSTEM = "You are of great help, and you say so when you don't know."
@@ -86,8 +84,8 @@ def _cpu_seconds() -> float:
     return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def report(settings: preparing.Settings) -> tuple[str, list[Figure]]:
-    """The table of this section, and its figures, for byte-level BPE, which most chat models have."""
+def report(settings: preparing.Settings) -> str:
+    """The table of this section, for byte-level BPE, which most chat models have."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     workdir = settings.workdir / "chat"
     tokenizer = _tokenizer(workdir)
@@ -106,18 +104,12 @@ def report(settings: preparing.Settings) -> tuple[str, list[Figure]]:
         contender.measure()  # compiles, and starts renderers
     turns = [{name: each.measure() for name, each in contenders.items()} for _ in range(2 * settings.small_runs + 1)]
     seconds = {name: np.array([turn[name] for turn in turns]) for name in contenders}
-    rows, found = [], []
+    rows = []
     for name, measured in seconds.items():
         wall, cpu = (median(ratio) for ratio in (measured / seconds["concat"]).T.tolist())
         rows.append([name, contenders[name].engine, *_cells(measured, contenders[name].tokens, wall, cpu)])
-        if name != "concat":
-            most = _REWRITING_BAR if name == "chat, rewriting" else _CPU_BAR
-            found += [
-                Figure(name=f"{name}, wall / concat", measured=wall, at_most=_WALL_BAR, unit="x"),
-                Figure(name=f"{name}, CPU / concat", measured=cpu, at_most=most, unit="x"),
-            ]
     headers = ["layout", "engine", "wall, s", "CPU, s", "M tokens/s", "wall / concat", "CPU / concat"]
-    return figures.table(headers, rows), found
+    return figures.table(headers, rows)
 
 
 def _cells(measured: np.ndarray, tokens: int, wall: float, cpu: float) -> list[str]:

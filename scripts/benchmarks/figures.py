@@ -1,37 +1,7 @@
-"""What the benchmark says in the end: medians, bars, and tables in Markdown."""
+"""What the benchmark says in the end: medians and tables in Markdown."""
 
-import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One number that has a bar: `at_least` or `at_most`, in `unit`."""
-
-    name: str
-    measured: float
-    at_least: float | None = None
-    at_most: float | None = None
-    unit: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the bar is reached."""
-        return (self.at_least is None or self.measured >= self.at_least) and (
-            self.at_most is None or self.measured <= self.at_most
-        )
-
-    @property
-    def bar(self) -> str:
-        """The bar as text, such as '≥ 0.90'."""
-        parts = [("≥", self.at_least), ("≤", self.at_most)]
-        return " ".join(f"{sign} {number(bound)}{self.unit}" for sign, bound in parts if bound is not None)
-
-    def to_json(self) -> dict[str, Any]:
-        """The figure as a JSON object."""
-        return {**dataclasses.asdict(self), "ok": self.ok}
 
 
 def median(values: Iterable[float]) -> float:
@@ -62,14 +32,3 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     ]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([lines[0], rule, *lines[1:]])
-
-
-def bars_table(figures: Iterable[Figure]) -> str:
-    """The last table: figure, bar, measured, ok?"""
-    return table(
-        ["figure", "bar", "measured", "ok?"],
-        [
-            [figure.name, figure.bar, number(figure.measured) + figure.unit, "yes" if figure.ok else "**no**"]
-            for figure in figures
-        ],
-    )

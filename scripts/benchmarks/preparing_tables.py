@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from scripts.benchmarks import figures
-from scripts.benchmarks.figures import Figure, median, number, spread
+from scripts.benchmarks.figures import median, number, spread
 from scripts.benchmarks.preparing import (
     COMBINATIONS,
     COMMON,
@@ -22,26 +22,9 @@ from scripts.benchmarks.preparing import (
     seconds_of,
 )
 
-# Ours over the tokenizer alone, over the common script, and on so many cores over one.
-_STEADY_BARS = {
-    ("bpe", "pad"): 19,
-    ("bpe", "concat"): 22,
-    ("wordpiece", "pad"): 24,
-    ("wordpiece", "concat"): 26,
-    ("unigram", "concat"): 22,
-}
-_COMMON_BARS = {
-    ("bpe", "pad", "small"): 8,
-    ("bpe", "pad", "large"): 18,
-    ("bpe", "concat", "large"): 18,
-    ("wordpiece", "pad", "large"): 18,
-    ("wordpiece", "concat", "large"): 18,
-}
-_CORES_BARS = {2: 1.85, 16: 11}
 
-
-def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple[list[str], list[Figure]]:
-    """The tables of the sections, and their figures with a bar."""
+def report(settings: Settings, results: Results, *, sections: set[str]) -> list[str]:
+    """The tables of the sections."""
     titles = {
         "raw": "Times",
         "build": "Steady state",
@@ -56,13 +39,11 @@ def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple
         "cores": _cores,
         "memory": _memory,
     }
-    tables, found = [], []
-    for section in SECTIONS:
-        if section in sections or (section == "raw" and results):
-            text, section_figures = parts[section](settings, results)
-            tables.append(f"## {titles[section]}\n\n{text}")
-            found += section_figures
-    return tables, found
+    return [
+        f"## {titles[section]}\n\n{parts[section](settings, results)}"
+        for section in SECTIONS
+        if section in sections or (section == "raw" and results)
+    ]
 
 
 def runs_json(results: Results) -> list[dict[str, Any]]:
@@ -81,7 +62,7 @@ def runs_json(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def _times(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
+def _times(settings: Settings, results: Results) -> str:
     rows = []
     for trial, runs in sorted(results.items(), key=lambda item: dataclasses.astuple(item[0])):
         seconds = [seconds_of(trial, run) for run in runs]
@@ -101,7 +82,7 @@ def _times(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
             ]
         )
     headers = ["tokenizer", "layout", "what", "text", "examples", "runs", "seconds", "whole process, s", "MB/s"]
-    return figures.table(headers, sorted(rows)), []
+    return figures.table(headers, sorted(rows))
 
 
 def _name_of(trial: Trial) -> str:
@@ -120,22 +101,20 @@ def _slope(settings: Settings, results: Results, trial: Trial, what: str = "seco
     return per_100 if per_100 > 0 else math.nan
 
 
-def _steady_states(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    rows, found = [], []
+def _steady_states(settings: Settings, results: Results) -> str:
+    rows = []
     for kind, layout in COMBINATIONS:
         alone = settings.small_bytes / 1e6 / median(seconds_of(raw(kind), run) for run in results[raw(kind)])
         trial = Trial("build", kind, layout, "low")
         build, cpu = 100 / _slope(settings, results, trial), _slope(settings, results, trial, "cpu_seconds")
         start_up = _median_of(results, trial, "low", "seconds") - settings.low_bytes / 1e6 / build
         rows.append([kind, layout, *map(number, (alone, build, build / alone, cpu, start_up))])
-        name = f"`build --layout {layout}`, {kind}, steady state, over the tokenizer alone"
-        found.append(Figure(name=name, measured=build / alone, at_least=_STEADY_BARS[kind, layout], unit="x"))
     headers = ["tokenizer", "layout", "tokenizer alone, MB/s", "build, MB/s", "ratio", "CPU s for 100 MB"]
-    return figures.table([*headers, "start-up of build, s"], rows), found
+    return figures.table([*headers, "start-up of build, s"], rows)
 
 
-def _against_common(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    rows, found = [], []
+def _against_common(settings: Settings, results: Results) -> str:
+    rows = []
     for other in COMMON:
         runs = [results[dataclasses.replace(other, contender="build")], results[other]]
         ours, theirs = ([run.seconds for run in each] for each in runs)
@@ -143,25 +122,20 @@ def _against_common(settings: Settings, results: Results) -> tuple[str, list[Fig
         size = f"{settings.num_bytes(other.size) / 1e6:,.0f} MB"
         examples = [f"{each[-1].result['examples']:,}" for each in runs]
         rows.append([other.kind, other.layout, size, spread(ours), spread(theirs), number(ratio), *examples])
-        title = f"`build --layout {other.layout}`, {other.kind}, against the common script, {size}, start-up included"
-        bar = _COMMON_BARS[other.kind, other.layout, other.size]
-        found.append(Figure(name=title, measured=ratio, at_least=bar, unit="x"))
     headers = ["tokenizer", "layout", "text", "build, s", "the common script, s", "times as fast"]
-    return figures.table([*headers, "examples", "examples there"], rows), found
+    return figures.table([*headers, "examples", "examples there"], rows)
 
 
-def _cores(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
+def _cores(settings: Settings, results: Results) -> str:
     """By the slope between the two sizes, and by the whole time of the larger one, start-up included."""
     cores = len(os.sched_getaffinity(0))
-    rows, found = [], []
+    rows = []
     for one in ONE_CORE[::2]:
         both = (dataclasses.replace(one, cores=0), one)
         rates = [100 / _slope(settings, results, trial) for trial in both]
         whole = [_median_of(results, trial, "high", "seconds") for trial in both]
         ratios = (rates[0] / rates[1], whole[1] / whole[0])
         rows.append([one.kind, one.layout, str(cores), *map(number, rates), *map(number, ratios)])
-        name = f"`build --layout {one.layout}`, {one.kind}, steady state, {cores} cores against one"
-        found.append(Figure(name=name, measured=ratios[0], at_least=_CORES_BARS.get(cores), unit="x"))
     high = f"{settings.high_bytes / 1e9:g} GB"
     headers = [
         "tokenizer",
@@ -172,11 +146,11 @@ def _cores(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
         "ratio",
         f"whole time of {high}, ratio",
     ]
-    return figures.table(headers, rows), found
+    return figures.table(headers, rows)
 
 
-def _memory(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    rows, found, largest = [], [], 0.0
+def _memory(settings: Settings, results: Results) -> str:
+    rows = []
     low, high = (f"{size / 1e9:g} GB" for size in (settings.low_bytes, settings.high_bytes))
     for kind, layout in COMBINATIONS:
         runs = [results[Trial("build", kind, layout, size)] for size in ("low", "high")]
@@ -185,10 +159,5 @@ def _memory(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
         sizes_in_gb = [f"{size / 1e9:.2f} GB" for size in (*trees, *processes)]
         ratio = processes[1] / processes[0]  # a small build is made in one process
         rows.append([kind, layout, *sizes_in_gb, number(ratio)])
-        name = f"`build --layout {layout}`, {kind}, peak memory of the largest process, {high} over {low}"
-        found.append(Figure(name=name, measured=ratio, at_most=1.05, unit="x"))
-        largest = max(largest, *trees)
-    name = "`build`, peak memory, all processes, the largest"
-    found.append(Figure(name=name, measured=largest / 1e9, at_most=1.2, unit=" GB"))
     headers = ["tokenizer", "layout", f"all processes, {low}", high, f"largest process, {low}", high, "ratio"]
-    return figures.table(headers, rows), found
+    return figures.table(headers, rows)

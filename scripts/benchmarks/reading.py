@@ -3,7 +3,7 @@
 import sys
 
 from scripts.benchmarks import figures, measure, preparing
-from scripts.benchmarks.figures import Figure, median, number, spread
+from scripts.benchmarks.figures import median, number, spread
 
 _WHAT = {
     "ours": "our reader: three-level shuffle, int32",
@@ -13,16 +13,10 @@ _WHAT = {
     "ours_objective": "our reader with the masked-LM objective",
     "bare_objective": "shuffle, batch, map(parse_example), cast, masked-LM objective",
 }
-# (name, ours, theirs, at least). Of several of theirs the fastest counts: on few cores more threads can be slower.
-_BARS = (
-    ("reader over one parse per record", "ours", ("per_record", "per_record_one_thread"), 6.0),
-    ("reader over the bare graph", "ours", ("bare",), 0.85),
-    ("reader over the bare graph, both with masked-LM", "ours_objective", ("bare_objective",), 0.85),
-)
 
 
-def report(settings: preparing.Settings) -> tuple[str, list[Figure]]:
-    """The table of this section, and its figures with a bar."""
+def report(settings: preparing.Settings) -> str:
+    """The table of this section."""
     root = preparing.build_large_pad(settings)
     measure.warm_pages(root)
     speeds: dict[str, list[float]] = {contender: [] for contender in _WHAT}
@@ -40,8 +34,4 @@ def report(settings: preparing.Settings) -> tuple[str, list[Figure]]:
         [what, spread(speeds[contender]), number(medians[contender] / medians["bare"])]
         for contender, what in _WHAT.items()
     ]
-    found = [
-        Figure(name=name, measured=medians[ours] / max(medians[their] for their in theirs), at_least=at_least, unit="x")
-        for name, ours, theirs, at_least in _BARS
-    ]
-    return figures.table(["reader", "examples/s", "of the bare graph"], rows), found
+    return figures.table(["reader", "examples/s", "of the bare graph"], rows)
