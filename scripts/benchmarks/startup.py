@@ -2,8 +2,8 @@
 TensorFlow.
 
 A build of 400 rows is nearly all start-up. Its CPU seconds are divided by those of a process that only imports pyarrow,
-`datasets` and `AutoTokenizer`, as every script with the three would. CPU seconds, and imports and builds in turns, since
-then the ratio hardly depends on what else the machine does.
+`datasets` and `AutoTokenizer`, as every script with the three would. CPU seconds, and imports and builds in turns: so
+the ratio hardly depends on what else the machine does.
 """
 
 import pathlib

@@ -26,7 +26,6 @@ import math
 import multiprocessing
 import os
 import pickle
-import resource
 import signal
 import sys
 import threading
@@ -34,11 +33,12 @@ import traceback
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
+from pipelines.prepare.runners import child_process
 from pipelines.prepare.runners.runner import Work
 
 Task = TypeVar("Task")
@@ -47,8 +47,6 @@ Result = TypeVar("Result")
 _END_SECONDS = 5.0
 # Elsewhere system libraries may run threads that a fork leaves in the middle of something.
 _FORKS = sys.platform == "linux"
-# How long a child that is kept waits for another task.
-_IDLE_SECONDS = 20.0
 # A child may use half of the machine's memory, and at least this much: Arrow and its threads reserve some themselves.
 _LEAST_MEMORY = 4 << 30
 # Signals that end a process from outside, whatever its task.
@@ -333,9 +331,6 @@ def _take_idle() -> _Child | None:
     return None
 
 
-_Answer = tuple[Any, Exception | None, str]
-
-
 class _Child:
     """Child process with its present task."""
 
@@ -357,7 +352,7 @@ class _Child:
             _pipes.add(self.pipe)
             arguments = (theirs, others, function)
             self.process: multiprocessing.process.BaseProcess = forking.Process(
-                target=_serve_forked, args=arguments, daemon=True
+                target=child_process.serve_forked, args=arguments, daemon=True
             )
             self.process.start()
             theirs.close()
@@ -366,7 +361,9 @@ class _Child:
         self.pipe, theirs = context.Pipe()
         most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
         # Daemons may have no children.
-        self.process = context.Process(target=target or _serve, args=(theirs, most_memory), daemon=target is None)
+        self.process = context.Process(
+            target=target or child_process.serve, args=(theirs, most_memory), daemon=target is None
+        )
         with _starting, _without_main():
             self.process.start()
         theirs.close()
@@ -383,7 +380,7 @@ class _Child:
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
-    def receive(self, progress: Progress) -> _Answer | None:
+    def receive(self, progress: Progress) -> child_process.Answer | None:
         """Add received counts to `progress`; return the task's answer, None before its end. Raises: WorkerDiedError."""
         try:
             counts, answer = self.pipe.recv()
@@ -391,7 +388,7 @@ class _Child:
             self.process.join()
             raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
         progress.add(**counts._asdict())
-        received: _Answer | None = answer
+        received: child_process.Answer | None = answer
         return received
 
     def rest(self) -> None:
@@ -417,54 +414,9 @@ class _Child:
             self.process.join()
 
 
-def _begin(most_memory: int) -> None:
-    """Prepare a child. More than `most_memory` bytes give a MemoryError."""
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the launcher ends this
-    gc.set_threshold(2_000_000, 50, 100)  # as in the command's own process: a tokenizer takes 2.0 s of CPU, not 2.3
-    # Locks of a child that `spawn` started are named, and reported as leaked if it is killed; those of `fork` are not.
-    multiprocessing.set_start_method("fork", force=True)
-    if sys.platform == "linux":  # elsewhere the limit does not count what is mapped
-        resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-
-def _serve(pipe: Connection, most_memory: int) -> None:
-    """Run tasks in a spawned child until the pipe is closed or it has rested for long."""
-    _begin(most_memory)
-    work = _Work(pipe)
-    function: Callable[[Any, Progress], Any] = max
-    idle: float | None = None
-    while pipe.poll(idle):
-        try:
-            message = pipe.recv()
-        except EOFError:
-            break
-        idle = _IDLE_SECONDS if message is None else None
-        if message is None:
-            continue
-        pickled, task = message
-        with work.answering():
-            function = pickle.loads(pickled) if pickled else function
-            work.result = function(task, work.progress)
-    _leave(0)
-
-
-def _serve_forked(pipe: Connection, others: Sequence[Connection], function: Callable[[Any, Progress], Any]) -> None:
-    """Run tasks in a forked child until the pipe is closed."""
-    for each in others:  # or their children would not see that the stem has closed them
-        each.close()
-    work = _Work(pipe)
-    with contextlib.suppress(EOFError):
-        while True:
-            task = pipe.recv()
-            with work.answering():
-                work.result = function(task, work.progress)
-    _leave(0)
-
-
 def _serve_stem(pipe: Connection, most_memory: int) -> None:
     """Run all tasks of one message in forked children, and send each result with its task's number; at last None."""
-    _begin(most_memory)
+    child_process.begin(most_memory)
     launcher = multiprocessing.parent_process()
     assert launcher is not None
     _pipes.add(pipe)
@@ -498,58 +450,10 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
     except Exception as error:
         cause = error.__cause__
         where = str(cause).partition("\n")[2] if isinstance(cause, RuntimeError) else traceback.format_exc()
-        answer = (None, _picklable(error), where)
+        answer = (None, child_process.picklable(error), where)
     with contextlib.suppress(OSError):
         pipe.send((progress.drain(), answer))
-    _leave(0)
-
-
-class _Work:
-    """A child's side of its pipe: sends the answers, and from a thread the counts meanwhile."""
-
-    result: Any
-
-    def __init__(self, pipe: Connection) -> None:
-        self.progress, self._pipe, self._sending = Progress(), pipe, threading.Lock()
-        threading.Thread(target=_report, args=(pipe, self.progress, self._sending), daemon=True).start()
-
-    @contextlib.contextmanager
-    def answering(self) -> Iterator[None]:
-        """Send `result`, or the error that ends the context."""
-        self.result = None
-        try:
-            yield
-            answer: _Answer = (self.result, None, "")
-        except Exception as error:
-            answer = (None, _picklable(error), traceback.format_exc())
-        with contextlib.suppress(BrokenPipeError), self._sending:
-            self._pipe.send((self.progress.drain(), answer))
-        self.result = None
-
-
-def _leave(status: int) -> NoReturn:
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        stream.flush()
-    os._exit(status)  # an orderly exit with so many libraries takes 0.1 s, and is waited for
-
-
-def _report(pipe: Connection, progress: Progress, sending: threading.Lock) -> None:
-    """Send counts to the launcher while it lives, and exit when it ends."""
-    launcher = multiprocessing.parent_process()
-    assert launcher is not None
-    while not connection.wait([launcher.sentinel], timeout=POLL_SECONDS):
-        with contextlib.suppress(OSError), sending:
-            if (counts := progress.drain()) != Counts():
-                pipe.send((counts, None))
-    os._exit(1)
-
-
-def _picklable(error: Exception) -> Exception:
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+    child_process.leave(0)
 
 
 @contextlib.contextmanager

@@ -136,7 +136,7 @@ def test_a_process_whose_work_is_done_waits_for_what_another_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(building.REPOSITORY)]))
-    short = "from pipelines.prepare.runners import here\nhere._IDLE_SECONDS = 0.5\n"
+    short = "from pipelines.prepare.runners import child_process\nchild_process.IDLE_SECONDS = 0.5\n"
     (tmp_path / "sitecustomize.py").write_text(short)
     done = here.run(functools.partial(restarted, str(tmp_path)), [0, 1], processes=2)
     assert sorted(task for task, _ in done) == [0, 1]
