@@ -21,7 +21,10 @@ _IMPORTS = "import datasets, pyarrow; from transformers import AutoTokenizer"
 _BUILD_AND_LOOK = """
 import json, sys
 from pipelines.cli.commands import main
-main(sys.argv[1:], prog_name="prep-tfrecords", standalone_mode=False)
+try:
+    main.main(sys.argv[1:], prog_name="prep-tfrecords")
+except SystemExit as ended:
+    assert not ended.code, ended.code
 print(json.dumps({"tensorflow": "tensorflow" in sys.modules}))
 """
 
