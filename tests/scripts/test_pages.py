@@ -50,9 +50,12 @@ FOREIGN_OPTIONS = {
         "--no-deps",
         "--repo-type",
         "--help",
+        "--outdir",
+        "--wheel",
+        "--number_of_execution_retries",
     ),
     *("--runs", "--large-runs", "--only", "--engine", "--strings", "--seed", "--minutes", "--any-version"),
-    *("--maxtext", "--float64", "--devices", "--long-bytes", "--nolineno", "--beam_pipeline_options"),
+    *("--maxtext", "--float64", "--devices", "--long-bytes", "--beam_pipeline_options"),
     *("--xla_gpu_deterministic_ops", "--append-eod", "--reset-position-ids", "--reset-attention-mask"),
 }
 
