@@ -27,6 +27,9 @@ from tfrecord_io.shown import visible, visible_line, without_secrets
 # At most so much is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
 _INTERRUPTED = ("interrupted", "run the same command again")
+_MORE_MEMORY = (
+    "give the process more memory (`ulimit -v`, a container's limit), or a smaller --shard-size or fewer --workers"
+)
 _MESSAGE_FLAGS = ("--json", "--quiet", "-q", "--no-progress", "--verbose", "-v")
 
 
@@ -164,7 +167,8 @@ def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Ite
             yield
     except PrepError as error:
         status = _signal_status(error) or (2 if isinstance(error, ConfigError) else 1)
-        raise _fail(error.cause, error.remedy, status=status, verbose=verbose) from None
+        remedy = _MORE_MEMORY if _is_of_memory(error) else error.remedy
+        raise _fail(error.cause, remedy, status=status, verbose=verbose) from None
     except KeyboardInterrupt as signalled:
         raise _fail(*interrupted, status=_signal_status(signalled)) from None
     except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -177,7 +181,15 @@ def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Ite
         text = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
         text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
         remedy = "run the same command again with --verbose, and report its output to the project's issue tracker"
+        remedy = _MORE_MEMORY if _is_of_memory(error) else remedy
         raise _fail(f"unexpected {type(error).__name__}: {text}", remedy, status=1, verbose=verbose) from None
+
+
+def _is_of_memory(error: BaseException | None) -> bool:
+    """Return whether an error arose because the process may have no more memory."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _fail(cause: str, remedy: str, *, status: int, verbose: bool = False) -> SystemExit:

@@ -18,6 +18,7 @@ PROGRAM = """
 import os, signal, subprocess, sys, tempfile
 import click
 from pipelines.terminal import console
+from tfrecord_io.errors import PrepError
 
 @click.group(cls=console.Program)
 def main(): pass
@@ -30,18 +31,26 @@ def run(end):
     subprocess.run([sys.executable, "-c", "import os, tempfile; tempfile.mkdtemp(); os.kill(os.getpid(), 9)"])
     if end == "error":
         raise RuntimeError("out of luck")
+    if end == "memory":
+        try:
+            bytearray(10**18)
+        except MemoryError as error:
+            raise PrepError("cannot be read", remedy="run it again") from error
     if end == "signal":
         os.kill(os.getpid(), signal.SIGTERM)
 main()
 """
 
 
-@pytest.mark.parametrize(("end", "status"), [("return", 0), ("error", 1), ("signal", 128 + signal.SIGTERM)])
-def test_no_temporary_files_stay(tmp_path: Path, end: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("end", "status"), [("return", 0), ("error", 1), ("memory", 1), ("signal", 128 + signal.SIGTERM)]
+)
+def test_no_temporary_files_stay_and_too_little_memory_has_its_remedy(tmp_path: Path, end: str, status: int) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, "run", end], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True
     )
     assert ended.returncode == status, ended.stderr
+    assert (b"remedy: give the process more memory" in ended.stderr) == (end == "memory")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -99,7 +99,7 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
     else:
         with read_stream(path) as stream, storage_errors.reading(path):
             num_bytes = os.fstat(stream.fileno()).st_size
-            content = stream.read(most_bytes) if num_bytes <= most_bytes else b""
+            content = stream.read(num_bytes) if num_bytes <= most_bytes else b""
     if num_bytes > most_bytes:
         raise FormatError(
             f"{path}: more than {most_bytes:,} bytes, expected fewer of such a file",
