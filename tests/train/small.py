@@ -98,7 +98,8 @@ def _bag(
     inputs = {name: keras.Input((length,), dtype="int32", name=name) for name in ("input_ids", "attention_mask")}
     inputs["token_type_ids"] = keras.Input((length,), dtype="int32", name="token_type_ids")
     tokens_BLD = keras.layers.Embedding(vocab_size or manifest.tokenizer.vocab_size, 16)(inputs["input_ids"])
-    mask_BL = ops.cast(inputs["attention_mask"], tokens_BLD.dtype)
+    # Keras 3.12 refuses an input that nothing is connected to.
+    mask_BL = ops.cast(inputs["attention_mask"] + 0 * inputs["token_type_ids"], tokens_BLD.dtype)
     mean_BD = ops.einsum("bld,bl->bd", tokens_BLD, mask_BL) / ops.sum(mask_BL, axis=1, keepdims=True)
     head = keras.layers.Dense(num_outputs or len(manifest.label_names or ()))
     return keras.Model(inputs, head(keras.layers.Dropout(dropout)(mean_BD)))

@@ -109,6 +109,7 @@ FILES: list[tuple[str, str, Callable[[State], Any], str, Callable[[State], Any]]
 ]
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize(("kind", "file", "fault", "words", "mend"), FILES, ids=[each[3] for each in FILES])
 def test_an_edit_of_the_files(
     zoo: Zoo,
@@ -173,6 +174,7 @@ def test_special_tokens_around_documents(zoo: Zoo, kind: str, given: Any, words:
     assert 0 in (*frame.before, *frame.after)
 
 
+@pytest.mark.engines
 def test_no_engine_by_name(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("wordpiece_cased")
     reference = open_reference(tokenizer, dtype=INT32)
@@ -209,6 +211,7 @@ def test_the_folder_that_save_pretrained_wrote(zoo: Zoo, tmp_path: Path) -> None
     _resolve(tmp_path)
 
 
+@pytest.mark.engines
 def test_tekken_alone(tmp_path: Path) -> None:
     entries = [{"rank": rank, "token_bytes": base64.b64encode(bytes([rank])).decode()} for rank in range(256)]
     config = {"pattern": r"\p{L}+|\s+|.", "default_vocab_size": 259, "default_num_special_tokens": 3, "version": "v7"}
