@@ -69,8 +69,9 @@ class Training:
         )
         first, skip = divmod(row, self.shuffle.window)
         rest = self._rest(epoch, row - skip, place=[epoch, first, skip]) if row else ()
-        # In a graph, such as that of a v1 session, a function's dataset could not be captured.
-        make = read if tf.executing_eagerly() else read.python_function
+        # A function's dataset can be captured neither by a graph, such as that of a v1 session, nor by what runs on
+        # another machine, such as a TPU Node: the function is registered in one process.
+        make = read if tf.executing_eagerly() and _is_here() else read.python_function
         found: tf.data.Dataset = make(*self.source.columns, self._given, epoch + (row > 0), batch_rows, *rest)
         return found
 
@@ -147,6 +148,11 @@ def _reader(compression: str, index_stride: int | None, shuffle: Shuffle, buffer
         return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     return read
+
+
+def _is_here() -> bool:
+    """Return whether operations run in this process, not on another machine, as within the scope of its device."""
+    return tf.DeviceSpec.from_string(tf.identity(tf.constant(0)).device).job in (None, "localhost")
 
 
 def on_client(compute: Callable[[], Any]) -> Any:
