@@ -3,6 +3,7 @@
 import functools
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -11,20 +12,22 @@ import pyarrow.parquet as pq
 from pipelines.train import model_files, models, setup
 from pipelines.train.checkpoints import save_model
 from pipelines.train.config import TrainConfig
+from pipelines.train.models import backbones
 from tests import building
 from tests.building import Outcome
 from tests.train import training
 
 
 @functools.cache
-def finished(task: str, model: str, *, data: Path | None = None, **changes: object) -> Path:
-    """The folder of a finished model for `task`, made once. Shared: copy it before changing it."""
+def finished(task: str, model: str, *, data: Path | None = None, layers: int = 2, **changes: object) -> Path:
+    """The folder of a finished model for `task`, made once. Shared: copy it before changing it. `layers`: of *-tiny."""
     folder = building.new_folder() / "model"
     folder.mkdir()
     options: dict[str, Any] = {"data": str(data or training.data()), "task": task, "model": model, **changes}
     job = setup.check(TrainConfig(**options, model_dir=str(folder), tpu="none"))
     keras.utils.set_random_seed(7)
-    built = models.build(job.config, job.data.manifest, job.task)
+    with mock.patch.dict(backbones._SIZES, tiny=(layers, 2, 128)):
+        built = models.build(job.config, job.data.manifest, job.task)
     rng = np.random.default_rng(7)
     for variable in built.model.trainable_variables:  # biases are 0 at first, scales 1: one could be left out unseen
         variable.assign(variable + rng.normal(scale=0.05, size=variable.shape))

@@ -113,13 +113,15 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
 @pytest.mark.slow
 def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
     options = {**SMALL, "schedule": "constant", "eval_every": 5, "early_stopping": 2, "best_metric": "accuracy"}
-    training.done(tmp_path / "whole", **options, steps=300)
-    last = max(evaluations(tmp_path / "whole"))
-    assert 10 <= last < 300
-    # Interrupted right after the evaluation before the last one, which must still be counted.
-    training.done(tmp_path / "parts", **options, steps=last - 5)
-    training.done(tmp_path / "parts", **options, steps=300)
-    assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"))
+    training.done(tmp_path, **options, steps=300, save_every=5)
+    whole = evaluations(tmp_path)
+    assert 10 <= max(whole) < 300
+    # As if interrupted right after the evaluation before the last one, which must still be counted.
+    for path in (tmp_path / "checkpoints").glob(f"ckpt-{max(whole)}.*"):
+        path.unlink()
+    again = training.done(tmp_path, **options, steps=300)
+    assert f"going on after step {max(whole) - 5}\n" in again.err
+    assert evaluations(tmp_path) == pytest.approx(whole)
 
 
 def test_a_dataset_without_a_split_to_evaluate_is_refused(tmp_path: Path) -> None:

@@ -23,13 +23,15 @@ MODEL = "gpt2-tiny"
 
 def causal(tmp_path: Path, **options: object) -> list[dict[str, Any]]:
     """The rows of the reviews in the order of the files, by a decoder."""
-    rows = predicted(tmp_path, model=finished("clm", MODEL), data=training.data(), split="validation", **options)
+    rows = predicted(
+        tmp_path, model=finished("clm", MODEL, layers=1), data=training.data(), split="validation", **options
+    )
     return sorted(rows, key=lambda row: (row["shard"], row["record"]))
 
 
 def test_the_loss_of_a_row_is_the_mean_over_its_tokens_given_those_before(tmp_path: Path) -> None:
     rows = causal(tmp_path, batch_size=24)
-    folder = str(finished("clm", MODEL))
+    folder = str(finished("clm", MODEL, layers=1))
     model = loading.load_model(folder, model_files.read(folder)).model
     features = next(iter(reader.open(training.data()).dataset("validation", global_batch_size=80)))
     ids, mask = features["input_ids"].numpy(), features["attention_mask"].numpy()
@@ -47,7 +49,7 @@ def test_the_loss_of_a_row_is_the_mean_over_its_tokens_given_those_before(tmp_pa
 
 def test_generated_text_is_what_the_likeliest_tokens_say(tmp_path: Path) -> None:
     rows = causal(tmp_path, generate=4)
-    folder = str(finished("clm", MODEL))
+    folder = str(finished("clm", MODEL, layers=1))
     model, tokenizer = loading.load_model(folder, model_files.read(folder)).model, loading.load_tokenizer(folder)
     features = next(iter(reader.open(training.data()).dataset("validation", global_batch_size=80)))
     for number in (0, 7, 33):
@@ -69,7 +71,7 @@ def test_generated_text_is_what_the_likeliest_tokens_say(tmp_path: Path) -> None
 
 def test_joined_rows_are_predicted_record_by_record(tmp_path: Path) -> None:
     data = building.reviews(label_column=None, layout="concat", max_length=16)
-    given = {"model": finished("clm", MODEL, data=data), "data": data, "split": "validation", "tpu": "none"}
+    given = {"model": finished("clm", MODEL, layers=1, data=data), "data": data, "split": "validation", "tpu": "none"}
     outcome = done("predict", output=tmp_path / "p.parquet", **given)
     assert "a record has tokens of several rows" in outcome.err
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
@@ -97,7 +99,7 @@ def test_each_question_has_one_answer_whose_characters_are_those_of_the_text(tmp
 @pytest.mark.parametrize("beams", [1, 2])
 def test_a_target_is_generated_for_each_row(tmp_path: Path, beams: int) -> None:
     data = training.translations()
-    folder = finished("seq2seq", "t5-tiny", data=data)
+    folder = finished("seq2seq", "t5-tiny", data=data, layers=1)
     rows = predicted(tmp_path, split="train", model=folder, data=data, beams=beams)
     assert [row["row"] for row in rows] == list(range(len(rows)))
     assert all(isinstance(row["generated"], str) and row["target"] for row in rows)
@@ -120,7 +122,7 @@ def test_a_target_is_generated_for_each_row(tmp_path: Path, beams: int) -> None:
 
 def test_every_word_that_fits_has_its_label(tmp_path: Path) -> None:
     data = training.tags()
-    rows = predicted(tmp_path, split="train", model=finished("tokens", "bert-tiny", data=data), data=data)
+    rows = predicted(tmp_path, split="train", model=finished("tokens", "bert-tiny", data=data, layers=1), data=data)
     with open(building.REPOSITORY / "examples" / "tags" / "train.jsonl", encoding="utf-8") as file:
         source = [json.loads(line) for line in file]
     assert [row["row"] for row in rows] == list(range(len(source)))
