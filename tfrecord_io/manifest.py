@@ -232,7 +232,7 @@ def _load(content: bytes | str, *, place: str) -> tuple[dict[str, Any], str]:
     """Return the JSON object of a manifest and the digest of its fields."""
     if len(content) > MOST_BYTES:
         raise ManifestError(
-            f"{place}: more than {MOST_BYTES:,} bytes, expected at most so many of a manifest", remedy=REMAKE
+            f"{place}: more than {MOST_BYTES >> 20} MiB, which no manifest has", remedy=REMAKE
         )
     try:
         document = json_fields.load(content)
