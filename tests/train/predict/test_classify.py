@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +73,6 @@ def test_a_class_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None
     given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "output": tmp_path / "p.jsonl"}
     outcome = command("predict", tpu="none", split="test", **given)
     assert "the class 'unsure' is none of the model's, which are 'negative', 'positive'" in outcome.error[0]
-
-
-@pytest.mark.slow
-def test_replicas_predict_the_same_as_one(tmp_path: Path) -> None:
-    model = finished("classify", BAG)
-    words = [sys.executable, "-m", "pipelines.train.cli", "predict", "--model", str(model), "--tpu", "none"]
-    words += ["--data", str(training.data()), "--split", "validation", "--replicas", "4", "--batch-size", "36"]
-    words += ["--output", str(tmp_path / "four.parquet")]
-    subprocess.run(words, env=building.environment(), check=True, capture_output=True, timeout=120)
-    four = pq.read_table(tmp_path / "four.parquet").to_pylist()
-    one = predicted(tmp_path, model=model, data=training.data(), split="validation")
-    assert [row["row"] for row in four] == [row["row"] for row in one]
-    chances = np.array([[row["probabilities"] for row in rows] for rows in (four, one)])
-    np.testing.assert_allclose(chances[0], chances[1], atol=1e-6)
 
 
 @pytest.mark.slow
