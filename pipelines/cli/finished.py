@@ -118,6 +118,9 @@ def _verify_export(root: str, *, repair: bool) -> bool:
     return True
 
 
+_OF_RECORD, _OF_STEP = ("split", "shard", "record"), ("step", "run")
+
+
 @cloup.command(cls=WithFunctions, short_help="Show the source rows that a record was made from.")
 @takes_dataset
 @cloup.option_group(
@@ -129,10 +132,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
 @cloup.option_group(
     "Or which step of a training",
     click.option("--step", type=click.IntRange(min=1), metavar="N", help="Number of the step, as the log counts."),
-    click.option("--around", type=click.IntRange(min=0), default=0, metavar="K", help="Show the K steps before, too."),
     click.option("--run", metavar="DIR", help="The training's --model-dir, whose run.json says how it reads."),
-    click.option("--num-replicas", type=click.IntRange(min=1), default=1, help="Replicas that share a batch."),
-    click.option("--replica", type=click.IntRange(min=0), metavar="R", help="Show this replica's rows only, from 0."),
 )
 @takes_consent
 @common()
@@ -141,16 +141,12 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
 
     The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
     """
-    of_record, step = {name: which[name] for name in ("split", "shard", "record")}, which["step"]
-    if step is None:
-        if missing := [name for name, value in of_record.items() if value is None]:
-            raise click.UsageError(f"Missing option '--{missing[0]}' (or --step, for a step of a training).")
-        if which["run"]:
-            raise click.UsageError("--run is for --step.")
-    elif which["shard"] is not None or which["record"] is not None:
-        raise click.UsageError("--step together with --shard or --record, expected one or the other.")
-    elif not which["run"] or which["split"]:
-        raise click.UsageError("--step needs --run DIR, which says how the training reads, and no --split.")
+    of_record, of_step = ({name: which[name] for name in names} for names in (_OF_RECORD, _OF_STEP))
+    wanted, others = (of_step, of_record) if which["step"] is not None else (of_record, of_step)
+    if missing := [name for name, value in wanted.items() if value is None]:
+        raise click.UsageError(f"Missing option '--{missing[0]}' (--split, --shard and --record; or --step and --run).")
+    if odd := [name for name, value in others.items() if value is not None]:
+        raise click.UsageError(f"--{odd[0]} together with --{next(iter(wanted))}, expected one or the other.")
     from pipelines.cli import report as printing
     from pipelines.prepare.audit import reopened_dataset, trace_steps
     from pipelines.prepare.audit import trace as tracing
@@ -160,15 +156,14 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
     consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
     manifest = own_files.require_manifest(dataset)
     tracer = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent))
-    if step is None:
+    if wanted is of_record:
         traced = tracer.trace(**of_record)
         printing.traced(traced)
         write_json(dataclasses.asdict(traced))
         return
-    reading, manifest = trace_steps.of_run(which["run"], manifest, root=dataset, replicas=which["num_replicas"])
-    steps = range(max(1, step - which["around"]), step + 1)
-    found = trace_steps.trace_steps(tracer, manifest, reading, steps=steps, replica=which["replica"])
-    printing.traced_steps(found)
+    found = trace_steps.trace_step(tracer, manifest, root=dataset, **of_step)
+    for place, each in enumerate(found):
+        printing.traced(each, width=100, place=f"place {place}: ")
     write_json([dataclasses.asdict(each) for each in found])
 
 

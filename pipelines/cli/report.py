@@ -17,7 +17,6 @@ from rich.text import Text
 from pipelines.cli import drawings
 from pipelines.prepare.audit.decode import DecodedRow, TextPiece
 from pipelines.prepare.audit.trace import Traced
-from pipelines.prepare.audit.trace_steps import TracedStep
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
@@ -129,15 +128,8 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
         out.print(legend, soft_wrap=True)
 
 
-def traced_steps(steps: Iterable[TracedStep], *, width: int = 100) -> None:
-    """Print the rows of training steps, with long texts shortened."""
-    for each in steps:
-        place = f"step {each.step}, place {each.place} (replica {each.replica}): "
-        traced(each.traced, width=width, place=place)
-
-
 def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
-    """Print a record and its source rows, with long texts shortened. `place`: a prefix, such as its training step."""
+    """Print a record and its source rows, with long texts shortened. `place`: a prefix of its title."""
     out = console(results())
     rows = f"{some(len(record.rows), 'row')} of {record.source}"
     _headed(out, f"{place}{record.split}", f"record {record.record} of {record.shard}: {rows}")

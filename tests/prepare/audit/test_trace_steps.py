@@ -10,7 +10,6 @@ import pytest
 from pipelines.prepare.audit import reopened_dataset, trace_steps
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.audit.trace_steps import Reading
 from tests import building
 from tests.building import command, read_manifest
 from tfrecord_io import random_access
@@ -55,34 +54,27 @@ def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, ro
     assert outcome.status == 0, outcome.err
     assert f"text: {PLANTED}" in outcome.err
     found = json.loads(outcome.out)
-    assert [each["place"] for each in found] == list(range(16))
-    (planted,) = (each for each in found if each["traced"]["rows"][0]["texts"]["text"] == PLANTED)
-    assert (planted["step"], planted["place"], planted["traced"]["rows"][0]["row"]) == (step, place, 123)
+    assert len(found) == 16
+    assert [at for at, each in enumerate(found) if each["rows"][0]["texts"]["text"] == PLANTED] == [place]
+    assert found[place]["rows"][0]["row"] == 123
 
 
-def test_one_replicas_part_and_the_steps_before_are_shown(tmp_path: Path, root: Path) -> None:
-    step, place = planted_step(root)
-    options = ("--run", run_folder(tmp_path, root), "--num-replicas", 4, "--replica", place // 4)
-    outcome = command("trace", root, "--step", step + 1, "--around", 2, *options, "--json")
-    assert outcome.status == 0, outcome.err
-    found = json.loads(outcome.out)
-    assert len(found) == 4 * min(3, step + 1)
-    assert {each["replica"] for each in found} == {place // 4}
-    assert PLANTED in outcome.err
-
-
-def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
+def test_every_row_of_an_epoch_is_traced_as_it_is_read(tmp_path: Path, root: Path) -> None:
     manifest = read_manifest(root)
     assert len(manifest.splits["train"].shards) > 2
     tracer = Tracer(reopened_dataset.reopen(str(root), manifest))
-    reading = Reading(global_batch_size=30, order="global", seed=1, split="train")
-    found = trace_steps.trace_steps(tracer, manifest, reading, steps=range(1, 11))
-    assert sorted(each.traced.rows[0].row for each in found) == list(range(300))
+    run = str(run_folder(tmp_path, root, global_batch_size=30, seed=1))
+    found = [
+        each
+        for step in range(1, 11)
+        for each in trace_steps.trace_step(tracer, manifest, root=str(root), run=run, step=step)
+    ]
+    assert sorted(each.rows[0].row for each in found) == list(range(300))
     rows = random_access.open(root)["train"]
     batches = random_access.global_batches(rows, global_batch_size=30, seed=1)
     names = [shard.name for shard in manifest.splits["train"].shards]
     firsts = np.cumsum([0, *(shard.num_examples for shard in manifest.splits["train"].shards)])
-    numbers = [firsts[names.index(each.traced.shard)] + each.traced.record for each in found]
+    numbers = [firsts[names.index(each.shard)] + each.record for each in found]
     assert numbers == [int(row) for step in range(10) for row in batches.indices(step)]
 
 
@@ -91,7 +83,6 @@ def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
     [
         ({"order": "hosts"}, "order 'hosts', expected 'global'", "--order global"),
         ({"data": "0" * 64}, "trained on data with fingerprint 000000000000", "the folder that was trained on"),
-        ({"train_split": "none"}, "no split 'none' with examples", "choose among train"),
         ({"seed": "three"}, "is not what a training wrote", "copy it again"),
     ],
 )
@@ -106,17 +97,14 @@ def test_what_cannot_be_followed_is_said(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--step", 3], "--step needs --run DIR"),
-        (["--step", 3, "--shard", 0, "--run", "x"], "one or the other"),
+        (["--step", 3], "missing option '--run'"),
+        (["--step", 3, "--shard", 0, "--run", "x"], "--shard together with --step"),
         (["--split", "train", "--shard", 0], "missing option '--record'"),
-        (["--split", "train", "--shard", 0, "--record", 0, "--run", "x"], "is for --step"),
-        (["--step", 3, "--run", "OWN", "--num-replicas", 3], "multiple of the 3 replicas"),
-        (["--step", 3, "--run", "OWN", "--replica", 1], "--replica 1 of 1, expected 0 to 0"),
-        (["--step", 3, "--run", "no-folder"], "no such file, expected that of a training"),
+        (["--split", "train", "--shard", 0, "--record", 0, "--run", "x"], "--run together with --split"),
+        (["--step", 3, "--run", "no-folder"], "no such file"),
     ],
 )
-def test_wrong_options_are_refused(tmp_path: Path, root: Path, options: list[object], said: str) -> None:
-    own = run_folder(tmp_path, root)
-    outcome = command("trace", root, *(own if option == "OWN" else option for option in options))
+def test_wrong_options_are_refused(root: Path, options: list[object], said: str) -> None:
+    outcome = command("trace", root, *options)
     assert outcome.status in (1, 2)
     assert said in " ".join(outcome.err.split())
