@@ -175,15 +175,12 @@ _size = functools.partial(click.option, type=click.IntRange(min=1), show_default
 @click.option(
     "--region", metavar="REGION", help="Region of the TPU or the workers, to compare with the bucket's location."
 )
-@click.option("--source", metavar="FILES", help="Data files by path or glob, to check that they can be read.")
 @click.option("--tpu", type=click.Choice(["node", "vm"]), help="Check DATASET for a TPU of this kind.")
 @_size("--global-batch-size", default=1024, help="Examples in a step, with --tpu.")
 @_size("--replicas", "num_replicas", default=8, help="TPU cores, with --tpu.")
 @_size("--hosts", "num_hosts", default=1, help="TPU hosts, with --tpu.")
 @common()
-def doctor(
-    dataset: str | None, output: str | None, region: str | None, source: str | None, tpu: Any, **sizes: int
-) -> None:
+def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any, **sizes: int) -> None:
     """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU.
 
     --tpu is by default node for a dataset on gs://, and vm for a local one.
@@ -193,7 +190,7 @@ def doctor(
     With neither, it lists versions, cores and memory, for a report of a fault.
     """
     if output is not None and dataset is None and tpu is None:
-        _check_place(output, region=region, source=source)
+        _check_place(output, region=region)
     elif dataset is not None and output is None:
         # A TPU Node needs all that a TPU VM does, and more; but it reads no local files.
         _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
@@ -215,10 +212,10 @@ def _describe_machine() -> None:
     write_json(facts)
 
 
-def _check_place(output: str, *, region: str | None, source: str | None) -> None:
+def _check_place(output: str, *, region: str | None) -> None:
     from pipelines.prepare.doctor import doctor as diagnosing
 
-    checks = diagnosing.diagnose(output, region=region, dataset=source)
+    checks = diagnosing.diagnose(output, region=region)
     for check in checks:
         verdict = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
         show(f"{verdict} {check.name}: {check.found}")
