@@ -3,16 +3,14 @@
 import math
 
 import numpy as np
-from rich.filesize import decimal as size
 
 from pipelines.prepare.plan.length_histogram import count_lengths
 from pipelines.prepare.report.page import Chart, Group, Section, Table
-from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, documents_of, share, some
+from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role
 
 _MOST_BARS = 60
-_LISTED_SHARDS = 200
 _LISTED_LABELS = 40
 # Most names below bars, and most characters of each: a phone has room for no more.
 _TICKS, _TICK = 5, 10
@@ -69,7 +67,7 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
     """Return lengths int64 [N], the noun to go with them (rows or documents), and a note on their source."""
-    found = documents_of(split.parts).lengths
+    found = lengths_of(split.parts)
     cut = (
         "None was cut."
         if not split.finished.ledger.tokens_cut
@@ -83,34 +81,6 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
         return found, "rows", f"Tokens of a record, {split.source_of_figures}. {cut}"
     text = f"This layout joins documents and fills every row with {manifest.row_length:,} tokens, so lengths of "
     return np.zeros(0, np.int64), "rows", text + "documents are not stored. `plan` with build's arguments shows them."
-
-
-def shards_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return the chart of a split's shard sizes."""
-    shards = split.finished.shards
-    sizes = np.array([shard.num_bytes for shard in shards])
-    # A bar for several neighbours shows their mean size.
-    bars = [float(part.mean()) for part in np.array_split(sizes, min(len(sizes), _MOST_BARS))]
-    edges = _edges(len(bars))
-    spread = f", from {size(sizes.min())} to {size(sizes.max())}" if len(sizes) > 1 else ""
-    listed = shards[:_LISTED_SHARDS]
-    values = Table(
-        caption="Shards" if len(listed) == len(shards) else f"The first {len(listed)} of {len(shards):,} shards",
-        head=("shard", "bytes", "records", "tokens"),
-        rows=tuple((each.name, *map(count, (each.num_bytes, each.num_examples, each.num_tokens))) for each in listed),
-        numbers=3,
-        folded=True,
-    )
-    chart = Chart(
-        title="Bytes of each shard" if len(bars) == len(sizes) else "Mean bytes of neighbouring shards",
-        says=f"{some(len(sizes), 'shard')} with {size(sizes.sum())} in all{spread}.",
-        heights=tuple(bars),
-        edges=edges,
-        values=values,
-        ticks=((edges[1] / 2, "shard 0"), (edges[-1] - edges[1] / 2, f"{len(sizes) - 1:,}"))[: len(sizes)],
-        highest=size(round(max(bars))),
-    )
-    return Group(title=split.name, charts=(chart,))
 
 
 def labels_section(subject: Subject) -> Section | None:

@@ -71,24 +71,6 @@ class Chart:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShownToken:
-    """One token, or a run of padding. `kinds` are its CSS classes; `note` is shown beside it, such as its tag."""
-
-    text: str
-    kinds: tuple[str, ...] = ()
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShownRow:
-    """A sample row: its place, the tokens of its input and target by name, and its other features as text."""
-
-    place: str
-    parts: tuple[tuple[str, tuple[ShownToken, ...]], ...]
-    features: tuple[tuple[str, str], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
     """Part of a section, about one split or about all of them (no title)."""
 
@@ -97,18 +79,16 @@ class Group:
     warnings: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
-    rows: tuple[ShownRow, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of the page. `name`: its anchor for links; `legend`: kinds of tokens and their meaning."""
+    """A section of the page. `name`: its anchor for links."""
 
     name: str
     title: str
     groups: tuple[Group, ...]
     says: str = ""
-    legend: tuple[tuple[str, str], ...] = ()
 
 
 def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
