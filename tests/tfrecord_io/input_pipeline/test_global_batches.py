@@ -139,8 +139,8 @@ def test_random_access_mixes_as_the_reader(write_dataset: WriteDataset, how: str
     roots = {name: write_dataset({"train": [pad_rows(size)]}) for name, size in {"a": 61, "b": 100}.items()}
     weights = {"a": 0.3, "b": 0.7}
     mixed = Mixture({name: reader.open(each) for name, each in roots.items()}, weights=weights)
-    rows = random_access.mix({name: random_access.open(each)["train"] for name, each in roots.items()}, weights=weights)
-    batches = random_access.global_batches(rows, global_batch_size=BATCH, seed=3)
+    rows = {name: random_access.open(each)["train"] for name, each in roots.items()}
+    batches = random_access.global_batches(rows, weights=weights, global_batch_size=BATCH, seed=3)
     elements = mixed.dataset("train", global_batch_size=BATCH, seed=3, order="global")
     for step, element in zip(range(6), elements, strict=False):
         np.testing.assert_array_equal(element["input_ids"], batches[step]["input_ids"])
