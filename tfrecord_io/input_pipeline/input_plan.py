@@ -91,15 +91,10 @@ class Shuffle:
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
 
 
-def check_order(order: str, *, deterministic: bool) -> None:
-    """Check that `order` exists, and is not "global" without `deterministic`. Raises: ReaderError otherwise."""
+def check_order(order: str) -> None:
+    """Check that `order` exists. Raises: ReaderError if not."""
     if order not in get_args(Order):
         raise ReaderError(f"order is {order!r}, expected one of {list(get_args(Order))}")
-    if order == "global" and not deterministic:
-        raise ReaderError(
-            "order is 'global' with deterministic=False, expected True: batches as they are ready have no order",
-            remedy="leave out one of the two",
-        )
 
 
 def check_positive(name: str, value: int) -> None:
@@ -114,8 +109,8 @@ def check_seed(seed: int) -> None:
         raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
-def whole_step(start_step: SupportsIndex, *, deterministic: bool = True) -> int:
-    """Return `start_step` as an int. Raises: ReaderError if it is invalid, or above 0 without a fixed order."""
+def whole_step(start_step: SupportsIndex) -> int:
+    """Return `start_step` as an int. Raises: ReaderError if it is invalid."""
     try:
         # An optimizer counts its steps in a NumPy integer.
         step = -1 if isinstance(start_step, bool) else operator.index(start_step)
@@ -123,12 +118,6 @@ def whole_step(start_step: SupportsIndex, *, deterministic: bool = True) -> int:
         step = -1
     if step < 0:
         raise ReaderError(f"start_step is {start_step!r}, expected a whole number of at least 0")
-    if step and not deterministic:
-        raise ReaderError(
-            f"start_step is {step} with deterministic=False, expected 0: without an order it is not known which "
-            "batches come before a step",
-            remedy="leave out deterministic=False in the run that is to be continued, and in this one",
-        )
     return step
 
 
