@@ -170,8 +170,6 @@ def estimates(estimated: list[Estimate]) -> None:
     for each in estimated:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
-        for line in drawings.histogram(each.histogram) if each.histogram is not None else ():
-            out.print(line, soft_wrap=True)
         if each.layouts:
             out.print(_layouts_table(each))
             for cost in each.layouts:
