@@ -259,10 +259,7 @@ def trained_tokenizer(trained: TrainedTokenizer) -> None:
     read, size_of = (count(trained.rows.trained), size(trained.rows.text_bytes)), count(trained.vocab_size)
     figures = (*read, size_of, f"{found.tokens_per_word:.3f}", f"{found.unknown_share:.3%}")
     out.print(table("rows", "text", "vocabulary", "tokens per word", "unknown", rows=[figures], numbers=5))
-    out.print(
-        f"tokens per word (between spaces) and the unknown share of tokens: of {found.texts:,} texts that "
-        f"{'were kept out of the training' if found.held_out else 'it was trained on'}"
-    )
+    out.print(f"tokens per word (between spaces) and the unknown share of tokens: of its first {found.texts:,} texts")
     if trained.rows.left_out:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in trained.rows.left_out.items())
         out.print(f"rows left out: {reasons}")

@@ -52,7 +52,7 @@ OPTIONS = {
     "plan": REQUEST,
     "report": ["--output", "-o"],
     "tokenizer": flags(
-        "--chat-template --config --data-files --evaluation-rows --filter --format --kind --limit --limit-alphabet "
+        "--chat-template --config --data-files --filter --format --kind --limit "
         "--lowercase --map --max-length --min-frequency --no-lowercase --num-proc --output --overwrite --revision "
         "--sample --sample-by --source-option --special-token --split --style --text-column --vocab-size --workers -o"
     ),

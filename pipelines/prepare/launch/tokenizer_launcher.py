@@ -33,7 +33,6 @@ _RECORDED = (
     "vocab_size",
     "special_tokens",
     "min_frequency",
-    "limit_alphabet",
     "lowercase",
     "sample_rows",
     "sample_bytes",
@@ -73,7 +72,6 @@ class TrainedTokenizer:
             "vocab_size": self.vocab_size,
             "evaluation": {
                 "texts": found.texts,
-                "held_out": found.held_out,
                 "tokens_per_word": round(found.tokens_per_word, 4),
                 "unknown_share": round(found.unknown_share, 6),
             },
@@ -99,12 +97,12 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         splits, columns = _locate(request, folder)
         chosen = texts.sample(splits, rows=_sample_rows(request, splits))
-        source = TrainingTexts(chosen, columns, evaluation_rows=request.evaluation_rows)
+        source = TrainingTexts(chosen, columns)
         tokenizer = _train(source, template, request, watch=watch)
     files = tokenizer_folder.files_of(
         tokenizer, template, max_length=request.max_length, chat_template=request.chat_template
     )
-    stages.begin(f"measuring the tokenizer on {len(source.evaluated):,} texts")
+    stages.begin(f"measuring the tokenizer on {len(source.measured):,} texts")
     assert source.rows is not None, "the texts were read to their end"
     trained = TrainedTokenizer(
         request=request,
@@ -112,7 +110,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
         rows=source.rows,
         sampled_rows=source.num_rows,
         vocab_size=tokenizer.get_vocab_size(),
-        evaluation=training.evaluate(saved_copy.load(files), source.evaluated, held_out=source.held_out),
+        evaluation=training.evaluate(saved_copy.load(files), source.measured),
         seconds=time.perf_counter() - began,
     )
     tokenizer_folder.write(request.output, files, trained.record(), overwrite=request.overwrite)
@@ -123,9 +121,9 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
     """Train on the texts of `source`, and return the `tokenizers.Tokenizer`."""
     progress = Progress()
     characters: list[str] = []
-    if training.needs_characters(request):
+    if request.kind == "wordpiece":
         stages.begin(f"collecting the characters of {source.num_rows:,} rows")
-        characters = training.characters_of(source, template, limit=request.limit_alphabet)
+        characters = training.characters_of(source, template)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
             # In the background, so that Ctrl-C ends it: the trainers themselves do not check for signals.

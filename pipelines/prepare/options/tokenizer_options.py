@@ -43,9 +43,6 @@ class TokenizerRequest:
     min_frequency: int = option(
         "Merge no pair that occurs less often.", 0, least=0, taken_with=("bpe", "byte-bpe", "wordpiece")
     )
-    limit_alphabet: int | None = option(
-        "The most characters to have. Default: all of the text.", None, least=1, taken_with=("bpe", "wordpiece")
-    )
     max_length: int | None = option(
         "Tokens that the model takes. Default: the style's.", None, least=1, most=MOST_TOKENS
     )
@@ -54,9 +51,6 @@ class TokenizerRequest:
     )
     lowercase: bool | None = option(
         "Whether case is lost, for bert and albert. Default: yes.", None, flags="--lowercase/--no-lowercase"
-    )
-    evaluation_rows: int = option(
-        "Rows to keep out of the training for the figures of the summary, at most one in a hundred.", 1000, least=0
     )
     sample: str | None = option(
         "Learn from so many rows (1000000) or so much text (2GB), spread evenly, if all is beyond memory.",
