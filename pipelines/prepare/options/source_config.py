@@ -36,7 +36,7 @@ _HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=0.01,
 _READY_MODULE = "pipelines.filters"
 _READY: dict[FunctionKind, tuple[str, ...]] = {
     "map": ("fix_text", "mask_pii"),
-    "filter": ("c4_quality", "gopher_quality", "gopher_repetition", "language", "length"),
+    "filter": ("language", "length"),
 }
 _FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[^\W\d]\w*)(?:\((?P<given>.*)\))?\Z")
 
