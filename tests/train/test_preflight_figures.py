@@ -37,7 +37,6 @@ def flown(step: Compiled | str = STEP, **changes: object) -> Preflight:
         row_length=16,
         batch=32,
         step=step,
-        reader_examples_per_s=1000.0,
         bounds=(128, 136),
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
@@ -133,7 +132,6 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
         "6,150.0 GFLOP, 22.50 GB",
         "100.00 ms, bound by arithmetic",
         "10.0 steps/s, 2,560 examples/s",
-        "1,000 examples/s on this machine: feeds at most 39%",
         "128 a replica fits, 1,024 in all; 136 does not",
         "1,000 steps in 0.03 h",
         "not counted",

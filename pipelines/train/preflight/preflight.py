@@ -14,18 +14,15 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
-import tensorflow as tf
-
 from pipelines.train import setup
 from pipelines.train.config import TrainConfig
-from pipelines.train.errors import CompilerError, UnfitError, graph_error
+from pipelines.train.errors import CompilerError, UnfitError
 from pipelines.train.preflight import compiler, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-_WARM_UP, _FEED_SECONDS = 2, 2.5
 # A second batch is at most this many times the first: the line from the weights alone may be far off.
 _LEAP = 16
 _PROBES = 4
@@ -47,7 +44,6 @@ class Preflight:
     row_length: int
     batch: int
     step: Compiled | str
-    reader_examples_per_s: float
     bounds: Bounds | None
 
     @property
@@ -85,14 +81,12 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
     batches = _BatchCompiler(job.config, wanted=wanted, ends=time.monotonic() + 60 * config.preflight_minutes, say=say)
     batch = job.config.global_batch_size // wanted.replicas
     step = batches.compile(batch)
-    reading = _examples_per_s(job, replicas=wanted.replicas)
     return Preflight(
         slice=wanted,
         config=job.config,
         row_length=job.data.manifest.row_length,
         batch=batch,
         step=step,
-        reader_examples_per_s=reading,
         bounds=batches.bounds(batch, step) if config.largest_batch else None,
     )
 
@@ -117,28 +111,6 @@ def require_fit(result: Preflight) -> None:
         if fits
         else "choose a smaller --global-batch-size or model, --shard-model, --precision bfloat16, or shorter rows",
     )
-
-
-def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
-    """Measure the reader's speed with the training's own input on this machine, in examples/s of one host.
-
-    Raises: ReaderError if the data cannot be read.
-    """
-    batch = job.config.global_batch_size
-    input_fn = job.data.input_fn(
-        job.config.train_split, global_batch_size=batch, objective=job.task.objective, training=True
-    )
-    batches = iter(input_fn(tf.distribute.InputContext(num_replicas_in_sync=replicas)))
-    try:
-        for _ in range(_WARM_UP):
-            next(batches)
-        began, count = time.monotonic(), 0
-        while (passed := time.monotonic() - began) < _FEED_SECONDS:
-            next(batches)
-            count += batch // replicas
-    except tf.errors.OpError as error:
-        raise graph_error(error, data=[job.data.root], asked="reading", remedy="lower the batch size") from error
-    return count / passed
 
 
 def largest(

@@ -41,7 +41,6 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "most_steps_per_s": result.steps_per_s,
         "most_examples_per_s": result.examples_per_s,
         "least_hours": result.hours,
-        "reader_examples_per_s": result.reader_examples_per_s,
         "largest_batch_per_replica": fits,
         "smallest_batch_too_large": too_large,
         "compile_seconds": compiled and compiled.seconds,
@@ -71,12 +70,6 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
         ]
     else:
         rows.append(("memory a replica", f"more than {there}: does not fit"))
-    reading = f"{result.reader_examples_per_s:,.0f} examples/s on this machine"
-    if result.examples_per_s is not None:
-        share = result.reader_examples_per_s / result.examples_per_s
-        slow = f": feeds at most {share:.0%} of that rate, on a host like this one"
-        reading += ": keeps up" if share >= 1 else slow
-    rows.insert(-1, ("reader here", reading))
     if result.bounds is not None:
         fits, too_large = result.bounds
         text = "none that was tried fits" if too_large != 1 else "not even 1 fits"
