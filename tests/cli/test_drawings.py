@@ -1,15 +1,13 @@
-"""What is drawn on a terminal: rows by length with the cut, and tokens marked by what they are."""
+"""What is drawn on a terminal: tokens marked by what they are."""
 
 import io
 import re
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipelines.cli import drawings
 from pipelines.prepare.audit.decode import TextPiece
-from pipelines.prepare.plan.length_histogram import count_lengths
 from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS, built
@@ -33,13 +31,6 @@ def printed(out: Any, lines: Any) -> str:
         out.print(line, soft_wrap=True)
     out.file.flush()
     return str(out.file.buffer.getvalue().decode(out.encoding))
-
-
-def test_every_row_is_in_a_bin() -> None:
-    for lengths in ([0], [1, 1, 1], [5, 500, 50_000], list(range(2000))):
-        found = count_lengths(np.array(lengths), row_lengths=(128,))
-        assert sum(found.counts) == len(lengths) == found.num_rows
-        assert found.longer == sum(length > 128 for length in lengths)
 
 
 def test_colours_say_what_tokens_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +61,6 @@ def test_long_texts_are_shortened() -> None:
     pieces = (TextPiece(text="a" * 30), TextPiece(text="b" * 30, learned=True))
     out = console()
     assert printed(out, drawings.marked(out, pieces, width=40)) == f"{'a' * 30}«{'b' * 10}» … (60 characters)\n"
-
-
-def test_plan_draws_the_lengths() -> None:
-    outcome = building.command("plan", REVIEWS, *building.options("out", workers=None))
-    assert "cut at 32: longer rows lose tokens" in outcome.out
-    assert "█" in outcome.out
 
 
 @pytest.mark.slow

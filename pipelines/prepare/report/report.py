@@ -37,7 +37,7 @@ _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]],
     (
         "lengths",
         "Lengths",
-        "Rows by their number of tokens, special tokens included. A line marks each row length of the dataset.",
+        "Rows by their number of tokens, special tokens included.",
         lengths_group,
     ),
     (

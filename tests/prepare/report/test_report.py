@@ -74,6 +74,8 @@ def test_half_of_the_rows_is_counted_by_length_and_advice_keeps_options_whole(tm
     rows = [{"text": " ".join(["good"] * (length - 2))} for length in lengths]
     page = page_of(built(building.source(tmp_path / "data", train=rows), max_length=512), tmp_path)
     assert "Half of 4 rows have at most 3 tokens, the longest has 54" in page
+    bins = tables_of(page)["Rows by tokens"]
+    assert [row[:2] for row in bins if row[1] != "0"] == [["1-4", "3"], ["53-56", "1"]]
     assert '<span class="option">--bucket-lengths</span> auto:4' in page
 
 
