@@ -34,7 +34,7 @@ flags = str.split
 REQUEST = flags("""
 -o --answers-column --append --bucket-lengths --chat-date --chat-option --chat-template --compression --config
 --data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --dry-run --engine --filter --format
---hold-out --hold-out-by --index --input-prefix --keep-column --label-all-tokens --label-classes --label-column
+--hold-out --hold-out-by --input-prefix --keep-column --label-all-tokens --label-classes --label-column
 --layout --learn --learn-whole-turns --limit --long-documents --map --max-error-rate --max-length --messages-column
 --name --no-shuffle --num-proc --options --output --overwrite --pack-rows --padding-side --remainder --resume
 --revision --sample-by --seed --shard-size --shuffle --source-option --special-tokens --split --stride --tags-column

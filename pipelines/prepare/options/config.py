@@ -91,9 +91,6 @@ class OutputConfig:
         fingerprint="always",
     )
     compression: Compression = _shards("Compression of shards; TFDS cannot read gzip.", "none", fingerprint="always")
-    index: tuple[str, ...] = _shards(
-        "Also write this kind of index for each shard.", (), choices=("dali",), fingerprint="changed"
-    )
     name: str = _shards("Prefix of the shards' names. Default: from DATASET.", "", metavar="NAME", fingerprint="always")
 
     def __post_init__(self) -> None:
@@ -103,11 +100,6 @@ class OutputConfig:
             raise ConfigError(
                 f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
                 remedy="choose another --name",
-            )
-        if self.index and self.compression == "gzip":
-            raise ConfigError(
-                "--index dali with --compression gzip, expected one of them: gzip hides where records begin",
-                remedy="leave out one of the two",
             )
         check(self)
 
