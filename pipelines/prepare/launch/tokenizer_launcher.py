@@ -29,14 +29,7 @@ from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
 # Options in training.json, beside those of the source.
-_RECORDED = (
-    "vocab_size",
-    "special_tokens",
-    "min_frequency",
-    "lowercase",
-    "sample_rows",
-    "sample_bytes",
-)
+_RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample_rows", "sample_bytes")
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 

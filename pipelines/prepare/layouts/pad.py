@@ -33,13 +33,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype, offsets_of
-from pipelines.prepare.tokenize.text_rows import (
-    EncodedRows,
-    RowEncoder,
-    joins_words,
-    open_rows,
-    with_engine,
-)
+from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, joins_words, open_rows, with_engine
 from tfrecord_io.schema import Feature
 
 _log = logging.getLogger(__name__)

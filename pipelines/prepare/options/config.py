@@ -11,13 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from pipelines.prepare.options import paths
-from pipelines.prepare.options.layout_config import (
-    JOINING,
-    VALUES_PER_TOKEN,
-    LayoutConfig,
-    SpecialTokens,
-    Truncation,
-)
+from pipelines.prepare.options.layout_config import JOINING, VALUES_PER_TOKEN, LayoutConfig, SpecialTokens, Truncation
 from pipelines.prepare.options.source_config import SPLIT_NAME, FunctionKind, FunctionOption, SourceConfig
 from pipelines.terminal.option_fields import check, fingerprint_items, option, require_taken
 from tfrecord_io.errors import ConfigError

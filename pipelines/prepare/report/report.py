@@ -17,13 +17,7 @@ from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from pipelines.prepare.report.charts import labels_section, lengths_group
 from pipelines.prepare.report.page import Group, Section, Table, render
 from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_records
-from pipelines.prepare.report.tables import (
-    facts_section,
-    overview_section,
-    padding_group,
-    rows_group,
-    tokens_group,
-)
+from pipelines.prepare.report.tables import facts_section, overview_section, padding_group, rows_group, tokens_group
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
 
@@ -34,12 +28,7 @@ _REJECTED_CHARACTERS = 400
 _ROWS, _CHARACTERS = 3, 1000
 # Sections with a group for each split: name, title, explanation, and the function that makes a group.
 _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]], ...] = (
-    (
-        "lengths",
-        "Lengths",
-        "Rows by their number of tokens, special tokens included.",
-        lengths_group,
-    ),
+    ("lengths", "Lengths", "Rows by their number of tokens, special tokens included.", lengths_group),
     (
         "padding",
         "Padding and cut tokens",

@@ -22,13 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.prepare.sources.columns.messages import objects_of
-from pipelines.prepare.tokenize.chat.conversation import (
-    OVER_LIMIT,
-    Conversation,
-    Rejected,
-    conversation_of,
-    plain_rows,
-)
+from pipelines.prepare.tokenize.chat.conversation import OVER_LIMIT, Conversation, Rejected, conversation_of, plain_rows
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
 
