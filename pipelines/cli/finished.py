@@ -147,7 +147,7 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
     if odd := [name for name, value in others.items() if value is not None]:
         raise click.UsageError(f"--{odd[0]} together with --{next(iter(wanted))}, expected one or the other.")
     from pipelines.cli import report as printing
-    from pipelines.prepare.audit import reopened_dataset, trace_steps
+    from pipelines.prepare.audit import reopened_dataset
     from pipelines.prepare.audit import trace as tracing
     from pipelines.prepare.audit.consent import Consent
     from pipelines.prepare.dataset import own_files
@@ -160,7 +160,7 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
         printing.traced(traced)
         write_json(dataclasses.asdict(traced))
         return
-    found = trace_steps.trace_step(tracer, manifest, root=dataset, **of_step)
+    found = tracing.trace_step(tracer, manifest, root=dataset, **of_step)
     for place, each in enumerate(found):
         printing.traced(each, width=100, place=f"place {place}: ")
     write_json([dataclasses.asdict(each) for each in found])

@@ -29,7 +29,7 @@ from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
 # Options in training.json, beside those of the source.
-_RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample_rows", "sample_bytes")
+_RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample")
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
@@ -81,7 +81,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)
     template = training.template_for(request)
-    tokenizer_folder.check(request.output, overwrite=request.overwrite)
+    tokenizer_folder.check(request.output)
     if wrong := environment.syntax_error(request.chat_template or ""):
         raise ConfigError(f"--chat-template: {wrong}", remedy="correct the template, which is one in Jinja")
     if request.workers:  # read when the first thread of `tokenizers` starts
@@ -89,7 +89,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     stages.begin(f"opening {request.source.dataset}")
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         splits, columns = _locate(request, folder)
-        chosen = texts.sample(splits, rows=_sample_rows(request, splits))
+        chosen = texts.sample(splits, rows=request.sample) if request.sample else splits
         source = TrainingTexts(chosen, columns)
         tokenizer = _train(source, template, request, watch=watch)
     files = tokenizer_folder.files_of(
@@ -106,7 +106,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
         evaluation=training.evaluate(saved_copy.load(files), source.measured),
         seconds=time.perf_counter() - began,
     )
-    tokenizer_folder.write(request.output, files, trained.record(), overwrite=request.overwrite)
+    tokenizer_folder.write(request.output, files, trained.record())
     return trained
 
 
@@ -127,15 +127,6 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
     finally:
         source.stop.set()
     return learned.result()
-
-
-def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
-    """Return the number of rows to read; for --sample with a size, estimated from the bytes per row of the source."""
-    total = sum(split.num_rows for split in splits)
-    if request.sample_bytes is None:
-        return request.sample_rows or total
-    each = [int(split.groups.num_bytes.sum()) * split.num_rows / max(1, split.groups.total_rows) for split in splits]
-    return max(1, int(total * min(1.0, request.sample_bytes / max(1.0, sum(each)))))
 
 
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:

@@ -32,14 +32,14 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _tokenizer, _shards, _run = (functools.partial(option, group=title) for title in ("Tokenizer", "Shards", "Run"))
 
 
-def parse_size(text: str, *, option: str = "--shard-size") -> int:
+def parse_size(text: str) -> int:
     """Parse a size in bytes such as `100MB` (10^8), `64MiB` (2^26) or `5000`. Raises: ConfigError for anything else."""
     match = _SIZE.match(text)
     unit = _UNITS.get(match.group(2).upper()) if match else None
     if match is None or unit is None or float(match.group(1)) <= 0:
         raise ConfigError(
             f"size {text!r}, expected a positive number with one of the units B, KB, MB, GB, KiB, MiB, GiB",
-            remedy=f"write for example {option} 100MB",
+            remedy="write for example --shard-size 100MB",
         )
     # Hundreds of digits overflow to infinity, which `round` cannot convert.
     return max(1, round(min(float(match.group(1)) * unit, 10.0**18)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.audit import reopened_dataset, trace_steps
+from pipelines.prepare.audit import reopened_dataset, trace
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
 from tests import building
@@ -65,9 +65,7 @@ def test_every_row_of_an_epoch_is_traced_as_it_is_read(tmp_path: Path, root: Pat
     tracer = Tracer(reopened_dataset.reopen(str(root), manifest))
     run = str(run_folder(tmp_path, root, global_batch_size=30, seed=1))
     found = [
-        each
-        for step in range(1, 11)
-        for each in trace_steps.trace_step(tracer, manifest, root=str(root), run=run, step=step)
+        each for step in range(1, 11) for each in trace.trace_step(tracer, manifest, root=str(root), run=run, step=step)
     ]
     assert sorted(each.rows[0].row for each in found) == list(range(300))
     rows = random_access.open(root)["train"]
