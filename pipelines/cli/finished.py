@@ -117,35 +117,15 @@ def _verify_export(root: str, *, repair: bool) -> bool:
     return True
 
 
-_OF_RECORD, _OF_STEP = ("split", "shard", "record"), ("step", "run")
-
-
 @cloup.command(cls=WithFunctions, short_help="Show the source rows that a record was made from.")
 @takes_dataset
-@cloup.option_group(
-    "Which record",
-    click.option("--split", help="Split of the record."),
-    click.option("--shard", type=click.IntRange(min=0), metavar="I", help="Number of the shard in the split, from 0."),
-    click.option("--record", type=click.IntRange(min=0), metavar="J", help="Number of the record in it, from 0."),
-)
-@cloup.option_group(
-    "Or which step of a training",
-    click.option("--step", type=click.IntRange(min=1), metavar="N", help="Number of the step, as the log counts."),
-    click.option("--run", metavar="DIR", help="The training's --model-dir, whose run.json says how it reads."),
-)
+@click.option("--split", required=True, help="Split of the record.")
+@click.option("--shard", type=click.IntRange(min=0), required=True, metavar="I", help="Number of its shard, from 0.")
+@click.option("--record", type=click.IntRange(min=0), required=True, metavar="J", help="Its number there, from 0.")
 @takes_consent
 @common()
-def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **which: Any) -> None:
-    """Show the source rows from which a record of a finished DATASET folder was made.
-
-    The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
-    """
-    of_record, of_step = ({name: which[name] for name in names} for names in (_OF_RECORD, _OF_STEP))
-    wanted, others = (of_step, of_record) if which["step"] is not None else (of_record, of_step)
-    if missing := [name for name, value in wanted.items() if value is None]:
-        raise click.UsageError(f"Missing option '--{missing[0]}' (--split, --shard and --record; or --step and --run).")
-    if odd := [name for name, value in others.items() if value is not None]:
-        raise click.UsageError(f"--{odd[0]} together with --{next(iter(wanted))}, expected one or the other.")
+def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **record: Any) -> None:
+    """Show the source rows from which a record of a finished DATASET folder was made."""
     from pipelines.cli import report as printing
     from pipelines.prepare.audit import reopened_dataset
     from pipelines.prepare.audit import trace as tracing
@@ -154,16 +134,9 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
 
     consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
     manifest = own_files.require_manifest(dataset)
-    tracer = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent))
-    if wanted is of_record:
-        traced = tracer.trace(**of_record)
-        printing.traced(traced)
-        write_json(dataclasses.asdict(traced))
-        return
-    found = tracing.trace_step(tracer, manifest, root=dataset, **of_step)
-    for place, each in enumerate(found):
-        printing.traced(each, width=100, place=f"place {place}: ")
-    write_json([dataclasses.asdict(each) for each in found])
+    traced = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent)).trace(**record)
+    printing.traced(traced)
+    write_json(dataclasses.asdict(traced))
 
 
 _size = functools.partial(click.option, type=click.IntRange(min=1), show_default=True)

@@ -128,11 +128,11 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
         out.print(legend, soft_wrap=True)
 
 
-def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
-    """Print a record and its source rows, with long texts shortened. `place`: a prefix of its title."""
+def traced(record: Traced, *, width: int = 400) -> None:
+    """Print a record and its source rows, with long texts shortened."""
     out = console(results())
     rows = f"{some(len(record.rows), 'row')} of {record.source}"
-    _headed(out, f"{place}{record.split}", f"record {record.record} of {record.shard}: {rows}")
+    _headed(out, record.split, f"record {record.record} of {record.shard}: {rows}")
     split = "the split" if record.origin is None else f"split {record.origin!r}"
     for row in record.rows:
         in_file = f" = row {row.file_row:,} of {row.file}" if row.file else ""

@@ -117,12 +117,15 @@ class GlobalBatches:
         ((_, _, numbers),) = self._placed(step, replica=replica, replicas=replicas)
         return numbers
 
-    def origins(self, step: SupportsIndex) -> list[tuple[str, int]]:
-        """Return the dataset's name ("" without a mixture) and the row number there for each row of the batch."""
-        found = [("", 0)] * self._batch_rows
+    def origins(self, step: SupportsIndex) -> list[tuple[str, int, int]]:
+        """Return for each row of the batch the dataset's name ("" without a mixture), the shard and the record there.
+
+        Numbers count from 0, as for `prep-tfrecords trace`. The trainer's step 1 is step 0 here.
+        """
+        found = [("", 0, 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):
             for column, number in zip(columns.tolist(), numbers.tolist(), strict=True):
-                found[column] = (name, number)
+                found[column] = (name, *self._datasets[name].locate(number))
         return found
 
     def _placed(self, step: SupportsIndex, *, replica: int, replicas: int) -> list[tuple[str, np.ndarray, np.ndarray]]:

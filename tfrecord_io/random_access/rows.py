@@ -112,7 +112,7 @@ class Rows(ShardFiles):
         return numbers_N
 
     def _one(self, number: int) -> Row:
-        shard, record = self._locate(number)
+        shard, record = self.locate(number)
         return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:

@@ -144,7 +144,7 @@ def test_random_access_mixes_as_the_reader(write_dataset: WriteDataset, how: str
     elements = mixed.dataset("train", global_batch_size=BATCH, seed=3, order="global")
     for step, element in zip(range(6), elements, strict=False):
         np.testing.assert_array_equal(element["input_ids"], batches[step]["input_ids"])
-        assert [row for _, row in batches.origins(step)] == element["row"].numpy().tolist()
+        assert [record for *_, record in batches.origins(step)] == element["row"].numpy().tolist()
     with pytest.raises(ReaderError, match="rows of a mixture"):
         batches.indices(0)
 
