@@ -168,21 +168,17 @@ def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any
         # A TPU Node needs all that a TPU VM does, and more; but it reads no local files.
         _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
     elif dataset is None and output is None and tpu is None:
-        _describe_machine()
+        from pipelines.prepare.doctor import doctor as diagnosing
+
+        facts = diagnosing.describe_machine()
+        for name, found in facts.items():
+            show(f"{name}: {found}")
+        write_json(facts)
     else:
         raise ConfigError(
             "doctor checks either an output or a finished dataset",
             remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
         )
-
-
-def _describe_machine() -> None:
-    from pipelines.prepare.doctor import doctor as diagnosing
-
-    facts = diagnosing.describe_machine()
-    for name, found in facts.items():
-        show(f"{name}: {found}")
-    write_json(facts)
 
 
 def _check_place(output: str, *, region: str | None) -> None:

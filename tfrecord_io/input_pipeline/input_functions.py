@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
 import tensorflow as tf
 
@@ -107,7 +107,8 @@ class InputFunctions(abc.ABC):
         """
         input_plan.check_positive("global_batch_size", global_batch_size)
         input_plan.check_seed(seed)
-        input_plan.check_order(order)
+        if order not in get_args(Order):
+            raise ReaderError(f"order is {order!r}, expected one of {list(get_args(Order))}")
         if objective is not None and not hasattr(objective, "bind"):
             name = getattr(objective, "__name__", repr(objective))
             raise ReaderError(

@@ -29,7 +29,7 @@ import bisect
 import dataclasses
 import heapq
 import operator
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -89,12 +89,6 @@ class Shuffle:
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
-
-
-def check_order(order: str) -> None:
-    """Check that `order` exists. Raises: ReaderError if not."""
-    if order not in get_args(Order):
-        raise ReaderError(f"order is {order!r}, expected one of {list(get_args(Order))}")
 
 
 def check_positive(name: str, value: int) -> None:

@@ -79,7 +79,8 @@ class Rows(ShardFiles):
         row = number + count if number < 0 else number
         if not 0 <= row < count:
             raise IndexError(f"row {number} of {self!r}")
-        return self._one(row)
+        shard, record = self.locate(row)
+        return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
         """Return rows as a list, read together. Raises: as `rows[index]`."""
@@ -110,10 +111,6 @@ class Rows(ShardFiles):
         if outside_N.any():
             raise IndexError(f"row {given_N[outside_N][0]} of {self!r}")
         return numbers_N
-
-    def _one(self, number: int) -> Row:
-        shard, record = self.locate(number)
-        return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
         """Return rows stacked, in the order of the indices, which may repeat: arrays [N, *shape].
