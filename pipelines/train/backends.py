@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pipelines.train import targets
 from pipelines.train.config import PredictConfig, TrainConfig
-from pipelines.train.errors import TrainingError
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
@@ -51,13 +50,7 @@ def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceEngine:
     """
     import keras
 
-    backend = keras.backend.backend()
-    if config.backend not in ("auto", backend):
-        raise TrainingError(
-            f"--backend {config.backend}, but Keras was imported with {backend}",
-            remedy=f"set KERAS_BACKEND={config.backend} before Keras or TensorFlow is imported",
-        )
-    if backend == "jax":
+    if keras.backend.backend() == "jax":
         from pipelines.train.on_jax.engine import JaxEngine
 
         engine: DeviceEngine = JaxEngine(target, replicas=config.replicas)
