@@ -86,6 +86,12 @@ def write_json(content: Any) -> None:
         click.echo(json.dumps(content))
 
 
+def usage_cause(error: click.UsageError) -> str:
+    """Return click's message about a wrong option in the style of our own causes."""
+    said = error.format_message().removesuffix(".")
+    return said[:1].lower() + said[1:]
+
+
 class TwoLineErrors(click.Group):
     """Group of commands that reports wrong options like other errors: cause and remedy."""
 
@@ -98,8 +104,7 @@ class TwoLineErrors(click.Group):
             status = error.exit_code
         except click.UsageError as error:
             page = f"`{error.ctx.command_path} --help`" if error.ctx else "--help"
-            said = error.format_message().removesuffix(".")
-            status = _fail(said[:1].lower() + said[1:], f"see {page}", status=error.exit_code).code
+            status = _fail(usage_cause(error), f"see {page}", status=error.exit_code).code
         except click.Abort:  # an interrupt before the command has begun
             status = 1
         sys.exit(status)
