@@ -21,7 +21,7 @@ from pipelines.prepare.crosscheck.comparing import engine_of
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.launch.split_plans import PlannedSplit, plan_splits
 from pipelines.prepare.layouts.packing import pack
-from pipelines.prepare.options.bucket_lengths import bucket_of, choose
+from pipelines.prepare.options.bucket_lengths import choose, length_index
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.options.suggestions import may_join
@@ -168,7 +168,7 @@ def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joi
         )
 
     def padded(name: str, lengths: tuple[int, ...]) -> Cost:
-        positions = int(np.array(lengths)[bucket_of(lengths, row_tokens)].sum())
+        positions = int(np.array(lengths)[length_index(lengths, row_tokens)].sum())
         kept = int(np.minimum(row_tokens, lengths[-1]).sum())
         return cost(name, lengths[-1], records=len(row_tokens), positions=positions, kept=kept)
 

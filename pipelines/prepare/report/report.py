@@ -38,7 +38,7 @@ _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]],
     (
         "tokens",
         "Tokens",
-        "How often special tokens occur, and which tokens are the most frequent; padding is left out.",
+        "How often special tokens occur, and how much of the vocabulary is used; padding is left out.",
         tokens_group,
     ),
     (

@@ -17,7 +17,7 @@ from tfrecord_io.shown import without_secrets
 _MOST_PADDING = 0.5
 # Parts of the fingerprint that the table of facts shows already.
 _BESIDES = ("source", "versions", "tokenizer")
-_LISTED_TOKENS, _LISTED_FACTS = 20, 100
+_LISTED_FACTS = 100
 # Largest share of unknown tokens without a warning: ordinary text has far fewer with any tokenizer that fits it.
 _MOST_UNKNOWN = 0.01
 
@@ -67,7 +67,7 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def tokens_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return tables of a split's special tokens and of its most frequent tokens."""
+    """Return a table of a split's special tokens, and of how many different tokens it has."""
     facts = subject.manifest.tokenizer
     counts = _counts(split, facts.vocab_size)
     total, seen = int(counts.sum()), int((counts > 0).sum())
@@ -81,22 +81,13 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
         if token is not None
     ]
     rows.append(("different tokens", f"of {facts.vocab_size:,}", count(seen), share(seen, facts.vocab_size)))
-    falling = np.argsort(-counts, kind="stable")
-    half = int(np.searchsorted(np.cumsum(counts[falling]), total / 2)) + 1
-    frequent = tuple(
-        (str(rank), subject.token(token), str(token), count(counts[token]), share(counts[token], total))
-        for rank, token in enumerate(falling[: min(seen, _LISTED_TOKENS)].tolist(), start=1)
-    )
     caption, head = f"Special tokens, {split.source_of_figures}", ("kind", "token", "occurrences", "share")
-    specials = Table(caption=caption, head=head, rows=tuple(rows), numbers=2)
-    caption, ranked = f"The most frequent tokens, {split.source_of_figures}", ("rank", "token", "id", *head[2:])
-    tables = (specials, Table(caption=caption, head=ranked, rows=frequent, numbers=3, folded=True))
+    table = Table(caption=caption, head=head, rows=tuple(rows), numbers=2)
     warnings: tuple[str, ...] = ()
     if facts.unk_id is not None and counts[facts.unk_id] > _MOST_UNKNOWN * total:
         unknown = f"{share(counts[facts.unk_id], total)} of the tokens are unknown ({subject.token(facts.unk_id)})"
         warnings = (f"{unknown}: this tokenizer does not fit the text.",)
-    text = f"{seen:,} different tokens occur; the {half:,} most frequent make up half of all {total:,}."
-    return Group(title=split.name, texts=(text,), tables=tables, warnings=warnings)
+    return Group(title=split.name, tables=(table,), warnings=warnings)
 
 
 def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
