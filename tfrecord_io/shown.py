@@ -38,11 +38,8 @@ _CONTROL_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-
 def without_secrets(text: str) -> str:
     """Replace the secrets in `text` by three dots."""
     text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
-    return _NAMED.sub(r"\1...", _QUERY.sub(_without_query, text))
-
-
-def _without_query(found: re.Match[str]) -> str:
-    return found[0] if _PAGE.fullmatch(found[0]) else f"{found[1] or ''}?..."
+    text = _QUERY.sub(lambda found: found[0] if _PAGE.fullmatch(found[0]) else f"{found[1] or ''}?...", text)
+    return _NAMED.sub(r"\1...", text)
 
 
 def without_access(address: str) -> str:

@@ -30,12 +30,10 @@ from tfrecord_io.format import json_fields
 
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
-# Key in run.json, with what a resumed training keeps or refuses by itself: see `input_parts`.
+# Key in run.json, with what a resumed training keeps or refuses by itself: see `engines.InputParts`.
 PARTS = "input_parts"
 # The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
-# Defaults of keys that run.json leaves out: older trainings, and all of TensorFlow, name no backend.
-_UNSAID = {"backend": "tensorflow"}
 # Longer names of keys in error messages.
 _NAMED = {"data": "fingerprint of the data"}
 # What TensorFlow adds around an error's message: the graph node before it, the operation after it.
@@ -72,7 +70,7 @@ def claimed(
                 raise ValueError(f"{path} is not what a training wrote")
             found = json_fields.mapping(json_fields.load(file.read()))
     names = [name for name in {**identity, **found} if name != PARTS]
-    pairs = {name: tuple(each.get(name, _UNSAID.get(name)) for each in (found, identity)) for name in names}
+    pairs = {name: tuple(each.get(name) for each in (found, identity)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if differing and may_change and differing.keys() <= set(TUNED):
         found = {**identity, **{name: found[name] for name in (PARTS,) if name in found}}

@@ -6,11 +6,6 @@ from typing import Any
 
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = [
-    *("CompilerError", "DeviceError", "StepError", "StoppedError", "TrainingError", "UnfitError"),
-    *("graph_error", "said", "usual_remedies"),
-]
-
 
 @contextlib.contextmanager
 def usual_remedies(command: str) -> Iterator[None]:

@@ -103,9 +103,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
     """Return the identity of a training, as its model folder records it (see `checkpoints`)."""
-    # TensorFlow, once the only backend, is not named.
-    backend = {} if keras.backend.backend() == "tensorflow" else {"backend": keras.backend.backend()}
-    return {"data": data.manifest.fingerprint, **backend, **config.identity()}
+    return {"data": data.manifest.fingerprint, "backend": keras.backend.backend(), **config.identity()}
 
 
 def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:

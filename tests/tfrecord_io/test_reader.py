@@ -192,11 +192,6 @@ class TestTraining:
         assert sorted(rows[:40]) == sorted(rows[40:]) == list(range(40))
 
     @pytest.mark.slow
-    def test_without_determinism_still_loses_nothing(self, data: Data) -> None:
-        rows = training_rows(data, batches=5, deterministic=False)
-        assert sorted(rows) == list(range(40))
-
-    @pytest.mark.slow
     def test_repeats_a_split_that_is_smaller_than_a_batch(self, data: Data) -> None:
         rows = training_rows(data, batches=2, batch=100)
         assert set(collections.Counter(rows).values()) == {5}

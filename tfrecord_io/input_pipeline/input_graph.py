@@ -65,7 +65,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
         return (*found, {name: features[name] for name in request.keep}) if request.keep else found
 
     options = tf.data.Options()
-    options.deterministic = request.deterministic
+    options.deterministic = True
     # A strategy that gets this dataset must shard it by batches: it does not see the files.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     elements = batches.enumerate(start=first).map(element, num_parallel_calls=tf.data.AUTOTUNE)

@@ -189,7 +189,6 @@ class InputRequest:
     objective: BoundObjective | None
     training: bool
     shuffle: Shuffle
-    deterministic: bool
     order: Order
     start_step: int
     keep: tuple[str, ...] = ()

@@ -174,13 +174,13 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
     every = [each for config in configs for each in declared(config) if each.fingerprint == "changed"]
     assert sorted(each.key or each.field for each in every) == [
         *("answers_column", "bucket_lengths", "chat_date", "chat_options", "chat_template", "dedup"),
-        *("dedup_across_splits", "index", "input_prefix", "label_all_tokens", "label_classes", "learn"),
+        *("dedup_across_splits", "input_prefix", "label_all_tokens", "label_classes", "learn"),
         *("learn_whole_turns", "long_documents", "messages_column", "pack_rows"),
         *("special_tokens", "stride", "tags_column", "target_column", "target_length", "tools_column", "words_column"),
     ]
     layout = LayoutConfig(name="concat", special_tokens="bos-eos")
-    given = _request(layout=layout, output=_output(index=("dali",))).fingerprint_options()
-    assert (given["special_tokens"], given["index"]) == ("bos-eos", ["dali"])
+    given = _request(layout=layout).fingerprint_options()
+    assert given["special_tokens"] == "bos-eos"
 
 
 @pytest.mark.parametrize(
