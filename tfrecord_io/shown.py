@@ -1,4 +1,4 @@
-r"""Make text safe to print that may contain secrets, or comes from somebody else's data.
+r"""Make text safe to print if it may contain secrets or comes from somebody else's data.
 
     https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
     Authorization: Bearer hf_...                               Authorization: ...
@@ -56,7 +56,7 @@ def without_access(address: str) -> str:
 
 
 def is_web(address: str) -> bool:
-    """Return whether an address is one of the web, in which a question mark begins a query."""
+    """Return whether an address is of http or https, where a question mark begins a query."""
     return re.search("https?://", address, re.IGNORECASE) is not None
 
 

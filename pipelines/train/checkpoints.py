@@ -48,7 +48,7 @@ _MOST_EVALUATIONS_BYTES = 1 << 26
 def claimed(
     model_dir: str, *, identity: Mapping[str, Any], writes: bool, may_change: bool = False
 ) -> Mapping[str, Any]:
-    """Return the identity in the folder's run.json; without that file `identity`, written there if `writes`.
+    """Return the identity in the folder's run.json, or else `identity`, which is written there if `writes`.
 
     With `may_change`, the options in TUNED may be others than in run.json, which is then written again.
 
@@ -94,7 +94,7 @@ def claimed(
 
 @contextlib.contextmanager
 def locked(model_dir: str) -> Iterator[None]:
-    """Keep other trainings of this machine out of a local folder. Raises: OutputError if one is at work there."""
+    """Hold the lock of a local model folder on this machine. Raises: OutputError if another training holds it."""
     with contextlib.ExitStack() as stack:
         if "://" not in model_dir:
             with usable(model_dir):
@@ -129,7 +129,7 @@ class Saves(abc.ABC):
 
     @abc.abstractmethod
     def save(self) -> None:
-        """Write a checkpoint of the current step, in place of any of it or a later one. Raises: OutputError."""
+        """Write a checkpoint of the current step, replacing those of this and later steps. Raises: OutputError."""
 
     @abc.abstractmethod
     def load(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Exceptions of the trainer, other than those for its options and its data, all of them PrepErrors."""
+"""Exceptions of the trainer, except those for options and data; all are PrepErrors."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Who makes a training's batches: recorded when it begins, and kept when it goes on with other hosts or devices.
+"""Hosts and parts that make a training's batches: recorded when it begins, kept when it resumes on other devices.
 
 In the order of hosts, batches depend on the number of hosts that read them, and masks on the number of parts, one for
 each device, in which they are made. JAX takes a batch as a whole. So where a training that began on 4 hosts of 2
@@ -26,13 +26,13 @@ from tfrecord_io.format import json_fields
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputParts:
-    """Number of hosts that make a batch, and of parts they make of it; 0 where that is always one per replica."""
+    """Number of hosts that make a batch, and of the parts in which they make it; 0 parts are one per replica."""
 
     hosts: int
     parts: int = 0
 
     def kept(self, recorded: Mapping[str, Any], *, order: str, model_dir: str) -> InputParts:
-        """Return how batches are to be made in a training with these `recorded` when it began.
+        """Return the hosts and parts to resume with, given those that were `recorded` when the training began.
 
         Raises: FingerprintMismatchError if these hosts cannot make its batches.
         """

@@ -47,6 +47,12 @@ reading.main(*sys.argv[1:])
 """
 
 
+def range_of(headers: dict[str, str]) -> tuple[str, str]:
+    """First and last byte that a request asks for; empty without."""
+    found = [re.fullmatch(r"bytes=(\d+)-(\d+)", value) for name, value in headers.items() if name.lower() == "range"]
+    return (found[0][1], found[0][2]) if found and found[0] else ("", "")
+
+
 def read(
     endpoint: str,
     bucket: str,
@@ -61,13 +67,14 @@ def read(
     with proxy.running(endpoint, faults=faults, tls=True) as google:
         done = namespace.run(arguments, google, folder, **(environment or {}))
         assert done.returncode == 0, done.stderr
-        return {**json.loads(done.stdout), "counts": google.counts}
+        sizes = [int(last) - int(first) + 1 for first, last in map(range_of, google.requests) if last]
+        return {**json.loads(done.stdout), "counts": google.counts, "sizes": sizes}
 
 
 @pytest.fixture(scope="module")
 def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Without faults."""
-    parts = ["written", "records", "batches", "refusals", "missing"]
+    parts = ["written", "records", "batches", "global", "refusals", "missing"]
     return read(gcs.endpoint, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
 
 
@@ -90,12 +97,6 @@ class TestRecords:
         assert gcs.read(bucket, "written") == reading.WRITTEN
 
 
-def range_of(headers: dict[str, str]) -> tuple[str, str]:
-    """First and last byte that a request asks for; empty without."""
-    found = [re.fullmatch(r"bytes=(\d+)-(\d+)", value) for name, value in headers.items() if name.lower() == "range"]
-    return (found[0][1], found[0][2]) if found and found[0] else ("", "")
-
-
 class TestReader:
     @pytest.mark.parametrize("case", ["training", "training of one host", "evaluation"])
     def test_batches_are_those_of_a_local_copy(self, seen: dict[str, Any], case: str) -> None:
@@ -106,20 +107,20 @@ class TestReader:
         expected = seen["batches"]["local"]["training"][reading.START :]
         assert seen["batches"]["gs"]["training from a step on"] == expected
 
-    @pytest.mark.parametrize("exactly", [True, False])
-    def test_the_global_order_asks_for_blocks_if_tensorflow_is_told_so(
-        self, gcs: Gcs, bucket: str, tmp_path: Path, exactly: bool
+    def test_the_global_order_asks_for_blocks_if_tensorflow_is_not_told_otherwise(
+        self, seen: dict[str, Any], gcs: Gcs, bucket: str, tmp_path: Path
     ) -> None:
-        """If it asks for them by itself one day, `ask_for_exact_ranges` and the warning can go."""
-        environment = {global_order.GCS_BLOCK_SIZE: "0"} if exactly else {}
-        with proxy.running(gcs.endpoint) as machine:
-            seen = read(machine.endpoint, bucket, tmp_path, parts=["global"], environment=environment)
-        found, expected = seen["global"]["gs"], seen["global"]["local"]
+        """If it asks for what is needed by itself one day, `ask_for_exact_ranges` and the warning can go."""
+        environment = {global_order.GCS_BLOCK_SIZE: "0"}
+        exact = read(gcs.endpoint, bucket, tmp_path, parts=["global"], environment=environment)
+        expected = exact["global"]["local"]
         assert len(expected) == 4
-        assert found[:4] == expected
-        assert [global_order.GCS_BLOCK_SIZE in each for each in found[4:]] == ([] if exactly else [True])
-        sizes = [int(last) - int(first) + 1 for first, last in map(range_of, machine.requests) if last]
-        assert (max(sizes) < 1 << 20) if exactly else (max(sizes) == 64 << 20)
+        assert exact["global"]["gs"] == expected
+        assert max(exact["sizes"]) < 1 << 20
+        *found, warned = seen["global"]["gs"]
+        assert found == expected
+        assert global_order.GCS_BLOCK_SIZE in warned
+        assert max(seen["sizes"]) == 64 << 20
 
     def test_a_missing_shard_is_named_at_open(self, seen: dict[str, Any], bucket: str) -> None:
         assert f"gs://{bucket}/missing: shard {TRAIN} of split 'train' is missing" in seen["refusals"]["missing"]

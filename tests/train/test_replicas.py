@@ -7,24 +7,51 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from pipelines.train import run
-from tests.train import training
+from pipelines.train import models, run
+from tests.building import Outcome
+from tests.train import backend_runs, training
+from tests.train.finished import finished, predicted
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[dict[str, Any]]]:
+    """What a training on four replicas says, and what they predict with another model."""
+    folder = tmp_path_factory.mktemp("four")
+    predict = {"model": finished("classify", "tests.train.small:bag"), "data": training.data(), "split": "validation"}
+    predict |= {"tpu": "none", "replicas": 4, "batch_size": 36, "output": folder / "four.parquet"}
+    commands = [training.options(folder / "model", **of_spans(), replicas=4), ["predict", *training.flags(**predict)]]
+    trained, predicted = backend_runs.run("tensorflow", commands)
+    assert (trained.status, predicted.status) == (0, 0), trained.err + predicted.err
+    return trained, pq.read_table(folder / "four.parquet").to_pylist()
+
+
+def of_spans() -> dict[str, Any]:
+    """Options of a training without dropout, which differs between replicas on purpose."""
+    return {"data": training.questions(), "task": "span", "model": "tests.train.small:spans", "eval_split": "train"}
 
 
 @pytest.mark.slow
-def test_replicas_share_a_batch_without_changing_its_loss_and_rows_are_gathered_from_all(tmp_path: Path) -> None:
-    # Without dropout, which differs between replicas on purpose.
-    options: dict[str, Any] = {"data": training.questions(), "task": "span", "model": "tests.train.small:spans"}
-    options["eval_split"] = "train"
-    one = training.done(tmp_path / "1", **options)
-    process = training.program(tmp_path / "4", **options, replicas=4)
-    four, err = process.communicate(timeout=280)
-    assert process.returncode == 0, err
-    assert training.losses(four) == pytest.approx(training.losses(one.out), rel=1e-3)
-    found, expected = ({**training.metrics(out), "split": 0} for out in (four, one.out))
+def test_replicas_share_a_batch_without_changing_its_loss_and_rows_are_gathered_from_all(
+    tmp_path: Path, four: tuple[Outcome, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "build", backend_runs.with_known_weights(models.build))
+    one = training.done(tmp_path, **of_spans())
+    assert training.losses(four[0].out) == pytest.approx(training.losses(one.out), rel=1e-3)
+    found, expected = ({**training.metrics(each.out), "split": 0} for each in (four[0], one))
     assert found == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_replicas_predict_the_same_as_one(tmp_path: Path, four: tuple[Outcome, list[dict[str, Any]]]) -> None:
+    model = finished("classify", "tests.train.small:bag")
+    one = predicted(tmp_path, model=model, data=training.data(), split="validation")
+    assert [row["row"] for row in four[1]] == [row["row"] for row in one]
+    chances = np.array([[row["probabilities"] for row in rows] for rows in (four[1], one)])
+    np.testing.assert_allclose(chances[0], chances[1], atol=1e-6)
 
 
 @pytest.mark.slow

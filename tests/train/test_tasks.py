@@ -103,6 +103,7 @@ def test_smoothing_moves_targets_towards_a_half() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_layer")
 def test_a_model_learns_several_classes_predicts_lists_and_is_exported(tmp_path: Path) -> None:
     words = {"good": "praise", "bad": "blame", "long": "length"}
     chosen = [[word for bit, word in enumerate(words) if row >> bit & 1] for row in range(160)]

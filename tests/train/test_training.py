@@ -165,6 +165,7 @@ def test_a_training_in_bfloat16_with_smoothed_labels(tmp_path: Path) -> None:
         ("tokens", "bert-tiny", {"steps": 15, "learning_rate": 3e-3}, 1.0),
     ],
 )
+@pytest.mark.usefixtures("one_layer")
 def test_tokens_are_learned(tmp_path: Path, task: str, model: str, options: dict[str, object], bound: float) -> None:
     if task == "seq2seq":
         options = {**options, "data": training.translations(), "global_batch_size": 24}

@@ -96,8 +96,8 @@ class InputFunctions(abc.ABC):
                 `global_records` for how it is read and what that costs.
             start_step: the number of global batches to skip. All later ones are, bit for bit, those of a run that
                 starts at 0 with the same arguments, hosts and replicas. Skipping to any step reads at most one window,
-                one block and 16 records of each open shard that are then dropped; shards without index (gzip) are read
-                from their beginning.
+                one block and 16 records of each open shard that are then dropped; shards without an index (gzip) are
+                read from their beginning.
             keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU takes them. With an
                 objective, features of any kind: elements are (inputs, labels, weights, {name: values}), for a `map`.
             names: new names for the inputs, by their present names; "keras-hub" for the names of KerasHub's models

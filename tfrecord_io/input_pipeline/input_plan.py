@@ -1,4 +1,4 @@
-"""Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and how a run resumes.
+"""Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and resuming at a step.
 
     global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
 
@@ -171,7 +171,7 @@ def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
 
 
 def evaluation_steps(num_rows: int, *, global_batch_size: int) -> int:
-    """Count the global batches of an evaluation, which are as many on any number of hosts."""
+    """Count the global batches of an evaluation, which is the same number for any number of hosts."""
     check_positive("global_batch_size", global_batch_size)
     return -(-num_rows // global_batch_size)
 

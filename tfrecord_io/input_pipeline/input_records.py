@@ -51,7 +51,7 @@ def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """Endless record stream of one host, in the order that the source's seed decides, read with buffers of a size."""
+    """Endless record stream of one host, in an order that follows from the source's seed."""
 
     source: SplitShards
     host: Host
@@ -97,7 +97,7 @@ class Training:
 
 
 def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return a host's piece of an epoch, as `input_source.pieces` does. `given`: seed, host's index, hosts, …"""
+    """Return a host's piece of an epoch in the form of `input_source.pieces`. `given`: seed, host index, hosts, …"""
     seed, index, count = (given[at] for at in range(3))
     stream = random_stream(seed, _SHARD_ORDER, epoch)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(rows_S)), stream)

@@ -106,7 +106,7 @@ class SplitShards:
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
-    """Return what the rows [first, last) are of shards one behind the other, with these paths and numbers of records.
+    """Return the pieces of shards that hold the rows [first, last), given the paths and record counts of all shards.
 
     That is, for each shard with some of them, the arguments of `records_from`: path, string [n], and the number of its
     records, the first one to read and how many to read, int64 [n].
@@ -140,7 +140,7 @@ def records_from(
 
 
 def _offset(path: tf.Tensor, row: tf.Tensor, *, count: tf.Tensor, index_stride: int) -> tf.Tensor:
-    """Read the byte to begin at for a row from a shard's index, which must have `count` entries."""
+    """Read from a shard's index, which must have `count` entries, the byte at which to begin for a row."""
     index = tf.strings.regex_replace(path, "([^/]+)$", record_index.file_name(r"\1"))
     offsets = tf.io.decode_raw(tf.io.read_file(index), tf.int64)
     whole = tf.size(offsets, tf.int64) == count
@@ -196,7 +196,7 @@ class InputRequest:
 
 
 def shared(count: int) -> int:
-    """Return the size of the buffers in which each of `count` datasets of a mixture is read, which share the memory."""
+    """Return the size of the read buffers of each of `count` datasets in a mixture, which share the memory."""
     return max(LEAST_READ_BYTES, READ_BYTES // count)
 
 

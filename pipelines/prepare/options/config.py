@@ -101,7 +101,8 @@ class OutputConfig:
             raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
         if self.name and not SPLIT_NAME.match(self.name):
             raise ConfigError(
-                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
+                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', beginning with one of the "
+                "first three",
                 remedy="choose another --name",
             )
         if self.index and self.compression == "gzip":

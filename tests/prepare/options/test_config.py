@@ -84,7 +84,7 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: _request(layout=LayoutConfig(bucket_lengths="8,16", stride=2)), "--stride and --bucket-lengths"),
         (lambda: _output(root=""), "--output is empty"),
         (lambda: _output(name="../up"), "--name '../up', expected letters"),
-        (lambda: _output(name=".hidden"), "not beginning with a dot"),
+        (lambda: _output(name=".hidden"), "beginning with one of the first three"),
         (lambda: _output(name="new\nline"), "expected letters"),
         (lambda: _output(shard_bytes=0), "--shard-size 0, expected at least 1"),
         (lambda: _output(shard_bytes=10**15), "--shard-size 1000000000000000, expected at most 100000000000"),

@@ -87,7 +87,6 @@ def assert_same(got: RaggedTokens, expected: RaggedTokens, texts: list[str]) -> 
 def check(name: str, tokenizer: Any, texts: list[str]) -> Engine:
     """The engine of that name, compared twice: the second time words are remembered."""
     engine = comparing.opened(name, tokenizer)
-    for _ in range(2):
-        differing = comparing.differing(engine, HuggingFaceEngine(tokenizer, dtype=INT32), texts)
-        assert [ascii(texts[index]) for index in differing] == []
+    differing = comparing.differing(engine, HuggingFaceEngine(tokenizer, dtype=INT32), texts, times=2)
+    assert [ascii(texts[index]) for index in differing] == []
     return engine

@@ -20,7 +20,7 @@ from tfrecord_io.reader import Shuffle
 SIZES = (70, 95, 90)
 BATCH = 24
 # An epoch is 10.6 steps of four windows.
-STEPS = 24
+STEPS = 16
 SMALL = Shuffle(block_length=16, window=64)
 
 
@@ -59,8 +59,8 @@ def test_batches_are_the_same_on_any_hosts_and_from_any_step_on(root: pathlib.Pa
     data, masked = reader.open(root), objectives.masked_lm(0.5)
     expected = steps(data, objective=masked)
     assert len(set(expected)) == STEPS
-    # One host, several, and more than there are shards.
-    for hosts, per_host, start in ((1, 4, 0), (3, 2, 5), (4, 1, 13)):
+    # One host, and more than there are shards.
+    for hosts, per_host, start in ((1, 4, 5), (4, 2, 13)):
         found = steps(data, hosts=hosts, per_host=per_host, start=start, objective=masked)
         assert found == expected[start:], f"{hosts} hosts"
 
@@ -113,11 +113,11 @@ def test_a_mixture_is_the_same_on_any_hosts(write_dataset: WriteDataset, monkeyp
     mixed = Mixture(parts, weights={"a": 0.5, "b": 0.4, "c": 0.1})
     whole = steps(mixed)
     assert len(set(whole)) == STEPS
-    assert steps(mixed, hosts=3, start=3, stop=15) == whole[3:15]
+    assert steps(mixed, hosts=2, start=3, stop=15) == whole[3:15]
     rows = np.concatenate(
-        [each["row"] for each in mixed.dataset("train", global_batch_size=BATCH, order="global").take(50)]
+        [each["row"] for each in mixed.dataset("train", global_batch_size=BATCH, order="global").take(10)]
     )
-    assert np.bincount(rows // 1000).tolist() == [600, 480, 120]
+    assert np.bincount(rows // 1000).tolist() == [120, 96, 24]
 
 
 @pytest.mark.slow
