@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.prepare.audit import reopened_dataset
-from pipelines.prepare.audit.trace import Tracer, record_rows
+from pipelines.prepare.audit.trace import Tracer
 from tests import building
 from tests.building import command, read_manifest
 from tests.prepare.append import appended
-from tests.prepare.append.appended import NEW, OLD, build, done, grown, numbers
+from tests.prepare.append.appended import NEW, OLD, build, done, grown
 from tests.support.speed import slow_but
 from tfrecord_io import random_access
 
@@ -52,10 +52,6 @@ def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object
     assert sorted(seen) == [*OLD, *NEW]
 
 
-def test_rows_of_all_records_at_once(shared: Path) -> None:
-    assert record_rows(str(shared), read_manifest(shared), "train").tolist() == numbers(shared)
-
-
 def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
     before = building.files(root)
     names = [shard.name for shard in read_manifest(root).splits["train"].shards]
@@ -81,13 +77,3 @@ def test_a_step_of_a_run_on_the_former_generation_leads_to_the_rows_that_it_read
     traced = [each["traced"]["rows"][0]["row"] for each in json.loads(outcome.out)]
     batch = random_access.global_batches(former, global_batch_size=8, seed=3)[4]
     assert traced == batch["number"].tolist()
-
-
-def test_a_manifest_whose_generations_do_not_add_up_is_refused(root: Path) -> None:
-    path = root / "manifest.json"
-    document = json.loads(path.read_text())
-    document["generations"][0]["tasks"]["train"] += 1
-    del document["sha256"]
-    path.write_text(json.dumps(document))
-    cause, _ = command("verify", root).error
-    assert "of its generations" in cause
