@@ -72,7 +72,6 @@ class BuildOptions(TypedDict, total=False):
     name: str | None
     shard_size: str | int | None
     compression: Literal["none", "gzip"] | None
-    index: Literal["dali"] | Sequence[Literal["dali"]] | None
     engine: Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"] | None
     seed: int | None
     shuffle: bool | None

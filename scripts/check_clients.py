@@ -161,7 +161,7 @@ def _prepare(work: pathlib.Path) -> None:
     _ours("examples/reviews/train_tokenizer.py", str(work / "tokenizer"))
     for layout in ("pad", "concat", "pack"):
         options = ["--label-column", "label"] if layout == "pad" else []
-        _build(work, layout, *options, *("--index", "dali") if layout == "pad" else ())
+        _build(work, layout, *options)
         _export(work, layout, "parquet")
         _export(work, layout, "arrayrecord")
     _export(work, "concat", "megatron", "--split", "train")

@@ -8,11 +8,11 @@ Exit status: 0 if both numbers agree, 1 if not or if the dataset cannot be read.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.terminal import tensorflow_start
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import visible_line
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("dataset", help="the folder that prep-tfrecords build wrote, local or gs://")
     parser.add_argument("--batch-size", type=int, default=32, help="examples in a batch (default: %(default)s)")
     options = parser.parse_args(arguments)
-    tensorflow_start.load()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import tensorflow as tf
 
     try:

@@ -1,7 +1,7 @@
 """The on-disk format and its readers: all that a trainer needs, without the code that prepares datasets.
 
-`reader`, `buckets`, `mixture` and `readiness` need TensorFlow, and so does `objectives` on tensors; `random_access`,
-`numpy_objectives` and all other modules do not. A module is imported at its first use, so `import tfrecord_io` is
+`reader`, `buckets`, `mixture` and `readiness` need TensorFlow, and so does `objectives` on tensors; `random_access`
+and all other modules do not. A module is imported at its first use, so `import tfrecord_io` is
 enough and costs nothing:
 
     data = tfrecord_io.reader.open("gs://bucket/dataset")
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tfrecord_io import examples as examples
     from tfrecord_io import manifest as manifest
     from tfrecord_io import mixture as mixture
-    from tfrecord_io import numpy_objectives as numpy_objectives
     from tfrecord_io import objectives as objectives
     from tfrecord_io import random_access as random_access
     from tfrecord_io import reader as reader
@@ -29,8 +28,8 @@ __version__ = "0.1.0"
 
 _MODULES = frozenset(
     {
-        *("buckets", "errors", "examples", "manifest", "mixture", "numpy_objectives"),
-        *("objectives", "random_access", "reader", "readiness", "records", "schema"),
+        *("buckets", "errors", "examples", "manifest", "mixture", "objectives"),
+        *("random_access", "reader", "readiness", "records", "schema"),
     }
 )
 

@@ -93,7 +93,7 @@ class Mixture(InputFunctions):
         return self._rates({name: data.num_examples(split) for name, data in self.datasets.items()})
 
     def epochs(self, split: str, *, global_batch_size: int, step: int) -> dict[str, float]:
-        """Return how often each dataset has been read after `step` global batches: above 1, it repeats its examples."""
+        """Return the epochs of each dataset that are read in `step` global batches; above 1, its examples repeat."""
         input_plan.check_positive("global_batch_size", global_batch_size)
         rows = step * global_batch_size
         return {name: rows * rate / self.datasets[name].num_examples(split) for name, rate in self.rates(split).items()}

@@ -81,12 +81,12 @@ class Data(InputFunctions):
         return f"Data({root!r}: {_cut(splits, 50)} examples; {_cut(features, 145)})"
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
-        """Count the whole global batches in one pass; at least 1, for which a smaller split repeats examples."""
+        """Count the whole global batches in one epoch, at least 1: a split smaller than a batch repeats examples."""
         input_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
-        """Count the global batches in which all hosts together, however many, read every example once.
+        """Count the global batches of an evaluation, which is the same number for any number of hosts.
 
         Raises: ReaderError if there is no such split.
         """
@@ -138,7 +138,7 @@ def _read(folder: str, name: str, *, most: int) -> bytes:
 
 
 def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int | None]:
-    """List the folder once: asking for the size of each of 10,000 shards on gs:// took 16 s."""
+    """Return the sizes of files in a folder, by one listing: requests for 10,000 shards on gs:// took 16 s."""
     try:
         return {**storage.at(folder).sizes(names)}
     except Exception:  # whatever fsspec lacks here: the package of the scheme, credentials of its own

@@ -59,7 +59,7 @@ Role = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoleSpec:
-    """Meaning of a role: what a feature of it holds, and what becomes of it.
+    """Specification of a role: what its features hold, and how they are checked, shown and exported.
 
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
     values: "ids" of the vocabulary, a "mask" of 0 and 1, numbers from 0 on, or any.

@@ -1,4 +1,4 @@
-r"""Make text safe to print that may contain secrets, or comes from somebody else's data.
+r"""Make text safe to print if it may contain secrets or comes from somebody else's data.
 
     https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
     Authorization: Bearer hf_...                               Authorization: ...
@@ -38,11 +38,8 @@ _CONTROL_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-
 def without_secrets(text: str) -> str:
     """Replace the secrets in `text` by three dots."""
     text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
-    return _NAMED.sub(r"\1...", _QUERY.sub(_without_query, text))
-
-
-def _without_query(found: re.Match[str]) -> str:
-    return found[0] if _PAGE.fullmatch(found[0]) else f"{found[1] or ''}?..."
+    text = _QUERY.sub(lambda found: found[0] if _PAGE.fullmatch(found[0]) else f"{found[1] or ''}?...", text)
+    return _NAMED.sub(r"\1...", text)
 
 
 def without_access(address: str) -> str:
@@ -56,7 +53,7 @@ def without_access(address: str) -> str:
 
 
 def is_web(address: str) -> bool:
-    """Return whether an address is one of the web, in which a question mark begins a query."""
+    """Return whether an address is of http or https, where a question mark begins a query."""
     return re.search("https?://", address, re.IGNORECASE) is not None
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from tfrecord_io import numpy_objectives, random_access
+from tfrecord_io import objectives, random_access
 from tfrecord_io.manifest import Manifest
 
 WIDTH, HEADS = 64, 4
@@ -29,7 +29,7 @@ WIDTH, HEADS = 64, 4
 def batches(root: str, *, batch_size: int, seed: int) -> Any:
     """An endless iterator of (inputs, labels, weights)."""
     rows = random_access.open(root)["train"]
-    objective = numpy_objectives.masked_lm().bind(rows.manifest)
+    objective = objectives.masked_lm().bind(rows.manifest)
     return (
         grain.MapDataset.range(len(rows))
         .seed(seed)

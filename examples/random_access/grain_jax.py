@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tfrecord_io import numpy_objectives, random_access
+from tfrecord_io import objectives, random_access
 
 WIDTH = 64
 
@@ -27,7 +27,7 @@ WIDTH = 64
 def batches(root: str, *, batch_size: int, seed: int) -> Any:
     """An endless iterator of (inputs, labels, weights)."""
     rows = random_access.open(root)["train"]
-    objective = numpy_objectives.masked_lm().bind(rows.manifest)
+    objective = objectives.masked_lm().bind(rows.manifest)
     return (
         grain.MapDataset.range(len(rows))
         .seed(seed)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from tfrecord_io import numpy_objectives, random_access
+from tfrecord_io import objectives, random_access
 
 WIDTH = 64
 
@@ -27,7 +27,7 @@ WIDTH = 64
 class Collate:
     """Stacks rows and applies the objective: a class, so that workers of any start method can be given it."""
 
-    def __init__(self, objective: numpy_objectives.BoundObjective) -> None:
+    def __init__(self, objective: objectives.BoundObjective) -> None:
         self._objective = objective
 
     def __call__(self, rows: Sequence[dict[str, np.ndarray]]) -> Any:
@@ -59,7 +59,7 @@ def loader(root: str, *, batch_size: int, seed: int, workers: int) -> DataLoader
         shuffle=True,
         drop_last=True,
         num_workers=workers,
-        collate_fn=Collate(numpy_objectives.causal_lm().bind(rows.manifest)),
+        collate_fn=Collate(objectives.causal_lm().bind(rows.manifest)),
         generator=torch.Generator().manual_seed(seed),
     )
 

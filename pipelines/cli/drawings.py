@@ -1,40 +1,18 @@
-"""Text drawings: a histogram of row lengths, and texts with their tokens marked.
+"""Text drawings: texts with their tokens marked.
 
 Without colours (NO_COLOR, a file, a pipe), plain characters mark the tokens.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from pipelines.prepare.audit.decode import TextPiece
-from pipelines.prepare.plan.length_histogram import LengthHistogram
 from tfrecord_io.shown import visible
 
-_BAR = 40
-_EIGHTHS = " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"
-_BLOCK = "\u2588"
 _LEARNED, _ANSWER = "bold green", "bold yellow"
 _DOCUMENTS = ("magenta", "cyan")
-
-
-def histogram(found: LengthHistogram) -> Iterator[Text]:
-    """Yield a histogram's lines of at most 80 columns: one for each bin, and a mark at each row length and the cut."""
-    names = [found.name(index) for index in range(len(found.counts))]
-    width, most = max(map(len, names)), max([*found.counts, 1])
-    marks = {length: f"row length {length:,}" for length in found.row_lengths[:-1]}
-    marks[found.cut] = f"cut at {found.cut:,}" if found.cuts else f"row length {found.cut:,}"
-    if found.longer:
-        marks[found.cut] += ": longer rows lose tokens" if found.cuts else ": longer rows are divided"
-    for index, (name, count) in enumerate(zip(names, found.counts, strict=True)):
-        eighths = max(round(count / most * _BAR * 8), int(count > 0))
-        bar = (_BLOCK * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
-        share = f"{count / max(found.num_rows, 1):.1%}" if count else ""
-        style = "red" if found.edges[index] >= found.cut else "blue"
-        yield Text.assemble(f"  {name:>{width}} ", (bar, style), f" {share}".rstrip())
-        for length in [length for length in marks if found.edges[index] < length <= found.edges[index + 1]]:
-            yield Text(f"  {'':>{width}} ──── {marks.pop(length)}", style="bold")
 
 
 def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Text]:

@@ -10,7 +10,6 @@ import click
 import cloup
 
 from pipelines.cli.request import WithFunctions, folder, functions_of, takes_consent, takes_dataset
-from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, write_json
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError
 from tfrecord_io.local_paths import local_path
@@ -120,56 +119,24 @@ def _verify_export(root: str, *, repair: bool) -> bool:
 
 @cloup.command(cls=WithFunctions, short_help="Show the source rows that a record was made from.")
 @takes_dataset
-@cloup.option_group(
-    "Which record",
-    click.option("--split", help="Split of the record."),
-    click.option("--shard", type=click.IntRange(min=0), metavar="I", help="Number of the shard in the split, from 0."),
-    click.option("--record", type=click.IntRange(min=0), metavar="J", help="Number of the record in it, from 0."),
-)
-@cloup.option_group(
-    "Or which step of a training",
-    click.option("--step", type=click.IntRange(min=1), metavar="N", help="Number of the step, as the log counts."),
-    click.option("--around", type=click.IntRange(min=0), default=0, metavar="K", help="Show the K steps before, too."),
-    click.option("--run", metavar="DIR", help="The training's --model-dir, whose run.json says how it reads."),
-    click.option("--num-replicas", type=click.IntRange(min=1), default=1, help="Replicas that share a batch."),
-    click.option("--replica", type=click.IntRange(min=0), metavar="R", help="Show this replica's rows only, from 0."),
-)
+@click.option("--split", required=True, help="Split of the record.")
+@click.option("--shard", type=click.IntRange(min=0), required=True, metavar="I", help="Number of its shard, from 0.")
+@click.option("--record", type=click.IntRange(min=0), required=True, metavar="J", help="Its number there, from 0.")
 @takes_consent
 @common()
-def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **which: Any) -> None:
-    """Show the source rows from which a record of a finished DATASET folder was made.
-
-    The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
-    """
-    of_record, step = {name: which[name] for name in ("split", "shard", "record")}, which["step"]
-    if step is None:
-        if missing := [name for name, value in of_record.items() if value is None]:
-            raise click.UsageError(f"Missing option '--{missing[0]}' (or --step, for a step of a training).")
-        if which["run"]:
-            raise click.UsageError("--run is for --step.")
-    elif which["shard"] is not None or which["record"] is not None:
-        raise click.UsageError("--step together with --shard or --record, expected one or the other.")
-    elif not which["run"] or which["split"]:
-        raise click.UsageError("--step needs --run DIR, which says how the training reads, and no --split.")
+def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **record: Any) -> None:
+    """Show the source rows from which a record of a finished DATASET folder was made."""
     from pipelines.cli import report as printing
-    from pipelines.prepare.audit import reopened_dataset, trace_steps
+    from pipelines.prepare.audit import reopened_dataset
     from pipelines.prepare.audit import trace as tracing
     from pipelines.prepare.audit.consent import Consent
     from pipelines.prepare.dataset import own_files
 
     consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
     manifest = own_files.require_manifest(dataset)
-    tracer = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent))
-    if step is None:
-        traced = tracer.trace(**of_record)
-        printing.traced(traced)
-        write_json(dataclasses.asdict(traced))
-        return
-    reading, manifest = trace_steps.of_run(which["run"], manifest, root=dataset, replicas=which["num_replicas"])
-    steps = range(max(1, step - which["around"]), step + 1)
-    found = trace_steps.trace_steps(tracer, manifest, reading, steps=steps, replica=which["replica"])
-    printing.traced_steps(found)
-    write_json([dataclasses.asdict(each) for each in found])
+    traced = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent)).trace(**record)
+    printing.traced(traced)
+    write_json(dataclasses.asdict(traced))
 
 
 _size = functools.partial(click.option, type=click.IntRange(min=1), show_default=True)
@@ -181,15 +148,12 @@ _size = functools.partial(click.option, type=click.IntRange(min=1), show_default
 @click.option(
     "--region", metavar="REGION", help="Region of the TPU or the workers, to compare with the bucket's location."
 )
-@click.option("--source", metavar="FILES", help="Data files by path or glob, to check that they can be read.")
 @click.option("--tpu", type=click.Choice(["node", "vm"]), help="Check DATASET for a TPU of this kind.")
 @_size("--global-batch-size", default=1024, help="Examples in a step, with --tpu.")
 @_size("--replicas", "num_replicas", default=8, help="TPU cores, with --tpu.")
 @_size("--hosts", "num_hosts", default=1, help="TPU hosts, with --tpu.")
 @common()
-def doctor(
-    dataset: str | None, output: str | None, region: str | None, source: str | None, tpu: Any, **sizes: int
-) -> None:
+def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any, **sizes: int) -> None:
     """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU.
 
     --tpu is by default node for a dataset on gs://, and vm for a local one.
@@ -199,12 +163,17 @@ def doctor(
     With neither, it lists versions, cores and memory, for a report of a fault.
     """
     if output is not None and dataset is None and tpu is None:
-        _check_place(output, region=region, source=source)
+        _check_place(output, region=region)
     elif dataset is not None and output is None:
         # A TPU Node needs all that a TPU VM does, and more; but it reads no local files.
         _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
     elif dataset is None and output is None and tpu is None:
-        _describe_machine()
+        from pipelines.prepare.doctor import doctor as diagnosing
+
+        facts = diagnosing.describe_machine()
+        for name, found in facts.items():
+            show(f"{name}: {found}")
+        write_json(facts)
     else:
         raise ConfigError(
             "doctor checks either an output or a finished dataset",
@@ -212,19 +181,10 @@ def doctor(
         )
 
 
-def _describe_machine() -> None:
+def _check_place(output: str, *, region: str | None) -> None:
     from pipelines.prepare.doctor import doctor as diagnosing
 
-    facts = diagnosing.describe_machine()
-    for name, found in facts.items():
-        show(f"{name}: {found}")
-    write_json(facts)
-
-
-def _check_place(output: str, *, region: str | None, source: str | None) -> None:
-    from pipelines.prepare.doctor import doctor as diagnosing
-
-    checks = diagnosing.diagnose(output, region=region, dataset=source)
+    checks = diagnosing.diagnose(output, region=region)
     for check in checks:
         verdict = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
         show(f"{verdict} {check.name}: {check.found}")
@@ -243,17 +203,17 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
     if own_files.read_manifest(dataset) is None:
         raise ManifestError(
             f"{dataset}: no finished dataset is here, and names on the hub are not looked up",
-            remedy=f"to check where a build is to write, give --output {dataset}, and --source FILES for what it reads",
+            remedy=f"to check where a build is to write, give --output {dataset}; `plan` checks what it reads",
         )
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    if not is_verbose():
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        tensorflow_start.load(verbose=is_verbose())
+        from tfrecord_io import reader, readiness
     except ImportError as error:
         raise ConfigError(
             f"--tpu needs TensorFlow, which cannot be imported ({error})", remedy="run `pip install '.[train]'`"
         ) from error
-    from tfrecord_io import reader, readiness
-
     opened = reader.open(dataset)
     # Buckets of different lengths are read separately.
     every = [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]

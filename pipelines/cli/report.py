@@ -17,7 +17,6 @@ from rich.text import Text
 from pipelines.cli import drawings
 from pipelines.prepare.audit.decode import DecodedRow, TextPiece
 from pipelines.prepare.audit.trace import Traced
-from pipelines.prepare.audit.trace_steps import TracedStep
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
@@ -129,18 +128,11 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
         out.print(legend, soft_wrap=True)
 
 
-def traced_steps(steps: Iterable[TracedStep], *, width: int = 100) -> None:
-    """Print the rows of training steps, with long texts shortened."""
-    for each in steps:
-        place = f"step {each.step}, place {each.place} (replica {each.replica}): "
-        traced(each.traced, width=width, place=place)
-
-
-def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
-    """Print a record and its source rows, with long texts shortened. `place`: a prefix, such as its training step."""
+def traced(record: Traced, *, width: int = 400) -> None:
+    """Print a record and its source rows, with long texts shortened."""
     out = console(results())
     rows = f"{some(len(record.rows), 'row')} of {record.source}"
-    _headed(out, f"{place}{record.split}", f"record {record.record} of {record.shard}: {rows}")
+    _headed(out, record.split, f"record {record.record} of {record.shard}: {rows}")
     split = "the split" if record.origin is None else f"split {record.origin!r}"
     for row in record.rows:
         in_file = f" = row {row.file_row:,} of {row.file}" if row.file else ""
@@ -178,8 +170,6 @@ def estimates(estimated: list[Estimate]) -> None:
     for each in estimated:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
-        for line in drawings.histogram(each.histogram) if each.histogram is not None else ():
-            out.print(line, soft_wrap=True)
         if each.layouts:
             out.print(_layouts_table(each))
             for cost in each.layouts:
@@ -269,10 +259,7 @@ def trained_tokenizer(trained: TrainedTokenizer) -> None:
     read, size_of = (count(trained.rows.trained), size(trained.rows.text_bytes)), count(trained.vocab_size)
     figures = (*read, size_of, f"{found.tokens_per_word:.3f}", f"{found.unknown_share:.3%}")
     out.print(table("rows", "text", "vocabulary", "tokens per word", "unknown", rows=[figures], numbers=5))
-    out.print(
-        f"tokens per word (between spaces) and the unknown share of tokens: of {found.texts:,} texts that "
-        f"{'were kept out of the training' if found.held_out else 'it was trained on'}"
-    )
+    out.print(f"tokens per word (between spaces) and the unknown share of tokens: of its first {found.texts:,} texts")
     if trained.rows.left_out:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in trained.rows.left_out.items())
         out.print(f"rows left out: {reasons}")

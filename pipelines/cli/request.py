@@ -60,8 +60,8 @@ _FUNCTION_OPTIONS = [
     ),
     _function(
         "filter",
-        "Your own function from a pyarrow.Table to a mask of rows to keep; or c4_quality, gopher_quality, "
-        "gopher_repetition, 'language(en)', 'length(200, 100000)'. Runs with --map in this order.",
+        "Your own function from a pyarrow.Table to a mask of rows to keep; or 'language(en)', 'length(200, 100000)'. "
+        "Runs with --map in this order.",
     ),
 ]
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be made, as `plan` does. Writes nothing.")

@@ -87,7 +87,7 @@ def write_json(content: Any) -> None:
 
 
 def usage_cause(error: click.UsageError) -> str:
-    """Return click's message about a wrong option in the style of our own causes."""
+    """Return click's message about a wrong option, worded like our own causes."""
     said = error.format_message().removesuffix(".")
     return said[:1].lower() + said[1:]
 
@@ -186,7 +186,7 @@ def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Ite
 
 
 def _is_of_memory(error: BaseException | None) -> bool:
-    """Return whether an error arose because the process may have no more memory."""
+    """Return whether an error means that the process cannot get more memory."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__ or error.__context__
     return error is not None

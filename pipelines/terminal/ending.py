@@ -1,4 +1,4 @@
-"""How a program ends: by a signal that cannot get lost, and without temporary files of its own left behind."""
+"""End of a program: signals that cannot get lost, and a temporary folder that is removed."""
 
 import contextlib
 import os

@@ -5,5 +5,6 @@
 
 `config` holds the options, `targets` chooses the accelerator, `tasks` and `models` follow the manifest, `steps` has the
 step that both engines compute, `on_tensorflow` and `on_jax` run it on their devices, `checkpoints` stores the state,
-`run` is the training loop, `cli` the command line. Nothing here imports Beam, datasets or the code that prepares data.
+`run` is the training loop, `cli` the command line. Nothing here imports Beam or `datasets`; of the code that prepares
+data, only predictions ask it which source row a record comes from.
 """

@@ -10,10 +10,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from pipelines.terminal import tensorflow_start
 from pipelines.train import targets
 from pipelines.train.config import PredictConfig, TrainConfig
-from pipelines.train.errors import TrainingError
 from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
@@ -24,14 +22,14 @@ if TYPE_CHECKING:
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
     """Import TensorFlow, and Keras with the given backend. Raises: ConfigError if they cannot be imported."""
     os.environ["KERAS_BACKEND"] = backend  # set first, because TensorFlow imports Keras
+    if not verbose:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        tensorflow_start.load(verbose=verbose)
         import keras  # noqa: F401
+        import tensorflow as tf
 
         if backend == "jax":
             importlib.import_module("orbax.checkpoint")
-            import tensorflow as tf
-
             tf.config.set_visible_devices([], "GPU")
             tf.config.set_visible_devices([], "TPU")
     except ImportError as error:
@@ -52,13 +50,7 @@ def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceEngine:
     """
     import keras
 
-    backend = keras.backend.backend()
-    if config.backend not in ("auto", backend):
-        raise TrainingError(
-            f"--backend {config.backend}, but Keras was imported with {backend}",
-            remedy=f"set KERAS_BACKEND={config.backend} before Keras or TensorFlow is imported",
-        )
-    if backend == "jax":
+    if keras.backend.backend() == "jax":
         from pipelines.train.on_jax.engine import JaxEngine
 
         engine: DeviceEngine = JaxEngine(target, replicas=config.replicas)

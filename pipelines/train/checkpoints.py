@@ -30,12 +30,10 @@ from tfrecord_io.format import json_fields
 
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
-# Key in run.json, with what a resumed training keeps or refuses by itself: see `input_parts`.
+# Key in run.json, with what a resumed training keeps or refuses by itself: see `engines.InputParts`.
 PARTS = "input_parts"
 # The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
-# Defaults of keys that run.json leaves out: older trainings, and all of TensorFlow, name no backend.
-_UNSAID = {"backend": "tensorflow"}
 # Longer names of keys in error messages.
 _NAMED = {"data": "fingerprint of the data"}
 # What TensorFlow adds around an error's message: the graph node before it, the operation after it.
@@ -48,7 +46,7 @@ _MOST_EVALUATIONS_BYTES = 1 << 26
 def claimed(
     model_dir: str, *, identity: Mapping[str, Any], writes: bool, may_change: bool = False
 ) -> Mapping[str, Any]:
-    """Return the identity in the folder's run.json; without that file `identity`, written there if `writes`.
+    """Return the identity in the folder's run.json, or else `identity`, which is written there if `writes`.
 
     With `may_change`, the options in TUNED may be others than in run.json, which is then written again.
 
@@ -72,7 +70,7 @@ def claimed(
                 raise ValueError(f"{path} is not what a training wrote")
             found = json_fields.mapping(json_fields.load(file.read()))
     names = [name for name in {**identity, **found} if name != PARTS]
-    pairs = {name: tuple(each.get(name, _UNSAID.get(name)) for each in (found, identity)) for name in names}
+    pairs = {name: tuple(each.get(name) for each in (found, identity)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if differing and may_change and differing.keys() <= set(TUNED):
         found = {**identity, **{name: found[name] for name in (PARTS,) if name in found}}
@@ -94,7 +92,7 @@ def claimed(
 
 @contextlib.contextmanager
 def locked(model_dir: str) -> Iterator[None]:
-    """Keep other trainings of this machine out of a local folder. Raises: OutputError if one is at work there."""
+    """Hold the lock of a local model folder on this machine. Raises: OutputError if another training holds it."""
     with contextlib.ExitStack() as stack:
         if "://" not in model_dir:
             with usable(model_dir):
@@ -129,7 +127,7 @@ class Saves(abc.ABC):
 
     @abc.abstractmethod
     def save(self) -> None:
-        """Write a checkpoint of the current step, in place of any of it or a later one. Raises: OutputError."""
+        """Write a checkpoint of the current step, replacing those of this and later steps. Raises: OutputError."""
 
     @abc.abstractmethod
     def load(self, step: int) -> None:

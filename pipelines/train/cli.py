@@ -93,10 +93,10 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
 
     try:
         if config.preflight is not None:
-            from pipelines.train.preflight import preflight, report
+            from pipelines.train.preflight import preflight
 
             found = preflight.run_preflight(config, say=say)
-            report.write(found, as_programs=as_json)
+            preflight.report(found, as_programs=as_json)
             preflight.require_fit(found)
             return {}
         return run.train(config, as_json=as_json)

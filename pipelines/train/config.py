@@ -220,7 +220,7 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options by which a model folder's training is known: they decide the batches and their use."""
+        """Return the options that identify the training in a model folder: those that decide batches and steps."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
         return {name: getattr(self, name) for name in (*names, *more, *TUNED)}

@@ -1,15 +1,10 @@
-"""Exceptions of the trainer, other than those for its options and its data, all of them PrepErrors."""
+"""Exceptions of the trainer, except those for options and data; all are PrepErrors."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfrecord_io.errors import ConfigError, PrepError
-
-__all__ = [
-    *("CompilerError", "DeviceError", "StepError", "StoppedError", "TrainingError", "UnfitError"),
-    *("graph_error", "said", "usual_remedies"),
-]
 
 
 @contextlib.contextmanager

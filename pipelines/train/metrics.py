@@ -94,7 +94,7 @@ def is_better(name: str, value: float, than: float | None) -> bool:
 
 
 def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
-    """Count right, predicted and actual examples per class, by weight: float32 [3, C]. Arguments have one shape."""
+    """Count correct, predicted and actual examples per class, by weight: float32 [3, C]. Arguments have one shape."""
     predicted, labels, weights = (ops.reshape(each, [-1]) for each in (predicted, labels, weights))
     right = ops.where(predicted == labels, weights, 0.0)
     return ops.stack(
@@ -106,7 +106,7 @@ def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any
 
 
 def accuracy(counts: np.ndarray) -> float:
-    """Return the share of right examples; NaN for none."""
+    """Return the share of correctly predicted examples; NaN without examples."""
     right, _, actual = counts.sum(axis=1).tolist()
     return float(right / actual) if actual else math.nan
 

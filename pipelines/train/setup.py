@@ -60,7 +60,7 @@ def check(config: TrainConfig) -> TrainingSetup:
 
 
 def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
-    """Open the data, settle what they decide, and bind the task. Raises: a subclass of PrepError, by cause."""
+    """Open the data, set the options that follow from them, and bind the task. Raises: a PrepError, by cause."""
     data = open_data(config)
     eval_split = _eval_split(config, data)
     require_labels(config, data, eval_split=eval_split)
@@ -102,10 +102,8 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """Return the identity of a training, which its model folder records, see `checkpoints`."""
-    # TensorFlow, once the only backend, is not named.
-    backend = {} if keras.backend.backend() == "tensorflow" else {"backend": keras.backend.backend()}
-    return {"data": data.manifest.fingerprint, **backend, **config.identity()}
+    """Return the identity of a training, as its model folder records it (see `checkpoints`)."""
+    return {"data": data.manifest.fingerprint, "backend": keras.backend.backend(), **config.identity()}
 
 
 def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:

@@ -1,15 +1,13 @@
-"""What is drawn on a terminal: rows by length with the cut, and tokens marked by what they are."""
+"""What is drawn on a terminal: tokens marked by what they are."""
 
 import io
 import re
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipelines.cli import drawings
 from pipelines.prepare.audit.decode import TextPiece
-from pipelines.prepare.plan.length_histogram import count_lengths
 from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS, built
@@ -33,38 +31,6 @@ def printed(out: Any, lines: Any) -> str:
         out.print(line, soft_wrap=True)
     out.file.flush()
     return str(out.file.buffer.getvalue().decode(out.encoding))
-
-
-def test_the_cut_stands_between_rows_that_fit_and_rows_that_do_not() -> None:
-    found = count_lengths(np.array([1, 7, 8, 9, 30]), row_lengths=(4, 8), bins=8)
-    lines = printed(console(), drawings.histogram(found)).splitlines()
-    names = "1-4 ──── 5-8 ──── 9-12 13-16 17-20 21-24 25-28 29-32"
-    assert [re.split(r" +", line.strip())[0] for line in lines] == names.split()
-    assert lines[3].endswith("cut at 8: longer rows lose tokens")
-    assert lines[1].endswith("row length 4")
-    assert [line.split()[-1] for line in lines if "%" in line] == ["20.0%", "40.0%", "20.0%", "20.0%"]
-
-
-def test_rows_that_are_divided_are_not_said_to_be_cut() -> None:
-    found = count_lengths(np.array([30]), row_lengths=(8,), cuts=False)
-    out = console()
-    assert "row length 8: longer rows are divided" in printed(out, drawings.histogram(found))
-
-
-@pytest.mark.parametrize("longest", [1, 50, 10**9])
-def test_nothing_is_wider_than_80_columns(longest: int) -> None:
-    lengths = np.concatenate([np.full(1000, longest), [1, longest // 2 + 1]])
-    found = count_lengths(lengths, row_lengths=(min(longest, 2**20), longest), bins=16)
-    lines = printed(console(), drawings.histogram(found)).splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= 20
-
-
-def test_every_row_is_in_a_bin() -> None:
-    for lengths in ([0], [1, 1, 1], [5, 500, 50_000], list(range(2000))):
-        found = count_lengths(np.array(lengths), row_lengths=(128,))
-        assert sum(found.counts) == len(lengths) == found.num_rows
-        assert found.longer == sum(length > 128 for length in lengths)
 
 
 def test_colours_say_what_tokens_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,12 +61,6 @@ def test_long_texts_are_shortened() -> None:
     pieces = (TextPiece(text="a" * 30), TextPiece(text="b" * 30, learned=True))
     out = console()
     assert printed(out, drawings.marked(out, pieces, width=40)) == f"{'a' * 30}«{'b' * 10}» … (60 characters)\n"
-
-
-def test_plan_draws_the_lengths() -> None:
-    outcome = building.command("plan", REVIEWS, *building.options("out", workers=None))
-    assert "cut at 32: longer rows lose tokens" in outcome.out
-    assert "█" in outcome.out
 
 
 @pytest.mark.slow

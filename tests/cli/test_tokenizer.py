@@ -23,9 +23,9 @@ def test_the_summary_says_what_was_made(tmp_path: Path) -> None:
     assert outcome.status == 0, outcome.err
     assert "learning from 320 rows" in outcome.err
     assert "byte-bpe tokenizer in the style of gpt2" in outcome.err
-    assert "3 texts that were kept out of the training" in outcome.err
+    assert "of its first 320 texts" in " ".join(outcome.err.split())
     said = json.loads(outcome.out)
-    assert said["rows"].items() > {"trained": 317, "evaluation": 3, "left_out": {}}.items()
+    assert said["rows"].items() > {"trained": 320, "left_out": {}}.items()
     assert (said["vocab_size"], said["engine"], said["evaluation"]["unknown_share"]) == (600, "fastokens", 0.0)
     assert said["evaluation"]["tokens_per_word"] > 1
 
@@ -33,8 +33,6 @@ def test_the_summary_says_what_was_made(tmp_path: Path) -> None:
 def test_a_sample_is_said_in_a_line(tmp_path: Path) -> None:
     outcome = tokenizer(tmp_path / "rows", "--sample", "200")
     assert "a sample of 200 of 320 rows was read (--sample)" in outcome.err
-    outcome = tokenizer(tmp_path / "bytes", "--sample", "20KB")
-    assert "of 320 rows was read (--sample)" in outcome.err
     assert "--sample" not in tokenizer(tmp_path / "all", "--sample", "1000").err
 
 
@@ -51,7 +49,6 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
         (["--text-column", "nothing"], 1, "has no column 'nothing'"),
         (["--split", "nothing"], 1, "--split 'nothing': Unknown split"),
         (["--chat-template", "nothing.jinja"], 2, "--chat-template nothing.jinja: cannot be read"),
-        (["--sample", "many"], 2, "size 'many', expected a positive number"),
         (["--sample", "0"], 2, "--sample 0, expected at least 1"),
         (["--vocab-size", "12"], 2, "--vocab-size 12, but the special tokens and the bytes"),
     ],

@@ -54,6 +54,17 @@ def test_what_is_written_is_read(gcs: Gcs, bucket: str, num_bytes: int) -> None:
         assert stream.read(10) + stream.read() == content
 
 
+def test_reading_takes_the_proxy_that_the_environment_names(machine: Proxy) -> None:
+    machine.answer = lambda number, method, path: Answer(content=b"through the proxy")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("STORAGE_EMULATOR_HOST", "http://storage.invalid")
+        environment.setenv("HTTP_PROXY", machine.endpoint)
+        for name in ("http_proxy", "NO_PROXY", "no_proxy"):
+            environment.delenv(name, raising=False)
+        fs, inner = storage.file_system("gs://bucket/file")
+        assert fs.cat_file(inner) == b"through the proxy"
+
+
 def test_names_with_any_signs_are_themselves(gcs: Gcs, bucket: str) -> None:
     names = ["a b", "#1", "a*?[x]", "50%", "ü", "a&b=c", "+"]
     for name in names:

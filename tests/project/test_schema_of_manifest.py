@@ -154,7 +154,7 @@ def without(*path: Any, fields: Iterable[str]) -> list[tuple[Place, Any]]:
 NO_COUNT = (-1, True, "1", None, 1.5, 2**63)
 DAMAGE = [
     *without(fields=document()),
-    *without("tokenizer", fields=document()["tokenizer"].keys() - {"sentinel_ids"}),
+    *without("tokenizer", fields=document()["tokenizer"]),
     *without("features", 0, fields=("name", "dtype", "shape", "role", "meaning")),
     *without("splits", "train", fields=document()["splits"]["train"]),
     *without(*SHARDS, fields=document()["splits"]["train"]["shards"]),

@@ -34,7 +34,6 @@ def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.M
     assert 3 * 4 * 6.6e5 < found["hbm_bytes"] < 100e6
     assert found["bytes_per_step"] > 3 * 4 * 6.6e5
     assert found["fits"] is True
-    assert found["reader_examples_per_s"] > 0
     assert "4 chips, 8 replicas" in outcome.err
     assert not list(tmp_path.iterdir()), "nothing is trained, nothing is written"
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError
-from pipelines.train.preflight import compiler, preflight, report, tpu_slices
+from pipelines.train.preflight import compiler, preflight, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.preflight import Preflight, largest
 from tests import building
@@ -37,7 +37,6 @@ def flown(step: Compiled | str = STEP, **changes: object) -> Preflight:
         row_length=16,
         batch=32,
         step=step,
-        reader_examples_per_s=1000.0,
         bounds=(128, 136),
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
@@ -76,11 +75,11 @@ def test_the_slower_of_arithmetic_and_memory_bounds_a_step() -> None:
     assert found.seconds == pytest.approx({"arithmetic": 0.1, "memory": 0.05})
     assert found.steps_per_s == pytest.approx(10.0)
     assert found.examples_per_s == pytest.approx(10.0 * 32 * 8)
-    numbers = json.loads(json.dumps(report.as_json(found)))
+    numbers = json.loads(json.dumps(preflight.as_json(found)))
     assert (numbers["hbm_bytes"], numbers["hbm_bytes_there"]) == (4 * GIB, 16 * GIB)
     assert (numbers["fits"], numbers["bound"], numbers["largest_batch_per_replica"]) == (True, "arithmetic", 128)
     assert numbers["least_step_seconds"] == pytest.approx(0.1)
-    assert report.as_json(flown(dataclasses.replace(STEP, traffic_bytes=90e9)))["bound"] == "memory"
+    assert preflight.as_json(flown(dataclasses.replace(STEP, traffic_bytes=90e9)))["bound"] == "memory"
 
 
 @pytest.mark.parametrize("fits", [0, 1, 3, 4, 7, 8, 100, 1000, 50_000])
@@ -122,7 +121,7 @@ def test_a_preflight_counts_the_labels_as_a_training_does(tmp_path: Path) -> Non
 
 
 def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    report.write(flown(), as_programs=False)
+    preflight.report(flown(), as_programs=False)
     out, table = capsys.readouterr()
     assert out == ""
     for words in (
@@ -133,7 +132,6 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
         "6,150.0 GFLOP, 22.50 GB",
         "100.00 ms, bound by arithmetic",
         "10.0 steps/s, 2,560 examples/s",
-        "1,000 examples/s on this machine: feeds at most 39%",
         "128 a replica fits, 1,024 in all; 136 does not",
         "1,000 steps in 0.03 h",
         "not counted",
@@ -143,9 +141,9 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_does_not_fit_is_an_error_that_knows_the_batch_that_does(capsys: pytest.CaptureFixture[str]) -> None:
     full = flown("Used 20G of 15G hbm.")
-    report.write(full, as_programs=False)
+    preflight.report(full, as_programs=False)
     assert "more than 16 GiB: does not fit" in capsys.readouterr().err
-    assert report.as_json(full)["hbm_bytes"] is None
+    assert preflight.as_json(full)["hbm_bytes"] is None
     with pytest.raises(UnfitError, match="Used 20G of 15G hbm") as caught:
         preflight.require_fit(full)
     assert caught.value.remedy == "--global-batch-size 1024 fits"

@@ -25,7 +25,7 @@ FINGERPRINT = re.compile(r"[0-9a-f]{1,128}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 _WORDS = {
-    NAME: "a plain file name of letters, digits, '_', '-', '+' and '.', not beginning with a dot",
+    NAME: "a plain file name of letters, digits, '_', '-', '+' and '.' that begins with one of the first three",
     FINGERPRINT: "1 to 128 hex digits",
     SHA256: "64 hex digits",
 }

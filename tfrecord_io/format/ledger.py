@@ -36,7 +36,7 @@ def is_left_out(reason: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Account of the input rows: `rows_in == rows_used + sum(rejected.values())`; `rejected` counts by reason.
+    """Account of input rows: `rows_in == rows_used + sum(rejected.values())`; `rejected` counts rows by reason.
 
     `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
     """
@@ -128,7 +128,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Shards(Sequence[Shard]):
-    """Shards in order, as columns: a million are read in seconds, and each `Shard` is made when it is asked for.
+    """Shards of a split as columns, so that a million are read in seconds; each `Shard` is made on access.
 
     The columns are the fields of `Shard` and of its ledger; `rejected` has one for each reason.
     """
@@ -154,7 +154,7 @@ class Shards(Sequence[Shard]):
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Shards:
-        """Return the columns of shards; those that are columns already as they are."""
+        """Convert shards to columns, unless they are columns already."""
         if isinstance(shards, Shards):
             return shards
         ledgers = [shard.ledger for shard in shards]
@@ -218,7 +218,7 @@ class LabelRange:
 
     @property
     def has_gaps_from_0(self) -> bool:
-        """Return whether the labels may be others than 0, 1, 2, ..., `largest`."""
+        """Return whether the labels may be anything but all of 0, 1, 2, ..., `largest`."""
         return self.smallest != 0 or self.distinct != self.largest + 1
 
     @property

@@ -1,4 +1,4 @@
-"""Types of a manifest: the dataset, its tokenizer and the names of its shards; and the check of its consistency."""
+"""Types of a manifest (dataset, tokenizer, names of shards), and the check that it does not contradict itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shard_name(
 
 
 def former_name(generation: int) -> str:
-    """Return the name of a generation's manifest after the next one replaced it, such as `manifest-0.json`."""
+    """Return the name under which a replaced generation's manifest is kept, such as `manifest-0.json`."""
     return f"manifest-{generation}.json"
 
 

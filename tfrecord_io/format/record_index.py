@@ -5,19 +5,7 @@
 
 TFRecord files have no index, and their records differ in length: without one, a reader that resumes at record n reads
 all n before it. A byte offset means nothing in a compressed shard, which has no index.
-
-NVIDIA DALI's index lists every record as text. It is written on request, and the manifest's options say so:
-
-    index/NAME-SPLIT-00000-of-00012.tfrecord.idx          0 1187
-                                                          1187 1203
-                                                          2390 1187      offset, size with its frame
-
-`tfrecord2idx` of the nvidia-dali package writes the same bytes; `fn.readers.tfrecord(path=..., index_path=...)` needs
-one for each shard.
 """
-
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -68,38 +56,20 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
     return offsets.astype(np.int64)
 
 
-def has_dali_index(options: Mapping[str, Any]) -> bool:
-    """Return whether a manifest's options say that each shard has DALI's index."""
-    found = options.get("index")
-    return isinstance(found, list) and "dali" in found
-
-
-def _dump_dali(record_bytes: np.ndarray) -> bytes:
-    pairs = zip((np.cumsum(record_bytes) - record_bytes).tolist(), record_bytes.tolist(), strict=True)
-    return "".join(f"{start} {size}\n" for start, size in pairs).encode()
-
-
 class ShardIndexes:
-    """Collector of a shard's record sizes while it is written, from which its index files are made."""
+    """Collector of a shard's record sizes while it is written, from which its index is made, if it is to have one.
 
-    def __init__(self, shard_name: str, *, indexed: bool, dali: bool) -> None:
-        self._dumps: dict[str, Callable[[np.ndarray], bytes]] = {}
-        if indexed:
-            self._dumps[file_name(shard_name)] = dump
-        if dali:
-            self._dumps[f"{FOLDER}/{shard_name}.idx"] = _dump_dali
+    names: the path of the index, relative to the dataset's folder.
+    """
+
+    def __init__(self, shard_name: str, *, indexed: bool) -> None:
+        self.names = (file_name(shard_name),) * indexed
         self._record_bytes: list[np.ndarray] = [np.zeros(0, np.int64)]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the paths of the files, relative to the dataset's folder."""
-        return tuple(self._dumps)
 
     def add(self, record_bytes: np.ndarray) -> None:
         """Add the next records' sizes in bytes with their frames, int64 [n]."""
         self._record_bytes.append(record_bytes)
 
     def files(self) -> dict[str, bytes]:
-        """Return the files' contents by path."""
-        record_bytes = np.concatenate(self._record_bytes)
-        return {name: dump(record_bytes) for name, dump in self._dumps.items()}
+        """Return the index's content by path."""
+        return {name: dump(np.concatenate(self._record_bytes)) for name in self.names}

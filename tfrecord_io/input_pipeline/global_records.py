@@ -169,7 +169,7 @@ def _read_blocks(source: SplitShards, rows: tf.Tensor, *, length: int, bytes_G: 
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
         records = input_source.records_at(
-            path, byte, count, skip, count, compression=source.compression, buffer_size=buffer_size
+            path, byte, count, skip, count, compression=input_source.TYPES[source.compression], buffer_size=buffer_size
         )
         return records.batch(length).get_single_element()
 

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
 import tensorflow as tf
 
@@ -70,7 +70,6 @@ class InputFunctions(abc.ABC):
         objective: Objective | None = None,
         training: bool | None = None,
         shuffle: Shuffle | None = None,
-        deterministic: bool = True,
         order: Order = "hosts",
         start_step: SupportsIndex = 0,
         keep: Sequence[str] = (),
@@ -88,16 +87,15 @@ class InputFunctions(abc.ABC):
             training: endless and shuffled if True, every example once in order if False; None means True for the
                 split that is named "train", False for any other.
             shuffle: the sizes of the levels of shuffling; without effect on an evaluation.
-            deterministic: False gives up a fixed order: batches come as they are ready; none is lost.
             order: either has every row once an epoch, on any number of hosts. "hosts", in which each host shuffles its
                 share of the shards; or "global", in which every global batch, with its masks and weights, is a function
                 of seed and step alone, whatever the number of hosts and replicas: a run may continue on others. Splits
                 of more than 64 MB then need an index (no gzip); see `ordering.global_order` for the order, and
                 `global_records` for how it is read and what that costs.
             start_step: the number of global batches to skip. All later ones are, bit for bit, those of a run that
-                starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in vain
-                than a window, a block and 16 records of each open shard; shards without index (gzip) are read from
-                their beginning.
+                starts at 0 with the same arguments, hosts and replicas. Skipping to any step reads at most one window,
+                one block and 16 records of each open shard that are then dropped; shards without an index (gzip) are
+                read from their beginning.
             keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU takes them. With an
                 objective, features of any kind: elements are (inputs, labels, weights, {name: values}), for a `map`.
             names: new names for the inputs, by their present names; "keras-hub" for the names of KerasHub's models
@@ -109,7 +107,8 @@ class InputFunctions(abc.ABC):
         """
         input_plan.check_positive("global_batch_size", global_batch_size)
         input_plan.check_seed(seed)
-        input_plan.check_order(order, deterministic=deterministic)
+        if order not in get_args(Order):
+            raise ReaderError(f"order is {order!r}, expected one of {list(get_args(Order))}")
         if objective is not None and not hasattr(objective, "bind"):
             name = getattr(objective, "__name__", repr(objective))
             raise ReaderError(
@@ -126,9 +125,8 @@ class InputFunctions(abc.ABC):
             objective=None if objective is None else self._bound(objective),
             training=training,
             shuffle=shuffle or (global_order.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
-            deterministic=deterministic,
             order=order,
-            start_step=input_plan.whole_step(start_step, deterministic=deterministic),
+            start_step=input_plan.whole_step(start_step),
             keep=self._kept(keep, objective=objective),
         )
         return lambda context: renamed(input_graph.build(request, _host(context)), names)

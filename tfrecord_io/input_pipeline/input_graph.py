@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io.input_pipeline import global_records, input_plan, input_records, input_source
+from tfrecord_io.input_pipeline import global_records, input_plan, input_records
 from tfrecord_io.input_pipeline.input_plan import Host
 from tfrecord_io.input_pipeline.input_records import OBJECTIVE, random_stream
 from tfrecord_io.input_pipeline.input_source import InputRequest
@@ -65,7 +65,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
         return (*found, {name: features[name] for name in request.keep}) if request.keep else found
 
     options = tf.data.Options()
-    options.deterministic = request.deterministic
+    options.deterministic = True
     # A strategy that gets this dataset must shard it by batches: it does not see the files.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     elements = batches.enumerate(start=first).map(element, num_parallel_calls=tf.data.AUTOTUNE)
@@ -76,22 +76,22 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
     """Return an endless dataset of serialized records, string [B], from batch `first` on."""
     cycle = mixing_plan.cycle(tuple((source.name, source.rate) for source in request.sources), rows=batch_rows)
     cycle = cycle.of_host(host.index, count=host.count)
-    rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
-    streams = []
-    for at, source in enumerate(request.sources):
-        training = input_records.Training(
-            source=source, host=host, shuffle=request.shuffle, buffer_size=input_source.shared(len(request.sources))
-        )
-        streams.append(training.batches(rows_PK[:, at], first_row=first_rows[at]))
-    if len(streams) == 1:
-        return streams[0]
+    batches = input_records.training_batches(
+        request.sources,
+        host=host,
+        shuffle=request.shuffle,
+        rows_PK=cycle.from_element(first).rows_PK,
+        first_rows=cycle.rows_before(first),
+    )
+    if len(request.sources) == 1:
+        return batches
 
-    def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
+    def mix(index: tf.Tensor, serialized_B: tf.Tensor) -> tf.Tensor:
         stream = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
-        return tf.random.experimental.stateless_shuffle(tf.concat(parts, axis=0), stream)
+        return tf.random.experimental.stateless_shuffle(serialized_B, stream)
 
     # Rows are mixed as strings, so that one call parses the rows of all datasets.
-    return tf.data.Dataset.zip(tuple(streams)).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
+    return batches.enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:

@@ -1,4 +1,4 @@
-"""Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and how a run resumes.
+"""Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and resuming at a step.
 
     global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
 
@@ -29,7 +29,7 @@ import bisect
 import dataclasses
 import heapq
 import operator
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -91,17 +91,6 @@ class Shuffle:
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
 
 
-def check_order(order: str, *, deterministic: bool) -> None:
-    """Check that `order` exists, and is not "global" without `deterministic`. Raises: ReaderError otherwise."""
-    if order not in get_args(Order):
-        raise ReaderError(f"order is {order!r}, expected one of {list(get_args(Order))}")
-    if order == "global" and not deterministic:
-        raise ReaderError(
-            "order is 'global' with deterministic=False, expected True: batches as they are ready have no order",
-            remedy="leave out one of the two",
-        )
-
-
 def check_positive(name: str, value: int) -> None:
     """Check that `value` is a whole number of at least 1. Raises: ReaderError otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -114,8 +103,8 @@ def check_seed(seed: int) -> None:
         raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
-def whole_step(start_step: SupportsIndex, *, deterministic: bool = True) -> int:
-    """Return `start_step` as an int. Raises: ReaderError if it is invalid, or above 0 without a fixed order."""
+def whole_step(start_step: SupportsIndex) -> int:
+    """Return `start_step` as an int. Raises: ReaderError if it is invalid."""
     try:
         # An optimizer counts its steps in a NumPy integer.
         step = -1 if isinstance(start_step, bool) else operator.index(start_step)
@@ -123,12 +112,6 @@ def whole_step(start_step: SupportsIndex, *, deterministic: bool = True) -> int:
         step = -1
     if step < 0:
         raise ReaderError(f"start_step is {start_step!r}, expected a whole number of at least 0")
-    if step and not deterministic:
-        raise ReaderError(
-            f"start_step is {step} with deterministic=False, expected 0: without an order it is not known which "
-            "batches come before a step",
-            remedy="leave out deterministic=False in the run that is to be continued, and in this one",
-        )
     return step
 
 
@@ -171,7 +154,7 @@ def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
 
 
 def evaluation_steps(num_rows: int, *, global_batch_size: int) -> int:
-    """Count the global batches of an evaluation, which are as many on any number of hosts."""
+    """Count the global batches of an evaluation, which is the same number for any number of hosts."""
     check_positive("global_batch_size", global_batch_size)
     return -(-num_rows // global_batch_size)
 

@@ -17,7 +17,7 @@ record's position (`input_plan`): the rest of its epoch becomes a graph of its o
 import concurrent.futures
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,60 +44,126 @@ def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf
     """Return the host's serialized records in order, string [], from its row `first_row` on."""
     first, last = input_plan.share(source.num_rows, host, epoch=0)
     found = on_client(lambda: [each.numpy() for each in pieces(*source.columns, first + first_row, last)])
-    read = functools.partial(records_from, compression=source.compression, index_stride=source.index_stride)
+    read = functools.partial(
+        records_from,
+        compression=input_source.TYPES[source.compression],
+        index_stride=source.index_stride or input_source.NO_INDEX,
+    )
     records = tf.data.Dataset.from_tensor_slices(tuple(found)).flat_map(read)
     return records.apply(tf.data.experimental.assert_cardinality(last - first - first_row))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """Endless record stream of one host, in the order that the source's seed decides, read with buffers of a size."""
+    """Endless record stream of one host, in an order that follows from the source's seed."""
 
     source: SplitShards
     host: Host
     shuffle: Shuffle
-    buffer_size: int = input_source.READ_BYTES
-
-    def batches(self, batch_rows: np.ndarray, *, first_row: int) -> tf.data.Dataset:
-        """Return serialized records, string [B], from row `first_row` of the stream on; B cycles through `batch_rows`.
-
-        Batches may cross epochs; windows never do.
-        """
-        epoch, row = input_plan.locate(first_row, self.source.num_rows, self.host)
-        read = _reader(
-            self.source.compression, self.source.index_stride, self.shuffle, self.buffer_size, begun=bool(row)
-        )
-        first, skip = divmod(row, self.shuffle.window)
-        rest = self._rest(epoch, row - skip, place=[epoch, first, skip]) if row else ()
-        # A function's dataset can be captured neither by a graph, such as that of a v1 session, nor by what runs on
-        # another machine, such as a TPU Node: the function is registered in one process.
-        make = read if tf.executing_eagerly() and _is_here() else read.python_function
-        found: tf.data.Dataset = make(*self.source.columns, self._given, epoch + (row > 0), batch_rows, *rest)
-        return found
 
     @property
-    def _given(self) -> tf.Tensor:
+    def given(self) -> np.ndarray:
+        """Return seed, index of the host, number of hosts and number of shards read at the same time, int64 [4]."""
         cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
-        return tf.constant([self.source.seed, self.host.index, self.host.count, cycle_length], tf.int64)
+        return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
 
-    def _rest(self, epoch: int, row: int, *, place: list[int]) -> tuple[Any, Any]:
-        """Return the pieces with the records of an epoch from `row` on, and `place` with those of the first block."""
+    def begin(self, first_row: int) -> tuple[int, tuple[Any, ...], list[int]]:
+        """Return how to begin at row `first_row` of the stream.
+
+        Returns: the first whole epoch, the pieces before it, as `input_source.pieces` does, and of these the epoch, the
+            number of their first window, and how many of its rows and how many of the first block to skip.
+        """
+        epoch, row = input_plan.locate(first_row, self.source.num_rows, self.host)
+        if not row:
+            return epoch, ([], [], [], []), [epoch, 0, 0, 0]
+        window, skip = divmod(row, self.shuffle.window)
+        left, skip_block = self._rest(epoch, row - skip)
+        return epoch + 1, left, [epoch, window, skip, skip_block]
+
+    def _rest(self, epoch: int, row: int) -> tuple[tuple[Any, ...], int]:
+        """Return the pieces with the records of an epoch from `row` on, and how many of their first block to skip."""
 
         def whole() -> list[np.ndarray]:
-            given = self.source.columns, self._given, tf.constant(epoch, tf.int64)
-            return [each.numpy() for each in epoch_pieces(*given[0], *given[1:])]
+            found = epoch_pieces(*self.source.columns, tf.constant(self.given), tf.constant(epoch, tf.int64))
+            return [each.numpy() for each in found]
 
         paths, rows, firsts, counts = on_client(whole)
-        cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
         left, first_rows, skip = input_plan.resume(
-            counts, cycle_length=cycle_length, block_length=self.shuffle.block_length, row=row
+            counts, cycle_length=int(self.given[3]), block_length=self.shuffle.block_length, row=row
         )
-        found = paths[left], rows[left], firsts[left] + first_rows, counts[left] - first_rows
-        return tuple(map(tf.constant, found)), tf.constant([*place, skip], tf.int64)
+        return (paths[left], rows[left], firsts[left] + first_rows, counts[left] - first_rows), skip
+
+
+def training_batches(
+    sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, rows_PK: np.ndarray, first_rows: Sequence[int]
+) -> tf.data.Dataset:
+    """Return serialized records, string [B], of K sources: of the k-th from row `first_rows[k]` of its stream on.
+
+    Batch p has `rows_PK[p % P, k]` of its rows, those of the first source first. Batches may cross epochs; windows
+    never do.
+
+    One function makes all streams, since TensorFlow prepares each function of a dataset by itself: a mixture of 100
+    datasets needed 18 CPU s before its first batch, and needs 5.
+    """
+    streams = [Training(source=source, host=host, shuffle=shuffle) for source in sources]
+    begun = [stream.begin(row) for stream, row in zip(streams, first_rows, strict=True)]
+    per_source = {
+        "given": tf.constant(np.stack([stream.given for stream in streams])),
+        "epoch": tf.constant([epoch for epoch, _, _ in begun], tf.int64),
+        "place": tf.constant([place for _, _, place in begun], tf.int64),
+        "batch_rows": tf.constant(rows_PK.T),
+        "compression": tf.constant([input_source.TYPES[source.compression] for source in sources]),
+        "stride": tf.constant([source.index_stride or input_source.NO_INDEX for source in sources], tf.int64),
+    }
+    shards = _Ragged([(source.paths, source.rows) for source in sources], [tf.string, tf.int64])
+    left = _Ragged([pieces for _, pieces, _ in begun], [tf.string, tf.int64, tf.int64, tf.int64])
+    is_begun, buffer_size = any(len(pieces[0]) for _, pieces, _ in begun), input_source.shared(len(sources))
+
+    def stream(k: tf.Tensor) -> tf.data.Dataset:
+        found = {name: values[k] for name, values in per_source.items()}
+        read = functools.partial(
+            records_from, compression=found["compression"], index_stride=found["stride"], buffer_size=buffer_size
+        )
+        records = functools.partial(_windows, read=read, shuffle=shuffle, given=found["given"])
+        all_ = shards[k]
+        epochs = tf.data.Dataset.counter(found["epoch"]).flat_map(
+            lambda epoch: records(epoch_pieces(*all_, found["given"], epoch), epoch=epoch)
+        )
+        if is_begun:
+            epoch, first, skip, skip_block = tf.unstack(found["place"])
+            current = records(left[k], epoch=epoch, first=first, skip=skip_block)
+            epochs = _without_first(current, skip).concatenate(epochs)
+        return epochs.rebatch(found["batch_rows"], drop_remainder=True)
+
+    batches = tf.data.Dataset.range(len(sources)).interleave(stream, cycle_length=len(sources), block_length=1)
+    if len(sources) > 1:
+        counts_PK = tf.constant(rows_PK)
+
+        def joined(batch: tf.Tensor, parts_KN: tf.Tensor) -> tf.Tensor:
+            counts_K = counts_PK[batch % len(rows_PK)]
+            return tf.boolean_mask(parts_KN, tf.sequence_mask(counts_K, tf.shape(parts_KN)[1]))
+
+        # Padding is cheaper than a ragged batch, which calls a function for each part.
+        batches = batches.padded_batch(len(sources)).enumerate().map(joined)
+    return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+
+
+class _Ragged:
+    """Columns of several sources, one behind the other, of which a graph takes those of source k."""
+
+    def __init__(self, columns_K: Sequence[Sequence[Any]], dtypes: Sequence[tf.DType]) -> None:
+        self._ends = tf.constant(np.cumsum([0, *(len(columns[0]) for columns in columns_K)]), tf.int64)
+        self._values = [
+            tf.constant([value for column in each for value in column], dtype)
+            for each, dtype in zip(zip(*columns_K, strict=True), dtypes, strict=True)
+        ]
+
+    def __getitem__(self, k: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(values[self._ends[k] : self._ends[k + 1]] for values in self._values)
 
 
 def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return a host's piece of an epoch, as `input_source.pieces` does. `given`: seed, host's index, hosts, …"""
+    """Return a host's piece of an epoch in the form of `input_source.pieces`. `given`: seed, host index, hosts, …"""
     seed, index, count = (given[at] for at in range(3))
     stream = random_stream(seed, _SHARD_ORDER, epoch)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(rows_S)), stream)
@@ -105,54 +171,30 @@ def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch:
     return pieces(tf.gather(paths_S, order), tf.gather(rows_S, order), first, last)
 
 
-@functools.lru_cache(maxsize=16)
-def _reader(compression: str, index_stride: int | None, shuffle: Shuffle, buffer_size: int, *, begun: bool) -> Any:
-    """Return a function that makes a stream of batches, traced once for all datasets and hosts.
+def _windows(
+    pieces: Any,
+    *,
+    read: Callable[..., tf.data.Dataset],
+    shuffle: Shuffle,
+    given: tf.Tensor,
+    epoch: tf.Tensor,
+    first: Any = 0,
+    skip: Any = 0,
+) -> tf.data.Dataset:
+    """Return an epoch's permuted windows, numbered from `first` on, without the first `skip` rows of its pieces."""
 
-    begun: whether it begins within an epoch. For a mixture of 100 datasets, tracing each took 28 s.
-    """
-    text, number, numbers = (
-        tf.TensorSpec([None], tf.string),
-        tf.TensorSpec([], tf.int64),
-        tf.TensorSpec([None], tf.int64),
+    def permute(at: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
+        stream = random_stream(given[0], _WINDOW_ORDER, given[1], epoch, at)
+        return tf.random.experimental.stateless_shuffle(serialized_W, stream)
+
+    # Interleaving blocks instead of records saves 2 of the 7 microseconds that it takes to batch a record.
+    blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
+        lambda *piece: read(*piece).batch(shuffle.block_length),
+        cycle_length=given[3],
+        num_parallel_calls=tf.data.AUTOTUNE,
     )
-
-    def blocks(*piece: tf.Tensor) -> tf.data.Dataset:
-        # Interleaving blocks instead of records saves 2 of the 7 microseconds that it takes to batch a record.
-        records = records_from(*piece, compression=compression, index_stride=index_stride, buffer_size=buffer_size)
-        return records.batch(shuffle.block_length)
-
-    def windows(found: Any, given: tf.Tensor, epoch: tf.Tensor, *, first: Any = 0, skip: Any = 0) -> tf.data.Dataset:
-        def permute(at: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
-            stream = random_stream(given[0], _WINDOW_ORDER, given[1], epoch, at)
-            return tf.random.experimental.stateless_shuffle(serialized_W, stream)
-
-        shards = tf.data.Dataset.from_tensor_slices(found)
-        read = shards.interleave(blocks, cycle_length=given[3], num_parallel_calls=tf.data.AUTOTUNE)
-        permuted = _without_first(read, skip).rebatch(shuffle.window).enumerate(start=first)
-        return permuted.map(permute, num_parallel_calls=tf.data.AUTOTUNE)
-
-    rest = [(text, numbers, numbers, numbers), numbers] if begun else []
-
-    @tf.function(input_signature=[text, numbers, numbers, number, numbers, *rest], autograph=False)
-    def read(
-        paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch: tf.Tensor, batch_rows: tf.Tensor, *rest: Any
-    ) -> tf.data.Dataset:
-        epochs = tf.data.Dataset.counter(epoch)
-        found = epochs.flat_map(lambda each: windows(epoch_pieces(paths_S, rows_S, given, each), given, each))
-        if rest:
-            left, place = rest
-            current = windows(left, given, place[0], first=place[1], skip=place[3])
-            found = _without_first(current, place[2]).concatenate(found)
-        batches = found.rebatch(batch_rows, drop_remainder=True)
-        return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-
-    return read
-
-
-def _is_here() -> bool:
-    """Return whether operations run in this process, not on another machine, as within the scope of its device."""
-    return tf.DeviceSpec.from_string(tf.identity(tf.constant(0)).device).job in (None, "localhost")
+    windows = _without_first(blocks, skip).rebatch(shuffle.window).enumerate(start=first)
+    return windows.map(permute, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def on_client(compute: Callable[[], Any]) -> Any:

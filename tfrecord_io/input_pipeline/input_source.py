@@ -29,7 +29,9 @@ from tfrecord_io.objectives import BoundObjective
 # Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
 READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
 # TensorFlow's names of the compressions.
-_TYPES = {"none": "", "gzip": "GZIP"}
+TYPES = {"none": "", "gzip": "GZIP"}
+# A shard without an index is read like one whose index has only its first record.
+NO_INDEX = 2**62
 # An object store takes 20 to 50 ms for each request, and serves many at a time.
 _REQUESTS = 32
 
@@ -63,7 +65,7 @@ class SplitShards:
         """Return the serialized records of whole shards. Reading fails if there are more or fewer than `num_rows`."""
         records = tf.data.TFRecordDataset(
             tf.constant(paths, tf.string) if isinstance(paths, tuple) else paths,
-            compression_type=_TYPES[self.compression],
+            compression_type=TYPES[self.compression],
             buffer_size=READ_BYTES,
         )
         return records.apply(tf.data.experimental.assert_cardinality(num_rows))
@@ -106,7 +108,7 @@ class SplitShards:
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
-    """Return what the rows [first, last) are of shards one behind the other, with these paths and numbers of records.
+    """Return the pieces of shards that hold the rows [first, last), given the paths and record counts of all shards.
 
     That is, for each shard with some of them, the arguments of `records_from`: path, string [n], and the number of its
     records, the first one to read and how many to read, int64 [n].
@@ -123,24 +125,22 @@ def records_from(
     first: tf.Tensor,
     count: tf.Tensor,
     *,
-    compression: str,
-    index_stride: int | None,
+    compression: Any,
+    index_stride: Any,
     buffer_size: int = READ_BYTES,
 ) -> tf.data.Dataset:
     """Return `count` serialized records of a shard of `rows` records, from record `first` on.
 
     Reading fails if there are fewer, or if there are more in a shard that is read to its end. Use as `records_at`.
     """
-    byte, skip = tf.zeros([], tf.int64), first
-    if index_stride is not None:
-        start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
-        byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
+    start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
+    byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
     most = tf.where(first + count == rows, tf.constant(-1, tf.int64), count)
     return records_at(path, byte, most, skip, count, compression=compression, buffer_size=buffer_size)
 
 
-def _offset(path: tf.Tensor, row: tf.Tensor, *, count: tf.Tensor, index_stride: int) -> tf.Tensor:
-    """Read the byte to begin at for a row from a shard's index, which must have `count` entries."""
+def _offset(path: tf.Tensor, row: tf.Tensor, *, count: tf.Tensor, index_stride: Any) -> tf.Tensor:
+    """Read from a shard's index, which must have `count` entries, the byte at which to begin for a row."""
     index = tf.strings.regex_replace(path, "([^/]+)$", record_index.file_name(r"\1"))
     offsets = tf.io.decode_raw(tf.io.read_file(index), tf.int64)
     whole = tf.size(offsets, tf.int64) == count
@@ -155,7 +155,7 @@ def records_at(
     skip: tf.Tensor,
     num_records: tf.Tensor,
     *,
-    compression: str,
+    compression: Any,
     buffer_size: int = READ_BYTES,
 ) -> tf.data.Dataset:
     """Return the serialized records of one shard from `byte` on, without the first `skip`, and at most `most`.
@@ -165,7 +165,7 @@ def records_at(
     """
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=path[tf.newaxis],
-        compression_type=_TYPES[compression],
+        compression_type=compression,
         buffer_size=buffer_size,
         byte_offsets=byte[tf.newaxis],
     )
@@ -189,14 +189,13 @@ class InputRequest:
     objective: BoundObjective | None
     training: bool
     shuffle: Shuffle
-    deterministic: bool
     order: Order
     start_step: int
     keep: tuple[str, ...] = ()
 
 
 def shared(count: int) -> int:
-    """Return the size of the buffers in which each of `count` datasets of a mixture is read, which share the memory."""
+    """Return the size of the read buffers of each of `count` datasets in a mixture, which share the memory."""
     return max(LEAST_READ_BYTES, READ_BYTES // count)
 
 

@@ -9,9 +9,9 @@ elements in which each dataset has a whole number of rows is laid out once, and 
     b           2    1    1    1    1   │  2             6
     c           0    1    1    1    1   │  0             4
 
-After any number n of elements, each dataset has had n * B * rate rows to within one: row j of a dataset may come from
-the element on in which its quota passes j - 1, and must come by the element in which it reaches j. Rows are taken by
-earliest deadline, which meets all deadlines if anything does (as the fractional quotas do; Tijdeman, The chairman
+After any number n of elements, each dataset has had n * B * rate rows to within one: this is its quota. Row j of a
+dataset is released when the quota exceeds j - 1, and due when the quota reaches j. Rows are taken by earliest deadline,
+which meets all deadlines if any schedule does (the fractional quotas show that one does; Tijdeman, The chairman
 assignment problem, Discrete Mathematics 32, 1980, has the sharper bound). Since the schedule is a cycle, a division and
 a sum give the rows of each dataset before any element, so a run can start anywhere.
 """

@@ -1,9 +1,15 @@
 """Training objectives, which turn a batch of features into (inputs, labels, weights), as tensors or arrays.
 
 An objective is configuration; `bind` checks it against a manifest and returns the function that the reader applies to
-each batch. That function is deterministic: all random choices come from the stateless seed that it is given (on NumPy
-arrays, see `numpy_objectives`, from a generator). Shapes are static. The weights are Keras' sample weights: a loss is
+each batch. That function is deterministic: all random choices come from the stateless seed that it is given, on NumPy
+arrays from a generator. Shapes are static. The weights are Keras' sample weights: a loss is
 a mean weighted by them, in which rows that only fill up a batch (`example_weight` 0) do not count.
+
+On the NumPy arrays of `random_access`, a batch or one row without B, objectives need no TensorFlow:
+
+    inputs, labels, weights = masked_lm().bind(rows.manifest)(rows.batch(indices), rng=np.random.default_rng([0, step]))
+
+Arrays keep the dtype of the features that they are made from (int64 as stored), weights are float32.
 
     a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
 

@@ -121,7 +121,7 @@ def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
 
 
 def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> str:
-    """Return the name of the feature of that role. Raises: ReaderError if there is none."""
+    """Return the name of the feature with a role. Raises: ReaderError if there is none."""
     feature = manifest.schema.with_role(role)
     if feature is None:
         raise ReaderError(

@@ -11,7 +11,7 @@
 Needs NumPy and Numba; fsspec for addresses such as gs://.
 """
 
-from tfrecord_io.random_access.combined import GlobalBatches, MixedRows, global_batches, mix
+from tfrecord_io.random_access.combined import GlobalBatches, global_batches
 from tfrecord_io.random_access.rows import Data, Row, Rows, open
 
-__all__ = ["Data", "GlobalBatches", "MixedRows", "Row", "Rows", "global_batches", "mix", "open"]
+__all__ = ["Data", "GlobalBatches", "Row", "Rows", "global_batches", "open"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import operator
@@ -48,22 +47,23 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
     return Data(storage=storage, manifest=manifest, check=check)
 
 
-class RowSequence(abc.ABC):
-    """Base of sequences of rows, which are read by number, one or many at a time."""
+class Rows(ShardFiles):
+    """Rows of one split in the order of its shards, each a dict of arrays; made by `random_access.open`.
 
-    @abc.abstractmethod
-    def __len__(self) -> int: ...
+    Arrays are int64 or float32 as in the schema; text and bytes are `str` and `bytes`, for several rows in arrays of
+    objects. `manifest` is what objectives are bound to.
 
-    @abc.abstractmethod
-    def _one(self, number: int) -> Row:
-        """Read row `number`, from 0, which must exist."""
+        len(rows), rows[5], rows[-1]       one row: arrays [*shape]
+        rows[10:20], rows.batch([7, 7, 3])  several: arrays [N, *shape]
+        rows.__getitems__([7, 7, 3])       a list of rows, which PyTorch asks for
 
-    @abc.abstractmethod
-    def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """Return rows stacked, in the order of the indices, which may repeat: arrays [N, *shape].
+    `torch.utils.data.DataLoader` and `grain.MapDataset.source` take these rows as they are. Can be pickled; threads and
+    processes, forked ones too, may read at the same time.
+    """
 
-        Raises: as `rows[index]`.
-        """
+    def __repr__(self) -> str:
+        # Grain keeps this in its checkpoints, to recognize the dataset.
+        return f"Rows({self.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         """Return one row, or the stacked rows of a slice.
@@ -79,7 +79,8 @@ class RowSequence(abc.ABC):
         row = number + count if number < 0 else number
         if not 0 <= row < count:
             raise IndexError(f"row {number} of {self!r}")
-        return self._one(row)
+        shard, record = self.locate(row)
+        return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
         """Return rows as a list, read together. Raises: as `rows[index]`."""
@@ -111,30 +112,11 @@ class RowSequence(abc.ABC):
             raise IndexError(f"row {given_N[outside_N][0]} of {self!r}")
         return numbers_N
 
-
-class Rows(ShardFiles, RowSequence):
-    """Rows of one split in the order of its shards, each a dict of arrays; made by `random_access.open`.
-
-    Arrays are int64 or float32 as in the schema; text and bytes are `str` and `bytes`, for several rows in arrays of
-    objects. `manifest` is what objectives are bound to.
-
-        len(rows), rows[5], rows[-1]       one row: arrays [*shape]
-        rows[10:20], rows.batch([7, 7, 3])  several: arrays [N, *shape]
-        rows.__getitems__([7, 7, 3])       a list of rows, which PyTorch asks for
-
-    `torch.utils.data.DataLoader` and `grain.MapDataset.source` take these rows as they are. Can be pickled; threads and
-    processes, forked ones too, may read at the same time.
-    """
-
-    def __repr__(self) -> str:
-        # Grain keeps this in its checkpoints, to recognize the dataset.
-        return f"Rows({self.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
-
-    def _one(self, number: int) -> Row:
-        shard, record = self._locate(number)
-        return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
-
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
+        """Return rows stacked, in the order of the indices, which may repeat: arrays [N, *shape].
+
+        Raises: as `rows[index]`.
+        """
         rows_N = self._numbers(indices)
         if not len(rows_N):
             return unfilled(self.manifest.schema, 0)

@@ -67,13 +67,13 @@ class ShardFiles:
         """Return a shard's path for messages."""
         return self.storage.path(self._shards[shard].name)
 
-    def _locate(self, row: int) -> tuple[int, int]:
-        """Return the shard of a row, and the number of its record there."""
+    def locate(self, row: int) -> tuple[int, int]:
+        """Return the number of a row's shard in the split, and of its record there."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
     def _locate_all(self, rows_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Locate many rows: `_locate` for row numbers int64 [N]."""
+        """Locate many rows: `locate` for row numbers int64 [N]."""
         shards_N = np.searchsorted(self._ends_S, rows_N, side="right")
         return shards_N, rows_N - np.where(shards_N > 0, self._ends_S[shards_N - 1], 0)
 

@@ -40,7 +40,6 @@ from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
-from tfrecord_io.format import record_index
 from tfrecord_io.format.json_fields import WRONG, count, flag, object_of
 from tfrecord_io.format.manifest_types import REMAKE
 from tfrecord_io.manifest import Manifest
@@ -166,7 +165,6 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
             compression=manifest.compression,
             seed=count(options["seed"]),
             shuffle=flag(options["shuffle"]),
-            dali_index=record_index.has_dali_index(options),
         )
         return columns, tuple(map(HoldOut.from_json, options.get("hold_out", ()))), spec
     except (ConfigError, *WRONG) as error:

@@ -170,7 +170,7 @@ def _rows_not_left_out(dataset: ReopenedDataset, task: ShardTask, *, left_out: M
         raise SourceError(
             f"{dataset.job.shard_name(task)}: {now} of its rows are left out now ({', '.join(left_out)}), but {then} "
             "when it was made: what a filter says of a row does not depend on that row alone",
-            remedy="build the dataset anew with filters that do, and --overwrite",
+            remedy="correct the filter, and build the dataset anew with --overwrite",
         )
     return rows
 

@@ -34,7 +34,6 @@ from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, PrepError
 from tfrecord_io.examples import Payloads
-from tfrecord_io.format import record_index
 from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
 
@@ -123,9 +122,7 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
     Raises: CorruptRecordError that names the shard and, where it can, the record.
     """
     path = storage.join(root, shard.name)
-    indexes = ShardIndexes(
-        shard.name, indexed=manifest.index_stride is not None, dali=record_index.has_dali_index(manifest.options)
-    )
+    indexes = ShardIndexes(shard.name, indexed=manifest.index_stride is not None)
     num_examples, num_tokens = 0, 0
     for payloads in read_shard(root, shard, manifest):
         columns = examples.decode(payloads, manifest.schema, place=path)

@@ -39,17 +39,6 @@ def read_manifest(root: str, *, name: str = manifest.FILE_NAME) -> Manifest | No
         return None
 
 
-def read_former(root: str, current: Manifest, fingerprint: str) -> Manifest | None:
-    """Return the manifest of an earlier generation by its fingerprint; None if it is unknown or gone.
-
-    Raises: ManifestError if that manifest is damaged.
-    """
-    known = [each.fingerprint for each in current.generations[:-1]]
-    if fingerprint not in known:
-        return None
-    return read_manifest(root, name=manifest.former_name(known.index(fingerprint)))
-
-
 def require_manifest(root: str) -> Manifest:
     """Return the manifest of the finished dataset in `root`. Raises: ManifestError if it is missing or damaged."""
     found = read_manifest(root)

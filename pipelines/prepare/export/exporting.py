@@ -195,8 +195,8 @@ class _Job:
             keys.add(record.key)
         if keys - {self.key} or (others and not keys):
             raise OutputError(
-                f"{self.output}: holds {'another export' if keys else ', '.join(others[:3])}, expected a new folder or "
-                "what is there of this export",
+                f"{self.output}: holds {'another export' if keys else ', '.join(others[:3])}, expected a new folder "
+                "or an unfinished export of the same dataset and options",
                 remedy="choose another --output, or delete that folder",
             )
         storage.make_folder(self.output)

@@ -38,7 +38,8 @@ class ParquetWriter(Writer):
     def check(self) -> None:
         """Check the columns, and that there are documents to write with --documents. Raises: ConfigError."""
         manifest = self._manifest
-        if self._settings.documents and not token_columns.joins_documents(manifest):
+        joined = {"segment_ids", "num_tokens"} & {feature.role for feature in manifest.schema.features}
+        if self._settings.documents and not joined:
             raise ConfigError(
                 f"--documents with layout {manifest.layout['name']}: no row holds several documents",
                 remedy="leave it out: its rows are documents without padding already",

@@ -89,11 +89,6 @@ def records(
     return (unpadded(columns, manifest, extra=extra) for columns in batches)
 
 
-def joins_documents(manifest: Manifest) -> bool:
-    """Return whether a record may hold several documents, or parts of them."""
-    return any(manifest.schema.with_role(role) is not None for role in ("segment_ids", "num_tokens"))
-
-
 def documents(
     batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
 ) -> Iterator[dict[str, ExportedColumn]]:

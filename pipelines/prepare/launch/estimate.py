@@ -20,20 +20,16 @@ import numpy as np
 from pipelines.prepare.crosscheck.comparing import engine_of
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.launch.split_plans import PlannedSplit, plan_splits
-from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.layouts.packing import pack
-from pipelines.prepare.options.bucket_lengths import bucket_of, choose
+from pipelines.prepare.options.bucket_lengths import choose, length_index
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.options.suggestions import may_join
-from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
-# Most bins of the histogram: its lines on a terminal.
-_BINS = 16
 # Number of lengths in the cost of `pad` with several (--bucket-lengths).
 _BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -71,7 +67,7 @@ class Estimate:
     `steps`: the user functions as on the command line.
     `chats`: the form of conversations. `row`: what a row of text files is.
     If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
-    from the sample. `histogram` counts the sampled rows by their lengths.
+    from the sample.
     """
 
     split: str
@@ -90,7 +86,6 @@ class Estimate:
     row: str = ""
     engine: str = ""
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
-    histogram: LengthHistogram | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `plan --json` prints."""
@@ -148,12 +143,6 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         chats=spec.columns.chats,
         row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),
-        histogram=count_lengths(
-            sample.row_tokens,
-            row_lengths=spec.layout.buckets or (spec.length,),
-            bins=_BINS,
-            cuts=layout_of(spec.layout).one_record,
-        ),
     )
 
 
@@ -179,7 +168,7 @@ def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joi
         )
 
     def padded(name: str, lengths: tuple[int, ...]) -> Cost:
-        positions = int(np.array(lengths)[bucket_of(lengths, row_tokens)].sum())
+        positions = int(np.array(lengths)[length_index(lengths, row_tokens)].sum())
         kept = int(np.minimum(row_tokens, lengths[-1]).sum())
         return cost(name, lengths[-1], records=len(row_tokens), positions=positions, kept=kept)
 

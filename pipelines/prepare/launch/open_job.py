@@ -156,7 +156,6 @@ class OpenRequest:
             compression=config.output.compression,
             seed=config.seed,
             shuffle=config.shuffle,
-            dali_index=bool(config.output.index),
         )
 
 

@@ -29,15 +29,7 @@ from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
 # Options in training.json, beside those of the source.
-_RECORDED = (
-    "vocab_size",
-    "special_tokens",
-    "min_frequency",
-    "limit_alphabet",
-    "lowercase",
-    "sample_rows",
-    "sample_bytes",
-)
+_RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample")
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
@@ -73,7 +65,6 @@ class TrainedTokenizer:
             "vocab_size": self.vocab_size,
             "evaluation": {
                 "texts": found.texts,
-                "held_out": found.held_out,
                 "tokens_per_word": round(found.tokens_per_word, 4),
                 "unknown_share": round(found.unknown_share, 6),
             },
@@ -90,7 +81,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     began = time.perf_counter()
     paths.require_dataset(request.source.dataset, *request.source.more_paths)
     template = training.template_for(request)
-    tokenizer_folder.check(request.output, overwrite=request.overwrite)
+    tokenizer_folder.check(request.output)
     if wrong := environment.syntax_error(request.chat_template or ""):
         raise ConfigError(f"--chat-template: {wrong}", remedy="correct the template, which is one in Jinja")
     if request.workers:  # read when the first thread of `tokenizers` starts
@@ -98,13 +89,13 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     stages.begin(f"opening {request.source.dataset}")
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         splits, columns = _locate(request, folder)
-        chosen = texts.sample(splits, rows=_sample_rows(request, splits))
-        source = TrainingTexts(chosen, columns, evaluation_rows=request.evaluation_rows)
+        chosen = texts.sample(splits, rows=request.sample) if request.sample else splits
+        source = TrainingTexts(chosen, columns)
         tokenizer = _train(source, template, request, watch=watch)
     files = tokenizer_folder.files_of(
         tokenizer, template, max_length=request.max_length, chat_template=request.chat_template
     )
-    stages.begin(f"measuring the tokenizer on {len(source.evaluated):,} texts")
+    stages.begin(f"measuring the tokenizer on {len(source.measured):,} texts")
     assert source.rows is not None, "the texts were read to their end"
     trained = TrainedTokenizer(
         request=request,
@@ -112,10 +103,10 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
         rows=source.rows,
         sampled_rows=source.num_rows,
         vocab_size=tokenizer.get_vocab_size(),
-        evaluation=training.evaluate(saved_copy.load(files), source.evaluated, held_out=source.held_out),
+        evaluation=training.evaluate(saved_copy.load(files), source.measured),
         seconds=time.perf_counter() - began,
     )
-    tokenizer_folder.write(request.output, files, trained.record(), overwrite=request.overwrite)
+    tokenizer_folder.write(request.output, files, trained.record())
     return trained
 
 
@@ -123,9 +114,9 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
     """Train on the texts of `source`, and return the `tokenizers.Tokenizer`."""
     progress = Progress()
     characters: list[str] = []
-    if training.needs_characters(request):
+    if request.kind == "wordpiece":
         stages.begin(f"collecting the characters of {source.num_rows:,} rows")
-        characters = training.characters_of(source, template, limit=request.limit_alphabet)
+        characters = training.characters_of(source, template)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
             # In the background, so that Ctrl-C ends it: the trainers themselves do not check for signals.
@@ -136,15 +127,6 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
     finally:
         source.stop.set()
     return learned.result()
-
-
-def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
-    """Return the number of rows to read; for --sample with a size, estimated from the bytes per row of the source."""
-    total = sum(split.num_rows for split in splits)
-    if request.sample_bytes is None:
-        return request.sample_rows or total
-    each = [int(split.groups.num_bytes.sum()) * split.num_rows / max(1, split.groups.total_rows) for split in splits]
-    return max(1, int(total * min(1.0, request.sample_bytes / max(1.0, sum(each)))))
 
 
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:

@@ -11,28 +11,20 @@ chat      conversations become one record each, or stand side by side
 
 from typing import Any
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
+from pipelines.prepare.layouts.base import BatchEncoder as BatchEncoder
+from pipelines.prepare.layouts.base import Builder as Builder
+from pipelines.prepare.layouts.base import Encoded as Encoded
+from pipelines.prepare.layouts.base import Layout as Layout
+from pipelines.prepare.layouts.base import LayoutContext as LayoutContext
+from pipelines.prepare.layouts.base import permuted as permuted
 from pipelines.prepare.layouts.chat import ANSWERS, CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.documents import CONCAT, PACK
 from pipelines.prepare.layouts.pad import PAD, TOKENS
-from pipelines.prepare.layouts.rows_builder import LengthGroup, length_groups
+from pipelines.prepare.layouts.rows_builder import LengthGroup as LengthGroup
+from pipelines.prepare.layouts.rows_builder import length_groups as length_groups
 from pipelines.prepare.layouts.seq2seq import SEQ2SEQ
 from pipelines.prepare.layouts.windows import QA, WINDOWS
 from pipelines.prepare.options.config import LayoutConfig
-
-__all__ = [
-    "LAYOUTS",
-    "BatchEncoder",
-    "Builder",
-    "Encoded",
-    "Layout",
-    "LayoutContext",
-    "LengthGroup",
-    "layout_of",
-    "length_groups",
-    "manifest_entry",
-    "permuted",
-]
 
 LAYOUTS: dict[str, Layout] = {
     "pad": PAD,

@@ -195,22 +195,17 @@ class LayoutContext:
         return {**vars(self), "tokenizer": None}  # an encoder that is sent to a worker already has what it needs of it
 
 
-def text_inputs(source: SourceConfig) -> Inputs:
-    """Return the requested text columns as the layout's inputs."""
-    return Inputs(texts=source.text_columns)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """Description of one layout.
 
     `open_encoder` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it.
-    `inputs`: the columns that become tokens. `joins_rows`: whether a record may hold parts of several rows; if not,
-    each row has its own records, exactly one (`one_record`) or any number.
+    `inputs`: the columns that become tokens, by default the text columns. `joins_rows`: whether a record may hold parts
+    of several rows; if not, each row has its own records, exactly one (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
-    inputs: Callable[[SourceConfig], Inputs] = text_inputs
+    inputs: Callable[[SourceConfig], Inputs] = lambda source: Inputs(texts=source.text_columns)
     joins_rows: bool = False
     one_record: bool = True
 

@@ -30,14 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import (
-    Builder,
-    Encoded,
-    Layout,
-    LayoutContext,
-    beside_reference,
-    feature,
-)
+from pipelines.prepare.layouts.base import Builder, Encoded, Layout, LayoutContext, beside_reference, feature
 from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packed_features
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import Side, SourceConfig

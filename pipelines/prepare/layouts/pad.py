@@ -29,17 +29,10 @@ import numpy as np
 
 from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
-from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype, offsets_of
-from pipelines.prepare.tokenize.text_rows import (
-    EncodedRows,
-    RowEncoder,
-    joins_words,
-    open_rows,
-    with_engine,
-)
+from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, joins_words, open_rows, with_engine
 from tfrecord_io.schema import Feature
 
 _log = logging.getLogger(__name__)
@@ -104,10 +97,6 @@ class PadEncoder(RowsEncoder):
         )
 
 
-def _tagged_words(source: SourceConfig) -> Inputs:
-    return Inputs(nested={"words": source.words_column or "tokens", "tags": source.tags_column or "tags"})
-
-
 class _TokensEncoder(PadEncoder):
     words = True
 
@@ -163,4 +152,7 @@ def _aligned(
 
 
 PAD = Layout(open_encoder=PadEncoder.open)
-TOKENS = Layout(open_encoder=_TokensEncoder.open, inputs=_tagged_words)
+TOKENS = Layout(
+    open_encoder=_TokensEncoder.open,
+    inputs=lambda given: Inputs(nested={"words": given.words_column or "tokens", "tags": given.tags_column or "tags"}),
+)

@@ -30,7 +30,7 @@ from pipelines.prepare.layouts.base import (
     input_ids,
     permuted,
 )
-from pipelines.prepare.options.bucket_lengths import bucket_of
+from pipelines.prepare.options.bucket_lengths import length_index
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.engines import Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens
@@ -147,7 +147,7 @@ class RowsBuilder(Builder):
         """Return the groups that have rows, or only the one of the longest records if none has. Empties the builder."""
         whole, sequences = self._take_sequences()
         kept, full = whole.ragged["input_ids"].lengths, whole.full_lengths[whole.row_of_sequence]
-        bucket = bucket_of(self.lengths, kept[sequences])
+        bucket = length_index(self.lengths, kept[sequences])
         groups = []
         for at, length in enumerate(self.lengths):
             builder = RowsBuilder([field.of_length(length) for field in self._fields])

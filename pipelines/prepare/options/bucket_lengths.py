@@ -69,8 +69,8 @@ def automatic_count(option: object) -> int | None:
     return int(text)
 
 
-def bucket_of(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
-    """Return each row's bucket: the index of the smallest length that holds it, or else of the largest, int64 [N]."""
+def length_index(lengths: Sequence[int], row_tokens: np.ndarray) -> np.ndarray:
+    """Return the index of the smallest length that holds each row, or else of the largest, int64 [N]."""
     import numpy as np
 
     return np.minimum(np.searchsorted(np.asarray(lengths), row_tokens), len(lengths) - 1)

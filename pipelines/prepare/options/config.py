@@ -11,13 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from pipelines.prepare.options import paths
-from pipelines.prepare.options.layout_config import (
-    JOINING,
-    VALUES_PER_TOKEN,
-    LayoutConfig,
-    SpecialTokens,
-    Truncation,
-)
+from pipelines.prepare.options.layout_config import JOINING, VALUES_PER_TOKEN, LayoutConfig, SpecialTokens, Truncation
 from pipelines.prepare.options.source_config import SPLIT_NAME, FunctionKind, FunctionOption, SourceConfig
 from pipelines.terminal.option_fields import check, fingerprint_items, option, require_taken
 from tfrecord_io.errors import ConfigError
@@ -38,14 +32,14 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _tokenizer, _shards, _run = (functools.partial(option, group=title) for title in ("Tokenizer", "Shards", "Run"))
 
 
-def parse_size(text: str, *, option: str = "--shard-size") -> int:
+def parse_size(text: str) -> int:
     """Parse a size in bytes such as `100MB` (10^8), `64MiB` (2^26) or `5000`. Raises: ConfigError for anything else."""
     match = _SIZE.match(text)
     unit = _UNITS.get(match.group(2).upper()) if match else None
     if match is None or unit is None or float(match.group(1)) <= 0:
         raise ConfigError(
             f"size {text!r}, expected a positive number with one of the units B, KB, MB, GB, KiB, MiB, GiB",
-            remedy=f"write for example {option} 100MB",
+            remedy="write for example --shard-size 100MB",
         )
     # Hundreds of digits overflow to infinity, which `round` cannot convert.
     return max(1, round(min(float(match.group(1)) * unit, 10.0**18)))
@@ -91,9 +85,6 @@ class OutputConfig:
         fingerprint="always",
     )
     compression: Compression = _shards("Compression of shards; TFDS cannot read gzip.", "none", fingerprint="always")
-    index: tuple[str, ...] = _shards(
-        "Also write this kind of index for each shard.", (), choices=("dali",), fingerprint="changed"
-    )
     name: str = _shards("Prefix of the shards' names. Default: from DATASET.", "", metavar="NAME", fingerprint="always")
 
     def __post_init__(self) -> None:
@@ -101,13 +92,9 @@ class OutputConfig:
             raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
         if self.name and not SPLIT_NAME.match(self.name):
             raise ConfigError(
-                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
+                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', beginning with one of the "
+                "first three",
                 remedy="choose another --name",
-            )
-        if self.index and self.compression == "gzip":
-            raise ConfigError(
-                "--index dali with --compression gzip, expected one of them: gzip hides where records begin",
-                remedy="leave out one of the two",
             )
         check(self)
 

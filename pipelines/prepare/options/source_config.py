@@ -34,10 +34,7 @@ _AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]*(?:\.[0-9]+)?)(?<=[0
 _HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=0.01, validation=1000 or validation=train:1%"
 # Functions that are named without a module.
 _READY_MODULE = "pipelines.filters"
-_READY: dict[FunctionKind, tuple[str, ...]] = {
-    "map": ("fix_text", "mask_pii"),
-    "filter": ("c4_quality", "gopher_quality", "gopher_repetition", "language", "length"),
-}
+_READY: dict[FunctionKind, tuple[str, ...]] = {"map": ("fix_text", "mask_pii"), "filter": ("language", "length")}
 _FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[^\W\d]\w*)(?:\((?P<given>.*)\))?\Z")
 
 

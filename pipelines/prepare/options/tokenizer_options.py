@@ -5,7 +5,7 @@ from typing import Literal
 
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
-from pipelines.prepare.options.config import WORKERS, SourceConfig, parse_size
+from pipelines.prepare.options.config import WORKERS, SourceConfig
 from pipelines.terminal.option_fields import check, option, require_taken
 from tfrecord_io.errors import ConfigError
 
@@ -43,9 +43,6 @@ class TokenizerRequest:
     min_frequency: int = option(
         "Merge no pair that occurs less often.", 0, least=0, taken_with=("bpe", "byte-bpe", "wordpiece")
     )
-    limit_alphabet: int | None = option(
-        "The most characters to have. Default: all of the text.", None, least=1, taken_with=("bpe", "wordpiece")
-    )
     max_length: int | None = option(
         "Tokens that the model takes. Default: the style's.", None, least=1, most=MOST_TOKENS
     )
@@ -55,16 +52,10 @@ class TokenizerRequest:
     lowercase: bool | None = option(
         "Whether case is lost, for bert and albert. Default: yes.", None, flags="--lowercase/--no-lowercase"
     )
-    evaluation_rows: int = option(
-        "Rows to keep out of the training for the figures of the summary, at most one in a hundred.", 1000, least=0
-    )
-    sample: str | None = option(
-        "Learn from so many rows (1000000) or so much text (2GB), spread evenly, if all is beyond memory.",
-        None,
-        metavar="ROWS|SIZE",
+    sample: int | None = option(
+        "Learn from so many rows, spread evenly, if all is beyond memory.", None, metavar="ROWS", least=1
     )
     workers: int | None = option("Threads. Default: every core.", None, **WORKERS)
-    overwrite: bool = option("Replace a tokenizer that this command has made.", False)
 
     def __post_init__(self) -> None:
         if not self.output:
@@ -82,8 +73,6 @@ class TokenizerRequest:
                 f"--lowercase or --no-lowercase with --style {style}, whose models keep the case of letters",
                 remedy=f"leave it out, or choose --style {' or '.join(_WITH_CASE_OPTION)}; a --map can change texts",
             )
-        if 0 in (self.sample_rows, self.sample_bytes):
-            raise ConfigError("--sample 0, expected at least 1", remedy=_OTHER_NUMBER)
         require_taken(self, "--kind", self.kind)
         for token in self.special_tokens:
             if not token.strip() or self.special_tokens.count(token) > 1:
@@ -95,13 +84,3 @@ class TokenizerRequest:
     def chosen_style(self) -> Style:
         """The style; the kind's default if none was given."""
         return self.style or STYLES_OF[self.kind][0]
-
-    @property
-    def sample_rows(self) -> int | None:
-        """The number of rows to learn from; None if --sample is a size or was not given."""
-        return int(self.sample) if self.sample is not None and self.sample.isdecimal() else None
-
-    @property
-    def sample_bytes(self) -> int | None:
-        """The bytes of text to learn from; None if --sample is a number of rows or was not given."""
-        return None if self.sample is None or self.sample.isdecimal() else parse_size(self.sample, option="--sample")

@@ -58,7 +58,6 @@ class ShardSpec:
     compression: Compression
     seed: int
     shuffle: bool
-    dali_index: bool = False
 
     @property
     def index_stride(self) -> int | None:

@@ -1,75 +1,42 @@
-"""Sections of the report with charts: row lengths, labels, and shard sizes."""
-
-import math
+"""Sections of the report with bars: row lengths and labels."""
 
 import numpy as np
-from rich.filesize import decimal as size
 
-from pipelines.prepare.plan.length_histogram import count_lengths
-from pipelines.prepare.report.page import Chart, Group, Section, Table
-from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, documents_of, share, some
+from pipelines.prepare.report.page import Group, Section, Table
+from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role
 
-_MOST_BARS = 60
-_LISTED_SHARDS = 200
-_LISTED_LABELS = 40
-# Most names below bars, and most characters of each: a phone has room for no more.
-_TICKS, _TICK = 5, 10
+_MOST_BINS, _MOST_LABELS = 16, 200
 # A label more than this many times as frequent as the rarest one is worth a warning.
 _UNEVEN = 10
 # Most characters of a label's name.
 _NAME = 100
-# Largest width of a bar, as a share of the chart's.
-_WIDEST = 0.2
-
-
-def _edges(bars: int) -> tuple[float, ...]:
-    """Return the edges of `bars` equally wide bars, as shares of the chart's width; a few bars stay slim."""
-    width = min(1 / bars, _WIDEST)
-    return tuple(index * width for index in range(bars + 1))
 
 
 def lengths_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's histogram of lengths."""
-    manifest = subject.manifest
-    lengths, noun, note = _known_lengths(split, manifest)
+    """Return a split's rows by length, in bins whose width is a power of two, as row lengths mostly are."""
+    lengths, noun, note = _known_lengths(split, subject.manifest)
     if not len(lengths):
         return Group(title=split.name, texts=(note,))
-    found = count_lengths(
-        lengths,
-        row_lengths=manifest.bucket_lengths or (manifest.row_length,),
-        cuts=bool(manifest.layout.get("one_record")),
-    )
-    end, total, title = found.edges[-1], found.num_rows, f"{noun.capitalize()} by tokens"
-    # The share that fits is meaningful only for lengths before any cut.
-    is_whole = not split.finished.ledger.tokens_cut
-    fitting = f"; {share(total - found.longer, total)} fit into {found.cut:,}" if is_whole else ""
-    median = int(np.percentile(lengths, 50, method="higher"))
-    names = [f"{length:,}" for length in found.row_lengths]
-    names[-1] += " (cut)" if found.cuts else " (row)"
-    # About four round numbers below the axis.
-    step = 10.0 ** math.floor(math.log10(end / 4))
-    step *= next((factor for factor in (1, 2, 5) if end / (step * factor) <= 4), 10)
-    ticks = [index * step for index in range(int(end / step) + 1)]
-    rows = tuple((found.name(at), count(rows), share(rows, total)) for at, rows in enumerate(found.counts))
-    chart = Chart(
-        title=title,
-        says=f"Half of {count(total)} {noun} have at most {median:,} tokens, the longest has "
-        f"{found.longest:,}{fitting}.",
-        heights=found.counts,
-        edges=tuple(edge / end for edge in found.edges),
-        values=Table(caption=title, head=("tokens", noun, "share"), rows=rows, numbers=2, folded=True),
-        ticks=tuple((tick / end, f"{tick:,.0f}{'+' if found.beyond and tick == end else ''}") for tick in ticks),
-        marks=tuple((at / end, name) for at, name in zip(found.row_lengths, names, strict=True) if at <= end),
-        highest=share(max(found.counts), total),
-    )
-    return Group(title=split.name, texts=(note,), charts=(chart,))
+    longest, median = int(lengths.max()), int(np.percentile(lengths, 50, method="higher"))
+    width = max(2, 1 << (-(-longest // _MOST_BINS) - 1).bit_length())
+    counts = np.bincount(np.maximum(lengths - 1, 0) // width).tolist()
+    names = [f"{first + 1:,}-{first + width:,}" for first in range(0, len(counts) * width, width)]
+    text = f"Half of {count(len(lengths))} {noun} have at most {median:,} tokens, the longest has {longest:,}."
+    table = _with_bars(f"{noun.capitalize()} by tokens", ("tokens", noun), names, counts)
+    return Group(title=split.name, texts=(note, text), tables=(table,))
+
+
+def _with_bars(caption: str, head: tuple[str, str], names: list[str], counts: list[int]) -> Table:
+    rows = tuple((name, count(each), share(each, sum(counts))) for name, each in zip(names, counts, strict=True))
+    shown = slice(_MOST_LABELS)
+    return Table(caption=caption, head=(*head, "share"), rows=rows[shown], numbers=2, bars=tuple(counts[shown]))
 
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
     """Return lengths int64 [N], the noun to go with them (rows or documents), and a note on their source."""
-    found = documents_of(split.parts).lengths
+    found = lengths_of(split.parts)
     cut = (
         "None was cut."
         if not split.finished.ledger.tokens_cut
@@ -83,34 +50,6 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
         return found, "rows", f"Tokens of a record, {split.source_of_figures}. {cut}"
     text = f"This layout joins documents and fills every row with {manifest.row_length:,} tokens, so lengths of "
     return np.zeros(0, np.int64), "rows", text + "documents are not stored. `plan` with build's arguments shows them."
-
-
-def shards_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return the chart of a split's shard sizes."""
-    shards = split.finished.shards
-    sizes = np.array([shard.num_bytes for shard in shards])
-    # A bar for several neighbours shows their mean size.
-    bars = [float(part.mean()) for part in np.array_split(sizes, min(len(sizes), _MOST_BARS))]
-    edges = _edges(len(bars))
-    spread = f", from {size(sizes.min())} to {size(sizes.max())}" if len(sizes) > 1 else ""
-    listed = shards[:_LISTED_SHARDS]
-    values = Table(
-        caption="Shards" if len(listed) == len(shards) else f"The first {len(listed)} of {len(shards):,} shards",
-        head=("shard", "bytes", "records", "tokens"),
-        rows=tuple((each.name, *map(count, (each.num_bytes, each.num_examples, each.num_tokens))) for each in listed),
-        numbers=3,
-        folded=True,
-    )
-    chart = Chart(
-        title="Bytes of each shard" if len(bars) == len(sizes) else "Mean bytes of neighbouring shards",
-        says=f"{some(len(sizes), 'shard')} with {size(sizes.sum())} in all{spread}.",
-        heights=tuple(bars),
-        edges=edges,
-        values=values,
-        ticks=((edges[1] / 2, "shard 0"), (edges[-1] - edges[1] / 2, f"{len(sizes) - 1:,}"))[: len(sizes)],
-        highest=size(round(max(bars))),
-    )
-    return Group(title=split.name, charts=(chart,))
 
 
 def labels_section(subject: Subject) -> Section | None:
@@ -147,28 +86,17 @@ def _labels(part: SampledRecords, role: Role) -> np.ndarray:
 
 
 def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] | None, *, noun: str) -> Group:
-    """Chart class ids, the most frequent first. With `names`, include absent classes and omit -1 (no label)."""
+    """Count class ids, the most frequent first. With `names`, include absent classes and omit -1 (no label)."""
     if names is not None:
         ids = ids[ids >= 0]
     found, occurrences = np.unique(ids, return_counts=True)
     by_id = dict.fromkeys(range(len(names or ())), 0) | dict(zip(found.tolist(), occurrences.tolist(), strict=True))
     order = sorted(by_id, key=lambda each: (-by_id[each], each))
     labels = [str(each) if names is None else names[each][:_NAME] for each in order]
-    counts = [by_id[each] for each in order]
-    shown, total, title = counts[:_LISTED_LABELS], len(ids), f"{noun.capitalize()} by label"
-    edges, listed = _edges(len(shown)), list(zip(labels, counts, strict=True))[: 5 * _LISTED_LABELS]
-    rows = tuple((label, count(number), share(number, total)) for label, number in listed)
-    named = labels[: len(shown)] if len(shown) <= _TICKS else []
-    chart = Chart(
-        title=title,
-        says=f"The most frequent label has {share(counts[0], total)}, the rarest {share(counts[-1], total)}, "
-        f"{split.source_of_figures}.",
-        heights=tuple(shown),
-        edges=edges,
-        values=Table(caption=title, head=("label", noun, "share"), rows=rows, numbers=2, folded=len(labels) > 12),
-        ticks=tuple((edges[at] + edges[1] / 2, label[:_TICK]) for at, label in enumerate(named)),
-        highest=share(counts[0], total),
-    )
+    counts, total = [by_id[each] for each in order], len(ids)
+    text = f"The most frequent label has {share(counts[0], total)}, the rarest {share(counts[-1], total)}, "
+    text += f"{split.source_of_figures}."
+    table = _with_bars(f"{noun.capitalize()} by label", ("label", noun), labels, counts)
     uneven = counts[0] > _UNEVEN * max(counts[-1], 1)
     warnings = (f"Some labels are more than {_UNEVEN} times as frequent as others.",) if uneven else ()
-    return Group(title=split.name, charts=(chart,), warnings=warnings)
+    return Group(title=split.name, texts=(text,), tables=(table,), warnings=warnings)

@@ -7,9 +7,8 @@ content security policy forbids scripts, requests, and all styles but the one in
 import base64
 import dataclasses
 import hashlib
-import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
@@ -19,73 +18,21 @@ import tfrecord_io
 from tfrecord_io.shown import visible
 
 _FOLDER = Path(__file__).parent
-# Pixels: the drawing, room above the highest bar for the names of marks, and below the axis for its numbers.
-_HEIGHT, _TOP, _BOTTOM = 180, 34, 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; its last `numbers` columns are right-aligned. `folded`: shown only when the reader opens it."""
+    """A table; its last `numbers` columns are right-aligned. `folded`: shown only when the reader opens it.
+
+    bars: a number for each row, drawn as a bar behind its cells.
+    """
 
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: int = 0
     folded: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chart:
-    """Bar chart, with a sentence that sums it up and a table of its values. The template draws it as SVG.
-
-    Positions are shares of the width: `edges` [N + 1] of the bars, `ticks` with texts below the axis, `marks` of
-    vertical lines with their names. Bars become percentages of the width and pixels of height, so that a chart fills
-    a phone or a desktop while its text keeps its size. A plotting library would take 35 MB, and 23 kB of a page for
-    each chart.
-    """
-
-    title: str
-    says: str
-    heights: tuple[float, ...]
-    edges: tuple[float, ...]
-    values: Table
-    ticks: tuple[tuple[float, str], ...] = ()
-    marks: tuple[tuple[float, str], ...] = ()
-    highest: str = ""
-
-    @property
-    def bars(self) -> Iterator[tuple[float, float, float, float]]:
-        """Left edge and width in per cent, top and height in pixels, of every bar that is not empty."""
-        most = max(self.heights)
-        for (start, stop), value in zip(itertools.pairwise(self.edges), self.heights, strict=True):
-            if value > 0:
-                height = max(value / most * (_HEIGHT - _TOP - _BOTTOM), 1.0)
-                gap = min(15 * (stop - start), 0.3)
-                yield 100 * start + gap / 2, 100 * (stop - start) - gap, _HEIGHT - _BOTTOM - height, height
-
-    @property
-    def top(self) -> float:
-        """The middle of the highest bar, as a share of the width."""
-        at = self.heights.index(max(self.heights))
-        return (self.edges[at] + self.edges[at + 1]) / 2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShownToken:
-    """One token, or a run of padding. `kinds` are its CSS classes; `note` is shown beside it, such as its tag."""
-
-    text: str
-    kinds: tuple[str, ...] = ()
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShownRow:
-    """A sample row: its place, the tokens of its input and target by name, and its other features as text."""
-
-    place: str
-    parts: tuple[tuple[str, tuple[ShownToken, ...]], ...]
-    features: tuple[tuple[str, str], ...] = ()
+    bars: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,20 +42,17 @@ class Group:
     title: str = ""
     texts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
-    rows: tuple[ShownRow, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of the page. `name`: its anchor for links; `legend`: kinds of tokens and their meaning."""
+    """A section of the page. `name`: its anchor for links."""
 
     name: str
     title: str
     groups: tuple[Group, ...]
     says: str = ""
-    legend: tuple[tuple[str, str], ...] = ()
 
 
 def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
@@ -133,9 +77,6 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
         style=Markup(style),
         style_hash=f"sha256-{digest}",
         version=tfrecord_io.__version__,
-        height=_HEIGHT,
-        axis=_HEIGHT - _BOTTOM,
-        top=_TOP,
     )
     return text.encode("utf-8", "replace")
 

@@ -1,7 +1,7 @@
 """Subject of a report: a finished dataset, and a sample of a few thousand records at fixed places.
 
     shard        |=....=....=....=|      runs of neighbouring records, read by random access
-    gzip shard   |====............|      the first records of some shards: later ones require unpacking all before them
+    gzip shard   |====............|      the first records: later ones require unpacking all before them
 
 The places depend on the dataset alone, so that two reports of it are the same.
 """
@@ -9,20 +9,19 @@ The places depend on the dataset alone, so that two reports of it are the same.
 import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import invariants, verify
+from pipelines.prepare.audit import invariants
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
-from tfrecord_io import examples, random_access
+from tfrecord_io import random_access
 from tfrecord_io.manifest import Manifest, Split
 
 # Sample of a split: 4,096 records give a share of 1 % to within 0.3 %; 2 million positions are 16 MB for each feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
 _RUN = 16
-_GZIP_SHARDS = 8
 
 Columns = Mapping[str, np.ndarray]
 
@@ -37,19 +36,6 @@ class SampledRecords:
     manifest: Manifest
     columns: Columns
     places: Sequence[str]
-
-
-class Documents(NamedTuple):
-    """Length in tokens, first id and last id of D documents, int64 [D] each.
-
-    A document is a segment (pack, chat), the tokens between two end tokens (concat), or the row. Where rows cut
-    documents apart (concat), only ends inside a record are known: `first` and `last` are then shorter, and `lengths`
-    is empty.
-    """
-
-    lengths: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,8 +84,7 @@ def sampled_records(root: str, manifest: Manifest, split: str, *, share: float =
         part = sum(shard.num_examples for shard in shards) / max(manifest.splits[split].num_examples, 1)
         wanted = round(min(_RECORDS, _POSITIONS // described.row_length + 1) * share * part)
         if shards:
-            read = _spread if manifest.index_stride is not None else _beginnings
-            found.append(read(root, described, split, wanted=max(wanted, _RUN)))
+            found.append(_spread(root, described, split, wanted=max(wanted, _RUN)))
     return tuple(found)
 
 
@@ -109,8 +94,8 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
     opened = random_access.open(root)
     rows = (opened.bucket(manifest.row_length) if opened.manifest.bucket_lengths else opened)[split]
     count = len(rows)
-    if count <= wanted:
-        numbers = np.arange(count)
+    if count <= wanted or manifest.index_stride is None:
+        numbers = np.arange(min(count, wanted))
     else:
         edges = np.linspace(0, -(-count // _RUN), max(1, wanted // _RUN) + 1).astype(np.int64)
         draws = np.random.default_rng([zlib.crc32(split.encode()), manifest.row_length])
@@ -129,56 +114,30 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
     return SampledRecords(manifest=manifest, columns=columns, places=places)
 
 
-def _beginnings(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
-    """Read the first records of a few shards, spread over the split."""
-    shards = manifest.splits[split].shards
-    chosen = sorted({int(index) for index in np.linspace(0, len(shards) - 1, min(len(shards), _GZIP_SHARDS))})
-    most = -(-wanted // len(chosen))
-    parts: list[Columns] = []
-    places: list[str] = []
-    for shard in (shards[index] for index in chosen):
-        path, first = storage.join(root, shard.name), 0
-        for payloads in verify.read_shard(root, shard, manifest):
-            columns = examples.decode(payloads, manifest.schema, place=path)
-            invariants.check_columns(columns, manifest, path=path, first=first)
-            last = min(first + len(payloads), most)
-            parts.append({name: values[: last - first] for name, values in columns.items()})
-            places += [f"record {record} of {shard.name}" for record in range(first, last)]
-            first += len(payloads)
-            if first >= most:
-                break
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return SampledRecords(manifest=manifest, columns=columns, places=places)
-
-
 def token_positions(part: SampledRecords) -> np.ndarray:
     """Return a mask of the input positions that hold tokens rather than padding, bool [N, L]."""
     manifest, left = part.manifest, part.manifest.tokenizer.padding_side == "left"
     return ~invariants.padding(dict(part.columns), manifest.schema, length=manifest.row_length, left=left)
 
 
-def documents_of(parts: Sequence[SampledRecords]) -> Documents:
-    """Return the documents of all parts of a sample."""
-    none = Documents(*[np.zeros(0, np.int64)] * 3)
-    return Documents(*map(np.concatenate, zip(none, *map(_documents, parts), strict=True)))
+def lengths_of(parts: Sequence[SampledRecords]) -> np.ndarray:
+    """Return the length in tokens of each document of a sample, int64: of a segment (pack, chat), or of a row.
+
+    Empty where rows cut documents apart (concat).
+    """
+    return np.concatenate([np.zeros(0, np.int64), *map(_lengths, parts)])
 
 
-def _documents(part: SampledRecords) -> Documents:
+def _lengths(part: SampledRecords) -> np.ndarray:
     schema, tokens = part.manifest.schema, token_positions(part)
-    ids, segments = schema.values(part.columns, "token_ids"), schema.values(part.columns, "segment_ids")
-    assert ids is not None, "a manifest has them"
+    segments = schema.values(part.columns, "segment_ids")
     if segments is None and schema.with_role("attention_mask") is None:
-        # With --layout concat an end token follows each document, unless there is no such token.
-        facts, special = part.manifest.tokenizer, part.manifest.layout.get("special_tokens", "eos")
-        end = facts.sep_id if facts.eos_id is None else facts.eos_id
-        ends = tokens & (ids == (-1 if special == "none" or end is None else end))
-        begins = np.pad(ends, ((0, 0), (1, 0)))[:, :-1] & tokens
-        return Documents(np.zeros(0, np.int64), ids[begins], ids[ends])
+        return np.zeros(0, np.int64)
     numbers = tokens.astype(np.int64) if segments is None else segments
     begins = tokens & (np.diff(numbers, axis=1, prepend=0) != 0)
     ends = tokens & (np.diff(numbers, axis=1, append=0) != 0)
     # Both in the order of rows and positions, so the n-th beginning belongs to the n-th end.
-    return Documents(np.nonzero(ends)[1] - np.nonzero(begins)[1] + 1, ids[begins], ids[ends])
+    return np.asarray(np.nonzero(ends)[1] - np.nonzero(begins)[1] + 1)
 
 
 def count(number: float) -> str:

@@ -9,7 +9,7 @@ from rich.filesize import decimal as size
 
 from pipelines.prepare.options.suggestions import against_padding
 from pipelines.prepare.report.page import Group, Section, Table
-from pipelines.prepare.report.subject import SplitSubject, Subject, count, documents_of, share, token_positions
+from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, token_positions
 from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Manifest, dump
 from tfrecord_io.shown import without_secrets
@@ -17,7 +17,7 @@ from tfrecord_io.shown import without_secrets
 _MOST_PADDING = 0.5
 # Parts of the fingerprint that the table of facts shows already.
 _BESIDES = ("source", "versions", "tokenizer")
-_LISTED_TOKENS, _LISTED_ENDS, _LISTED_FACTS = 20, 6, 100
+_LISTED_FACTS = 100
 # Largest share of unknown tokens without a warning: ordinary text has far fewer with any tokenizer that fits it.
 _MOST_UNKNOWN = 0.01
 
@@ -67,7 +67,7 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def tokens_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return tables of a split's special tokens and of its most frequent tokens."""
+    """Return a table of a split's special tokens, and of how many different tokens it has."""
     facts = subject.manifest.tokenizer
     counts = _counts(split, facts.vocab_size)
     total, seen = int(counts.sum()), int((counts > 0).sum())
@@ -81,22 +81,13 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
         if token is not None
     ]
     rows.append(("different tokens", f"of {facts.vocab_size:,}", count(seen), share(seen, facts.vocab_size)))
-    falling = np.argsort(-counts, kind="stable")
-    half = int(np.searchsorted(np.cumsum(counts[falling]), total / 2)) + 1
-    frequent = tuple(
-        (str(rank), subject.token(token), str(token), count(counts[token]), share(counts[token], total))
-        for rank, token in enumerate(falling[: min(seen, _LISTED_TOKENS)].tolist(), start=1)
-    )
     caption, head = f"Special tokens, {split.source_of_figures}", ("kind", "token", "occurrences", "share")
-    specials = Table(caption=caption, head=head, rows=tuple(rows), numbers=2)
-    caption, ranked = f"The most frequent tokens, {split.source_of_figures}", ("rank", "token", "id", *head[2:])
-    tables = (specials, Table(caption=caption, head=ranked, rows=frequent, numbers=3, folded=True))
+    table = Table(caption=caption, head=head, rows=tuple(rows), numbers=2)
     warnings: tuple[str, ...] = ()
     if facts.unk_id is not None and counts[facts.unk_id] > _MOST_UNKNOWN * total:
         unknown = f"{share(counts[facts.unk_id], total)} of the tokens are unknown ({subject.token(facts.unk_id)})"
         warnings = (f"{unknown}: this tokenizer does not fit the text.",)
-    text = f"{seen:,} different tokens occur; the {half:,} most frequent make up half of all {total:,}."
-    return Group(title=split.name, texts=(text,), tables=tables, warnings=warnings)
+    return Group(title=split.name, tables=(table,), warnings=warnings)
 
 
 def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
@@ -111,47 +102,6 @@ def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
         if targets is not None and mask is not None:
             counts += np.bincount(targets[mask > 0], minlength=len(counts))
     return counts
-
-
-def ends_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return tables of the first and last tokens of a split's documents."""
-    found = documents_of(split.parts)
-    if not len(found.first):
-        return Group(title=split.name, texts=("Where documents begin cannot be told in these rows.",))
-    first = _ends_table(found.first, "first", subject, split)
-    last = _ends_table(found.last, "last", subject, split)
-    return Group(title=split.name, tables=(first, last), warnings=_missing(found.first, subject))
-
-
-def _ends_table(ids: np.ndarray, which: str, subject: Subject, split: SplitSubject) -> Table:
-    tokens, counts = np.unique(ids, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    rows = [
-        (subject.token(tokens[i]), str(tokens[i]), count(counts[i]), share(counts[i], len(ids)))
-        for i in order[:_LISTED_ENDS].tolist()
-    ]
-    if len(order) > _LISTED_ENDS:
-        rest = int(counts[order[_LISTED_ENDS:]].sum())
-        rows.append((f"{len(order) - _LISTED_ENDS:,} other tokens", "", count(rest), share(rest, len(ids))))
-    caption = f"The {which} tokens of {len(ids):,} documents, {split.source_of_figures}"
-    return Table(caption=caption, head=(f"{which} token", "id", "documents", "share"), rows=tuple(rows), numbers=3)
-
-
-def _missing(first: np.ndarray, subject: Subject) -> tuple[str, ...]:
-    """Warn of documents that lack the token (BOS or CLS) with which the tokenizer begins every text."""
-    own, facts = subject.tokenizer("a")["input_ids"][:1], subject.manifest.tokenizer
-    if not own or own[0] not in (facts.bos_id, facts.cls_id):
-        return ()
-    missing, layout = int((first != own[0]).sum()), str(subject.manifest.layout["name"])
-    # With pack, parts of long documents begin with any token, so some with the right beginning are enough.
-    if not missing or (layout == "pack" and missing < len(first)):
-        return ()
-    joined = f" Give --special-tokens {'tokenizer' if facts.bos_id is None else 'bos-eos'} if the model expects it."
-    remedies = {"concat": joined, "pack": joined, "chat": " Here the chat template decides."}
-    return (
-        f"{share(missing, len(first))} of the documents do not begin with {subject.token(own[0])}, with which the "
-        f"tokenizer begins every text.{remedies.get(layout, '')}",
-    )
 
 
 def rows_group(split: SplitSubject, subject: Subject) -> Group:

@@ -124,7 +124,7 @@ def paths(job: Job, name: str) -> tuple[str, ...]:
 
 
 def _indexes(job: Job, name: str) -> ShardIndexes:
-    return ShardIndexes(name, indexed=job.spec.index_stride is not None, dali=job.spec.dali_index)
+    return ShardIndexes(name, indexed=job.spec.index_stride is not None)
 
 
 def _check(shard: Shard, expected: Shard | None) -> None:

@@ -102,7 +102,7 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
             content = stream.read(num_bytes) if num_bytes <= most_bytes else b""
     if num_bytes > most_bytes:
         raise FormatError(
-            f"{path}: more than {most_bytes:,} bytes, expected fewer of such a file",
+            f"{path}: more than {most_bytes:,} bytes, the limit for this file",
             remedy="copy it again from where the dataset was made",
         )
     return content

@@ -158,6 +158,8 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     options: dict[str, Any] = {
         "use_listings_cache": False,
         "skip_instance_cache": True,
+        # HTTPS_PROXY and NO_PROXY, which the other client follows by itself.
+        "session_kwargs": {"trust_env": True, **configured().get("session_kwargs", {})},
         "requests_timeout": aiohttp.ClientTimeout(
             total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS
         ),

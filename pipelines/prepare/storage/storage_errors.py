@@ -191,14 +191,6 @@ def no_bucket(bucket: str) -> tuple[str, str]:
     )
 
 
-def grant(bucket: str, account: str | None, *, role: str) -> str:
-    """Return the gcloud command that grants an account a role on a bucket."""
-    member = "user:YOUR_ACCOUNT"
-    if account:
-        member = f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
-    return f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role=roles/{role}"
-
-
 def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
     bucket, status, said = bucket_of(path), status_of(error), words(error)
     if bucket and status == 404:
@@ -207,9 +199,12 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
         return f"no valid credentials for gs://{bucket} ({said})", LOGIN_REMEDY
     if bucket and status in (400, 403):
         known = [remedy for word, remedy in _REMEDY_BY_WORD.items() if word in said.lower()]
-        account = _ACCOUNT.search(said)
-        role = "storage.objectViewer" if done == "read" else "storage.objectAdmin"
-        return said, known[0] if known else grant(bucket, account and account[1], role=role)
+        found = _ACCOUNT.search(said)
+        account = found[1] if found else "YOUR_ACCOUNT"
+        member = f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
+        role = "roles/storage.objectViewer" if done == "read" else "roles/storage.objectAdmin"
+        grant = f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role={role}"
+        return said, known[0] if known else grant
     host = urllib.parse.urlsplit(path).hostname if is_web(path) else None
     if host and status in (401, 403):
         return (

@@ -30,14 +30,7 @@ import pyarrow.compute as pc
 
 from pipelines.prepare.options.config import EngineName, Truncation
 from pipelines.prepare.sources.columns.labels import list_lengths
-from pipelines.prepare.tokenize.engines import (
-    BATTERY,
-    Engine,
-    HuggingFaceEngine,
-    SlowEngine,
-    decide,
-    open_reference,
-)
+from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, SlowEngine, decide, open_reference
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError

@@ -170,8 +170,7 @@ def _fetch(config: TokenizerConfig) -> Any:
         if not library_failures.is_of_library(error):
             raise
         raise TokenizerError(
-            f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}",
-            remedy=_remedy(error, local=local),
+            f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
         ) from error
 
 

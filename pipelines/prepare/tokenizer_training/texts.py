@@ -1,7 +1,7 @@
 """Training texts of a tokenizer, read from the source in batches, so that they may be larger than memory.
 
 chosen rows ──► --sample: runs of rows, evenly spaced ──► texts to train on, batch by batch
-                                                     └──► one row in a hundred at most: texts to measure on
+                                                     └──► the first of them: texts to measure on
 """
 
 import collections
@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.process.progress import Progress
@@ -21,21 +20,18 @@ from tfrecord_io.errors import SourceError
 
 # Rows read from one place of a sample: a row group must be decoded for any of its rows.
 _RUN = 1000
-# At most this share of the rows is kept out of the training.
-_EVALUATION_SHARE = 100
-# At most this much text is evaluated: the first texts that fit.
-_EVALUATION_BYTES = 10_000_000
+# At most this many texts are measured.
+_MEASURED = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Row counts: `trained` on, kept for the `evaluation` only, and `left_out`, by reason.
+    """Row counts: `trained` on, and `left_out`, by reason.
 
     `text_bytes`: UTF-8 bytes of the texts trained on.
     """
 
     trained: int
-    evaluation: int
     left_out: dict[str, int]
     text_bytes: int
 
@@ -66,54 +62,38 @@ def _inside(ranges: Sequence[tuple[int, int]], starts: np.ndarray, stops: np.nda
 
 
 class TrainingTexts:
-    """Iterable of batches of training texts, read again at each iteration.
+    """Iterable of batches of training texts, read again at each iteration."""
 
-    Up to `evaluation_rows` rows, at most one in a hundred, are kept out of the training, and measured. If that is none,
-    up to 1,000 of the rows that are trained on are measured.
-    """
-
-    def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan, *, evaluation_rows: int) -> None:
+    def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan) -> None:
         self.num_rows = sum(split.num_rows for split in splits)
         # Set by another thread, to end an iteration.
         self.stop = threading.Event()
-        held_out = min(evaluation_rows, self.num_rows // _EVALUATION_SHARE)
-        self.held_out = held_out > 0
         self.rows: RowCounts | None = None
-        self.evaluated = pa.array([], pa.large_string())
+        self.measured: list[str] = []
         self._columns, self._splits = columns, splits
-        self._measured = held_out or min(1000, self.num_rows)
 
     def __iter__(self) -> Iterator[list[str]]:
         return self.read()
 
     def read(self, progress: Progress | None = None) -> Iterator[list[str]]:
-        """Yield lists of texts; then set `rows`, and `evaluated` to the texts to measure, large_string.
+        """Yield lists of texts; then set `rows`, and `measured` to the first texts.
 
         Raises: SourceError if rows cannot be read, or hold nothing but blanks; RuntimeError once `stop` is set.
         """
-        trained = kept_rows = text_bytes = before = 0
+        trained = text_bytes = 0
         left_out: collections.Counter[str] = collections.Counter()
-        evaluated: list[pa.Array] = [pa.array([], pa.large_string())]
-        is_blank = True
+        self.measured, is_blank = [], True
         for split in self._splits:
             for first, batch in split.read(split.ranges, self._columns.texts):
                 if self.stop.is_set():
                     raise RuntimeError("the training was interrupted")
                 rows, reasons = extraction.extract(batch, self._columns, first=first)
                 left_out.update(reasons[reasons != ""].tolist())
-                # Measured rows are spaced evenly: at each of them, the rounded number of them so far grows.
-                at = 2 * self._measured * (rows.numbers - first + before + np.array([[0], [1]])) - self.num_rows
-                is_measured = np.diff(-(-at // (2 * self.num_rows)), axis=0)[0] > 0
-                before += batch.num_rows
-                is_trained = np.ones(len(rows), bool) if not self.held_out else ~is_measured
-                trained += int(is_trained.sum())
-                kept_rows += int((~is_trained).sum())
+                trained += len(rows)
                 for column in rows.texts:
-                    texts = column.cast(pa.large_string())
-                    evaluated.append(texts.filter(pa.array(is_measured)))
-                    texts = texts.filter(pa.array(is_trained))
-                    text_bytes += pc.sum(pc.binary_length(texts)).as_py() or 0
-                    strings = texts.to_pylist()
+                    text_bytes += pc.sum(pc.binary_length(column)).as_py() or 0
+                    strings = column.to_pylist()
+                    self.measured += strings[: _MEASURED - len(self.measured)]
                     is_blank = is_blank and not any(map(str.strip, strings))
                     yield strings
                 if progress is not None:
@@ -123,9 +103,4 @@ class TrainingTexts:
                 "the chosen rows hold no words: every text is empty, null, or left out",
                 remedy="check --text-column, and what a --filter leaves",
             )
-        self.rows = RowCounts(
-            trained=trained, evaluation=kept_rows, left_out=dict(sorted(left_out.items())), text_bytes=text_bytes
-        )
-        every = pa.concat_arrays(evaluated)
-        ends = np.cumsum(pc.binary_length(every).to_numpy(zero_copy_only=False))
-        self.evaluated = every.slice(0, int(np.searchsorted(ends, _EVALUATION_BYTES, "right")))
+        self.rows = RowCounts(trained=trained, left_out=dict(sorted(left_out.items())), text_bytes=text_bytes)

@@ -46,47 +46,28 @@ def template_for(request: TokenizerRequest) -> StyleTemplate:
     return template
 
 
-def needs_characters(request: TokenizerRequest) -> bool:
-    """Return whether the characters of the texts must be collected before the training."""
-    return request.kind == "wordpiece" or request.limit_alphabet is not None
-
-
-def characters_of(texts: Iterable[list[str]], template: StyleTemplate, *, limit: int | None) -> list[str]:
-    """Return the characters of the texts by code point; for WordPiece, also `##` + each that continues a word.
-
-    `limit`: the most characters to keep, by frequency; of equally frequent ones the smaller code points stay.
-    """
-    splitter, is_wordpiece = template.splitter(), template.kind == "wordpiece"
-    counts = np.zeros(sys.maxunicode + 1, np.int64)
+def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[str]:
+    """Return the characters of WordPiece's texts by code point, then `##` + each that continues a word."""
+    splitter = template.splitter()
+    occurs = np.zeros(sys.maxunicode + 1, bool)
     # How many words the pre-tokenizer makes of each character between two letters; 0 until it is tried.
-    words = np.zeros(len(counts), np.int8)
-    continues = np.zeros(len(counts), bool)
+    words = np.zeros(len(occurs), np.int8)
+    continues = np.zeros(len(occurs), bool)
     seen: set[str] = set()
     for batch in texts:
-        text = " ".join(batch)
-        if not is_wordpiece:
-            text = text.replace(" ", "▁")  # as Metaspace does
-        elif limit is None:  # counts are not needed, and to normalize each word once takes a quarter of the time
-            if len(seen) > _MOST_SEEN:
-                seen.clear()
-            new = set(text.split(" ")) - seen
-            seen |= new
-            text = " ".join(new)
-        if is_wordpiece:
-            text = splitter.normalizer.normalize_str(text)
+        if len(seen) > _MOST_SEEN:
+            seen.clear()
+        new = set(" ".join(batch).split(" ")) - seen  # to normalize each word once takes a quarter of the time
+        seen |= new
+        text = splitter.normalizer.normalize_str(" ".join(new))
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-        counts += np.bincount(points, minlength=len(counts))
+        occurs[points] = True
         for point in np.unique(points[words[points] == 0]).tolist():
             words[point] = len(splitter.pre_tokenizer.pre_tokenize_str(f"a{chr(point)}a"))
         joins = words[points] == 1
         continues[points[1:][joins[1:] & joins[:-1]]] = True
-    if is_wordpiece:
-        counts[words == 2] = 0  # white space is in no word
-    characters = np.flatnonzero(counts)
-    if limit is not None:
-        characters = np.sort(characters[np.argsort(-counts[characters], kind="stable")][:limit])
-    inner = characters[continues[characters]].tolist() if is_wordpiece else []
-    return [*map(chr, characters.tolist()), *(f"{_PREFIX}{chr(point)}" for point in inner)]
+    characters = np.flatnonzero(occurs & (words != 2))  # white space is in no word
+    return [*map(chr, characters.tolist()), *(f"{_PREFIX}{chr(point)}" for point in characters[continues[characters]])]
 
 
 def train(
@@ -94,7 +75,7 @@ def train(
 ) -> Tokenizer:
     """Train a tokenizer on the texts. Warns if its vocabulary is smaller than requested.
 
-    `characters`: from `characters_of`, empty if they were not needed.
+    `characters`: from `characters_of`, for WordPiece.
 
     Raises: ConfigError if special tokens and characters exceed the vocabulary; any error of the iteration.
     """
@@ -151,44 +132,35 @@ def _without_repeats(learner: Tokenizer) -> Any:
 
 
 def _no_room(request: TokenizerRequest) -> ConfigError:
-    limit = "" if request.kind in ("unigram", "byte-bpe") else ", or fewer characters with --limit-alphabet"
     return ConfigError(
         f"--vocab-size {request.vocab_size}, but special tokens and the characters of the text are more",
-        remedy=f"give a larger --vocab-size{limit}",
+        remedy="give a larger --vocab-size",
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Evaluation of a tokenizer on texts, which were `held_out` of its training or not.
+    """Evaluation of a tokenizer on texts.
 
     `tokens_per_word`: words are separated by white space. `unknown_share`: of the tokens. `engine`: the one that
-    `build` uses for the tokenizer. `reasons`: for each faster one, why it is not used.
+    `build` uses for the tokenizer.
     """
 
     texts: int
     tokens_per_word: float
     unknown_share: float
-    held_out: bool
     engine: str
-    reasons: dict[str, str]
 
 
-def evaluate(tokenizer: Any, texts: pa.Array, *, held_out: bool) -> TokenizerEvaluation:
-    """Evaluate a tokenizer of transformers on texts, large_string, with the engine that `build` uses for it.
-
-    `held_out`: whether the texts were kept out of the training.
-    """
+def evaluate(tokenizer: Any, texts: list[str]) -> TokenizerEvaluation:
+    """Evaluate a tokenizer of transformers on texts, with the engine that `build` uses for it."""
     dtype, unknown = id_dtype(len(tokenizer)), tokenizer.unk_token_id
-    engine, reasons = engines.decide(tokenizer, engines.open_reference(tokenizer, dtype=dtype), dtype=dtype)
-    ids = engine.encode(texts).ids
-    num_words = sum(len(text.split()) for text in texts.to_pylist())
+    engine, _ = engines.decide(tokenizer, engines.open_reference(tokenizer, dtype=dtype), dtype=dtype)
+    ids = engine.encode(pa.array(texts, pa.large_string())).ids
     num_unknown = 0 if unknown is None else int(np.count_nonzero(ids == unknown))
     return TokenizerEvaluation(
         texts=len(texts),
-        tokens_per_word=len(ids) / max(1, num_words),
+        tokens_per_word=len(ids) / max(1, sum(len(text.split()) for text in texts)),
         unknown_share=num_unknown / max(1, len(ids)),
-        held_out=held_out,
         engine=engine.name,
-        reasons=reasons,
     )

@@ -90,7 +90,7 @@ def keras_hub(name: str) -> Any:
 
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    """Build the backbone that `--model` names; return it, and the checkpoint of transformers that its weights are from.
+    """Build the backbone that `--model` names; return it, and the checkpoint of transformers with its weights, if any.
 
     Raises: ConfigError if it cannot be loaded.
     """
@@ -179,8 +179,10 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
 
 
 def _with_spread_embedding(backbone: Any) -> Any:
-    """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's own code. KerasHub's has mean 1 and deviation
-    0.05, so all tokens look alike: 24 sentences, memorized in 60 steps with the reset, are not in 200 without it.
+    """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's own code.
+
+    KerasHub's has mean 1 and deviation 0.05, so all tokens look alike: 24 sentences, memorized in 60 steps with the
+    reset, are not in 200 without it.
     """
     embedding = backbone.token_embedding.embeddings
     embedding.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(embedding.shape, dtype=embedding.dtype))

@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def has_mlm_head(self) -> bool:
-        """Return whether the head of a masked language model is in it."""
+        """Return whether the checkpoint has the head of a masked language model."""
         return _MLM.get(self._type, ("", "", ""))[2] in self.files
 
     @property
@@ -77,7 +77,7 @@ class Checkpoint:
         return pooler is not None and not any(name.endswith(f"{pooler}.weight") for name in self.files)
 
     def tensor(self, *names: str) -> np.ndarray:
-        """Return the first of these tensors that is there. Raises: ConfigError if none is."""
+        """Return the first tensor of these names in the checkpoint. Raises: ConfigError if it has none of them."""
         name = next((each for each in names if each in self.files), None)
         if name is None:
             raise ConfigError(
@@ -137,13 +137,13 @@ class Checkpoint:
         layers["head_bias"].set_weights([np.zeros((1, len(self.tensor(bias)))), self.tensor(bias)])
 
     def _has_classifier(self, task: str, *, pools: bool) -> bool:
-        """Return whether it ends in the dense layer with which models end here for the task."""
+        """Return whether it has a classifier of the form that models of the task have here."""
         made_for = str((self.config.get("architectures") or [""])[0])
         fits = ("TokenClass" in made_for) == (task == "tokens") and (task != "classify" or pools)
         return fits and f"{_CLASSIFIERS.get(task)}.weight" in self.files and "pre_classifier.weight" not in self.files
 
     def _load_classifier(self, logits: Any, task: BoundTask, manifest: Manifest) -> tuple[tuple[str, ...], list[str]]:
-        """Load each output's row, found by label name if there are names; return the layer read, and a line."""
+        """Load the classifier, its outputs found by label name if there are any; return the layer read, and a line."""
         name, ours = _CLASSIFIERS[task.name], manifest.label_names
         kernel, bias = self.tensor(f"{name}.weight").T, self.tensor(f"{name}.bias")
         given = self.config.get("id2label") or {}

@@ -20,9 +20,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pipelines.train.checkpoints import Saves, damaged, unwritten
-from pipelines.train.engines import AfterCall, Feed, built
+from pipelines.train.engines import AfterCall, Feed, InputParts, built
 from pipelines.train.errors import DeviceError
-from pipelines.train.input_parts import InputParts
 from pipelines.train.metrics import Evaluated, collected
 from pipelines.train.models import BuiltModel
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep

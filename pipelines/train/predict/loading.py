@@ -21,7 +21,7 @@ _MOST_LAYERS = 1000
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the trained model; call inside the strategy's scope. Only with the user's `build`, other code is run.
+    """Load the trained model; call inside the strategy's scope. Of code that is not ours only the user's `build` runs.
 
     Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or does not fit it.
     """

@@ -104,7 +104,7 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
 
 
 def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
-    """Predict one table row per record, row length by row length, each in file order, with the columns of `_beside`."""
+    """Return a table of predictions, a row per record, by row length, then in file order, with `_beside`'s columns."""
     model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
     parts = []

@@ -76,7 +76,7 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute tensors [B, ...] in `keras.ops` for the B rows of one replica. `features`: of `device_features`."""
+        """Compute tensors [B, ...] with `keras.ops` for the B rows of a replica, from what `device_features` gave."""
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
@@ -116,8 +116,9 @@ class ClassPredictor(Predictor):
 
 
 class TokenPredictor(Predictor):
-    """Predictor of a class for each token that has its own label in the dataset, with the word that it begins, as the
-    tokenizer decodes it. Words that `--max-length` cut off have no token, and no entry.
+    """Predictor of a class for each labelled token, with the word that it begins, as the tokenizer decodes it.
+
+    Words that `--max-length` cut off have no token, and no entry.
     """
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,24 +11,25 @@ the batch: a second one gives the line, and a third confirms what the line promi
 
 import contextlib
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
-import tensorflow as tf
-
+from pipelines.terminal import tables
 from pipelines.train import setup
 from pipelines.train.config import TrainConfig
-from pipelines.train.errors import CompilerError, UnfitError, graph_error
+from pipelines.train.errors import CompilerError, UnfitError
 from pipelines.train.preflight import compiler, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-_WARM_UP, _FEED_SECONDS = 2, 2.5
 # A second batch is at most this many times the first: the line from the weights alone may be far off.
 _LEAP = 16
 _PROBES = 4
+_GIB = 2**30
 # Share of the memory to aim at: the system keeps up to 0.07 of it.
 _AIM = 0.93
 
@@ -47,7 +48,6 @@ class Preflight:
     row_length: int
     batch: int
     step: Compiled | str
-    reader_examples_per_s: float
     bounds: Bounds | None
 
     @property
@@ -85,14 +85,12 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
     batches = _BatchCompiler(job.config, wanted=wanted, ends=time.monotonic() + 60 * config.preflight_minutes, say=say)
     batch = job.config.global_batch_size // wanted.replicas
     step = batches.compile(batch)
-    reading = _examples_per_s(job, replicas=wanted.replicas)
     return Preflight(
         slice=wanted,
         config=job.config,
         row_length=job.data.manifest.row_length,
         batch=batch,
         step=step,
-        reader_examples_per_s=reading,
         bounds=batches.bounds(batch, step) if config.largest_batch else None,
     )
 
@@ -117,28 +115,6 @@ def require_fit(result: Preflight) -> None:
         if fits
         else "choose a smaller --global-batch-size or model, --shard-model, --precision bfloat16, or shorter rows",
     )
-
-
-def _examples_per_s(job: TrainingSetup, *, replicas: int) -> float:
-    """Measure the reader's speed with the training's own input on this machine, in examples/s of one host.
-
-    Raises: ReaderError if the data cannot be read.
-    """
-    batch = job.config.global_batch_size
-    input_fn = job.data.input_fn(
-        job.config.train_split, global_batch_size=batch, objective=job.task.objective, training=True
-    )
-    batches = iter(input_fn(tf.distribute.InputContext(num_replicas_in_sync=replicas)))
-    try:
-        for _ in range(_WARM_UP):
-            next(batches)
-        began, count = time.monotonic(), 0
-        while (passed := time.monotonic() - began) < _FEED_SECONDS:
-            next(batches)
-            count += batch // replicas
-    except tf.errors.OpError as error:
-        raise graph_error(error, data=[job.data.root], asked="reading", remedy="lower the batch size") from error
-    return count / passed
 
 
 def largest(
@@ -224,3 +200,74 @@ class _BatchCompiler:
             limit_bytes=self._wanted.generation.replica_bytes,
         )
         return fits * parts, too_large and too_large * parts
+
+
+def report(result: Preflight, *, as_programs: bool) -> None:
+    """Print the table on stderr and, if `as_programs`, the JSON object on stdout."""
+    config = result.config
+    title = f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
+    tables.console().print(tables.table("what", "value", rows=_rows(result), title=title, show_header=False))
+    if as_programs:
+        print(json.dumps(as_json(result)), flush=True)
+
+
+def as_json(result: Preflight) -> dict[str, Any]:
+    """Return the result as a JSON object of bytes, seconds and rates; unknown values are None."""
+    step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
+    compiled = step if isinstance(step, Compiled) else None
+    return {
+        "slice": result.slice.name,
+        "replicas": result.slice.replicas,
+        "batch_per_replica": result.batch,
+        "global_batch_size": result.config.global_batch_size,
+        "precision": result.config.precision,
+        "compiles": True,
+        "fits": compiled is not None,
+        "hbm_bytes": compiled and compiled.memory_bytes,
+        "hbm_bytes_there": result.slice.generation.replica_bytes,
+        "out_of_memory": step if isinstance(step, str) else None,
+        "flops_per_step": compiled and compiled.flops,
+        "bytes_per_step": compiled and compiled.traffic_bytes,
+        "least_step_seconds": max(seconds.values()) if seconds else None,
+        "bound": max(seconds, key=lambda name: seconds[name]) if seconds else None,
+        "most_steps_per_s": result.steps_per_s,
+        "most_examples_per_s": result.examples_per_s,
+        "least_hours": result.hours,
+        "largest_batch_per_replica": fits,
+        "smallest_batch_too_large": too_large,
+        "compile_seconds": compiled and compiled.seconds,
+        "versions": dict(compiled.versions) if compiled else None,
+    }
+
+
+def _rows(result: Preflight) -> list[tuple[str, str]]:
+    wanted, step, seconds, rate = result.slice, result.step, result.seconds, result.steps_per_s
+    there = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
+    rows = [
+        ("slice", f"{wanted.chips} chips, {wanted.replicas} replicas"),
+        ("batch", f"{result.config.global_batch_size:,} in all, {result.batch:,} a replica"),
+        ("compiles", "yes"),
+    ]
+    if isinstance(step, Compiled) and rate is not None:
+        used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes
+        versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
+        both = ", ".join(f"{name} {1e3 * value:,.2f} ms" for name, value in seconds.items())
+        rows += [
+            ("memory a replica", f"{used:.2f} of {there} ({share:.0%}): fits"),
+            ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
+            ("step at best", f"{1e3 / rate:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])} ({both})"),
+            ("rate at best", f"{rate:,.1f} steps/s, {result.examples_per_s:,.0f} examples/s"),
+            ("run at best", f"{result.config.total_steps:,} steps in {result.hours:,.2f} h"),
+            ("compiler", f"{versions}, in {step.seconds:.0f} s"),
+        ]
+    else:
+        rows.append(("memory a replica", f"more than {there}: does not fit"))
+    if result.bounds is not None:
+        fits, too_large = result.bounds
+        text = "none that was tried fits" if too_large != 1 else "not even 1 fits"
+        if fits:
+            text = f"{fits:,} a replica fits, {fits * wanted.replicas:,} in all"
+            text += f"; {too_large:,} does not" if too_large else "; more may fit"
+        rows.append(("largest batch", text))
+    rows.append(("not counted", "the time of what is exchanged, and the input"))
+    return rows

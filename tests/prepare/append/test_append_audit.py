@@ -13,7 +13,6 @@ from tests.building import command, read_manifest
 from tests.prepare.append import appended
 from tests.prepare.append.appended import NEW, OLD, build, done, grown
 from tests.support.speed import slow_but
-from tfrecord_io import random_access
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +65,3 @@ def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
     outcome = command("verify", root, "--repair")
     assert outcome.status == 0, outcome.err
     assert building.files(root) == before
-
-
-def test_a_step_of_a_run_on_the_former_generation_leads_to_the_rows_that_it_read(tmp_path: Path, root: Path) -> None:
-    former = random_access.open(root / "manifest-0.json")["train"]
-    run = {"data": former.manifest.fingerprint, "global_batch_size": 8, "seed": 3, "train_split": "train"}
-    (tmp_path / "run.json").write_text(json.dumps({**run, "order": "global"}))
-    outcome = command("trace", root, "--run", tmp_path, "--step", 5, "--json")
-    assert outcome.status == 0, outcome.err
-    traced = [each["traced"]["rows"][0]["row"] for each in json.loads(outcome.out)]
-    batch = random_access.global_batches(former, global_batch_size=8, seed=3)[4]
-    assert traced == batch["number"].tolist()

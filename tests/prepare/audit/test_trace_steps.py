@@ -1,19 +1,16 @@
 """From a step of a training to its source rows: the rows that the reader gives, found without TensorFlow."""
 
-import json
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from pipelines.prepare.audit import reopened_dataset, trace_steps
+from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.audit.trace_steps import Reading
+from pipelines.prepare.audit.trace import Traced, Tracer
 from tests import building
-from tests.building import command, read_manifest
+from tests.building import read_manifest
 from tfrecord_io import random_access
+from tfrecord_io.random_access import GlobalBatches
 
 PLANTED = "the planted row that makes the loss jump"
 
@@ -26,97 +23,26 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return building.built(data, shard_size="5kB")
 
 
-def run_folder(tmp_path: Path, root: Path, **changes: Any) -> Path:
-    """What a training leaves in its folder before its first step."""
-    content = {
-        "data": read_manifest(root).fingerprint,
-        "task": "mlm",
-        "global_batch_size": 16,
-        "seed": 3,
-        "train_split": "train",
-        "order": "global",
-        **changes,
-    }
-    (tmp_path / "run.json").write_text(json.dumps(content))
-    return tmp_path
+def batches_of(root: Path, *, size: int, seed: int) -> GlobalBatches:
+    return random_access.global_batches(random_access.open(root)["train"], global_batch_size=size, seed=seed)
 
 
-def planted_step(root: Path) -> tuple[int, int]:
-    """Step, from 1, and place of the planted row's batch, by its ids in what the reader gives."""
-    batches = random_access.global_batches(random_access.open(root)["train"], global_batch_size=16, seed=3)
+def traced(root: Path, batches: GlobalBatches, *steps: int) -> list[Traced]:
+    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
+    origins = (origin for step in steps for origin in batches.origins(step))
+    return [tracer.trace(split="train", shard=shard, record=record) for _, shard, record in origins]
+
+
+def test_a_planted_row_is_found_by_the_step_that_trains_on_it(root: Path) -> None:
+    batches = batches_of(root, size=16, seed=3)
     ids = load_tokenizer(str(root))(PLANTED, padding="max_length", max_length=32)["input_ids"]
-    found = ((step, (batches[step - 1]["input_ids"] == ids).all(axis=1)) for step in range(1, 20))
-    return next((step, int(hits.argmax())) for step, hits in found if hits.any())
+    found = ((step, (batches[step]["input_ids"] == ids).all(axis=1)) for step in range(19))
+    step, place = next((step, int(hits.argmax())) for step, hits in found if hits.any())
+    (row,) = traced(root, batches, step)[place].rows
+    assert (row.row, row.texts) == (123, {"text": PLANTED})
 
 
-def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, root: Path) -> None:
-    step, place = planted_step(root)
-    outcome = command("trace", root, "--step", step, "--run", run_folder(tmp_path, root), "--json")
-    assert outcome.status == 0, outcome.err
-    assert f"text: {PLANTED}" in outcome.err
-    found = json.loads(outcome.out)
-    assert [each["place"] for each in found] == list(range(16))
-    (planted,) = (each for each in found if each["traced"]["rows"][0]["texts"]["text"] == PLANTED)
-    assert (planted["step"], planted["place"], planted["traced"]["rows"][0]["row"]) == (step, place, 123)
-
-
-def test_one_replicas_part_and_the_steps_before_are_shown(tmp_path: Path, root: Path) -> None:
-    step, place = planted_step(root)
-    options = ("--run", run_folder(tmp_path, root), "--num-replicas", 4, "--replica", place // 4)
-    outcome = command("trace", root, "--step", step + 1, "--around", 2, *options, "--json")
-    assert outcome.status == 0, outcome.err
-    found = json.loads(outcome.out)
-    assert len(found) == 4 * min(3, step + 1)
-    assert {each["replica"] for each in found} == {place // 4}
-    assert PLANTED in outcome.err
-
-
-def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
-    manifest = read_manifest(root)
-    assert len(manifest.splits["train"].shards) > 2
-    tracer = Tracer(reopened_dataset.reopen(str(root), manifest))
-    reading = Reading(global_batch_size=30, order="global", seed=1, split="train")
-    found = trace_steps.trace_steps(tracer, manifest, reading, steps=range(1, 11))
-    assert sorted(each.traced.rows[0].row for each in found) == list(range(300))
-    rows = random_access.open(root)["train"]
-    batches = random_access.global_batches(rows, global_batch_size=30, seed=1)
-    names = [shard.name for shard in manifest.splits["train"].shards]
-    firsts = np.cumsum([0, *(shard.num_examples for shard in manifest.splits["train"].shards)])
-    numbers = [firsts[names.index(each.traced.shard)] + each.traced.record for each in found]
-    assert numbers == [int(row) for step in range(10) for row in batches.indices(step)]
-
-
-@pytest.mark.parametrize(
-    ("changes", "cause", "remedy"),
-    [
-        ({"order": "hosts"}, "order 'hosts', expected 'global'", "--order global"),
-        ({"data": "0" * 64}, "trained on data with fingerprint 000000000000", "the folder that was trained on"),
-        ({"train_split": "none"}, "no split 'none' with examples", "choose among train"),
-        ({"seed": "three"}, "is not what a training wrote", "copy it again"),
-    ],
-)
-def test_what_cannot_be_followed_is_said(
-    tmp_path: Path, root: Path, changes: dict[str, Any], cause: str, remedy: str
-) -> None:
-    found = command("trace", root, "--step", 3, "--run", run_folder(tmp_path, root, **changes)).error
-    assert cause in found[0]
-    assert remedy in found[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--step", 3], "--step needs --run DIR"),
-        (["--step", 3, "--shard", 0, "--run", "x"], "one or the other"),
-        (["--split", "train", "--shard", 0], "missing option '--record'"),
-        (["--split", "train", "--shard", 0, "--record", 0, "--run", "x"], "is for --step"),
-        (["--step", 3, "--run", "OWN", "--num-replicas", 3], "multiple of the 3 replicas"),
-        (["--step", 3, "--run", "OWN", "--replica", 1], "--replica 1 of 1, expected 0 to 0"),
-        (["--step", 3, "--run", "no-folder"], "no such file, expected that of a training"),
-    ],
-)
-def test_wrong_options_are_refused(tmp_path: Path, root: Path, options: list[object], said: str) -> None:
-    own = run_folder(tmp_path, root)
-    outcome = command("trace", root, *(own if option == "OWN" else option for option in options))
-    assert outcome.status in (1, 2)
-    assert said in " ".join(outcome.err.split())
+def test_every_row_of_an_epoch_is_found(root: Path) -> None:
+    assert len(read_manifest(root).splits["train"].shards) > 2
+    found = traced(root, batches_of(root, size=30, seed=1), *range(10))
+    assert sorted(each.rows[0].row for each in found) == list(range(300))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.options.bucket_lengths import automatic_count, bucket_of, choose, parse
+from pipelines.prepare.options.bucket_lengths import automatic_count, choose, length_index, parse
 from pipelines.prepare.options.config import LayoutConfig
 from tfrecord_io.errors import ConfigError
 
@@ -55,7 +55,7 @@ def test_weights_count_as_so_many_rows() -> None:
 
 
 def test_a_row_gets_the_smallest_length_that_holds_it_or_the_largest() -> None:
-    assert bucket_of((4, 8, 16), np.array([0, 1, 4, 5, 8, 9, 16, 17, 900])).tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2]
+    assert length_index((4, 8, 16), np.array([0, 1, 4, 5, 8, 9, 16, 17, 900])).tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("given_lengths", ["8,16,40", " 8, 16 ,40", (8, 16, 40), [8, 16, 40]])

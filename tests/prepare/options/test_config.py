@@ -84,7 +84,7 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: _request(layout=LayoutConfig(bucket_lengths="8,16", stride=2)), "--stride and --bucket-lengths"),
         (lambda: _output(root=""), "--output is empty"),
         (lambda: _output(name="../up"), "--name '../up', expected letters"),
-        (lambda: _output(name=".hidden"), "not beginning with a dot"),
+        (lambda: _output(name=".hidden"), "beginning with one of the first three"),
         (lambda: _output(name="new\nline"), "expected letters"),
         (lambda: _output(shard_bytes=0), "--shard-size 0, expected at least 1"),
         (lambda: _output(shard_bytes=10**15), "--shard-size 1000000000000000, expected at most 100000000000"),
@@ -174,13 +174,13 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
     every = [each for config in configs for each in declared(config) if each.fingerprint == "changed"]
     assert sorted(each.key or each.field for each in every) == [
         *("answers_column", "bucket_lengths", "chat_date", "chat_options", "chat_template", "dedup"),
-        *("dedup_across_splits", "index", "input_prefix", "label_all_tokens", "label_classes", "learn"),
+        *("dedup_across_splits", "input_prefix", "label_all_tokens", "label_classes", "learn"),
         *("learn_whole_turns", "long_documents", "messages_column", "pack_rows"),
         *("special_tokens", "stride", "tags_column", "target_column", "target_length", "tools_column", "words_column"),
     ]
     layout = LayoutConfig(name="concat", special_tokens="bos-eos")
-    given = _request(layout=layout, output=_output(index=("dali",))).fingerprint_options()
-    assert (given["special_tokens"], given["index"]) == ("bos-eos", ["dali"])
+    given = _request(layout=layout).fingerprint_options()
+    assert given["special_tokens"] == "bos-eos"
 
 
 @pytest.mark.parametrize(

@@ -74,19 +74,9 @@ def test_half_of_the_rows_is_counted_by_length_and_advice_keeps_options_whole(tm
     rows = [{"text": " ".join(["good"] * (length - 2))} for length in lengths]
     page = page_of(built(building.source(tmp_path / "data", train=rows), max_length=512), tmp_path)
     assert "Half of 4 rows have at most 3 tokens, the longest has 54" in page
+    bins = tables_of(page)["Rows by tokens"]
+    assert [row[:2] for row in bins if row[1] != "0"] == [["1-4", "3"], ["53-56", "1"]]
     assert '<span class="option">--bucket-lengths</span> auto:4' in page
-
-
-def test_a_missing_beginning_token_is_seen_at_once(tmp_path: Path) -> None:
-    without = page_of(built(REVIEWS, layout="pack"), tmp_path)
-    assert "of the documents do not begin with [CLS]" in without
-    assert without.index("Worth a look") < without.index("<main")
-    assert "do not begin with" not in page_of(built(REVIEWS, layout="pack", special_tokens="tokenizer"), tmp_path)
-
-
-def test_first_and_last_tokens_are_counted(tmp_path: Path) -> None:
-    found = {name: rows for name, rows in tables_of(page_of(reviews(), tmp_path)).items() if "of 320 documents" in name}
-    assert list(found.values()) == [[["[CLS]", "2", "320", "100 %"]], [["[SEP]", "3", "320", "100 %"]]]
 
 
 def test_the_shares_of_labels_are_told(tmp_path: Path) -> None:
@@ -103,19 +93,10 @@ def test_rejected_rows_have_their_reason_and_an_example(tmp_path: Path) -> None:
     assert found["Examples of rejected rows"] == [["text_null", "1", '{"text": null}']]
 
 
-@pytest.mark.slow
-def test_every_layout_has_its_marks(tmp_path: Path) -> None:
-    chat = page_of(built(CHATS, layout="chat", tokenizer=building.tokenizer("chats"), max_length=256), tmp_path)
-    assert {"learned", "not-learned", "padding"} <= set(re.findall(r'class="token ([a-z-]+)', chat))
-    questions = building.REPOSITORY / "examples" / "questions"
-    root = built(questions, layout="qa", text_column=("question", "context"), max_length=48)
-    page = page_of(root, tmp_path)
-    assert 'class="token answer"' in page
-    assert "<dt>answer</dt><dd>at night</dd>" in page
-    tags = page_of(built(building.REPOSITORY / "examples" / "tags", layout="tokens"), tmp_path)
-    assert '<span class="note">B-PERSON</span>' in tags
-    packed = page_of(built(REVIEWS, layout="pack"), tmp_path)
-    assert {"segment-odd", "segment-even"} <= set(re.findall(r'class="token ([a-z-]+)', packed))
+def test_what_is_learned_of_a_row_is_told(tmp_path: Path) -> None:
+    root = built(CHATS, layout="chat", tokenizer=building.tokenizer("chats"), max_length=256)
+    rows = tables_of(page_of(root, tmp_path))["The first rows"]
+    assert all(json.loads(features)["learned"] for _, _, features in rows)
 
 
 @pytest.mark.parametrize(

@@ -39,15 +39,6 @@ def theirs(texts: list[str], template: Any) -> set[str]:
 @hypothesis.example(texts=[*reviews(), *MULTI_SCRIPT])
 def test_characters_of_wordpiece_are_those_that_the_trainer_finds(texts: list[str], lowercase: bool) -> None:
     template = template_of("bert", "wordpiece", lowercase=lowercase)
-    found = training.characters_of([texts[:2], texts[2:]], template, limit=None)
+    found = training.characters_of([texts[:2], texts[2:]], template)
     assert set(found) == theirs(texts, template)
     assert found == sorted(found, key=lambda each: (len(each), each))
-
-
-def test_of_a_limited_alphabet_the_most_frequent_characters_stay() -> None:
-    wordpiece = template_of("bert", "wordpiece")
-    assert training.characters_of([["aab b,", "aac cd"]], wordpiece, limit=2) == ["a", "b", "##a", "##b"]
-    bpe = template_of("llama", "bpe")
-    assert training.characters_of([["aab", "a d"]], bpe, limit=3) == ["a", "b", "▁"]
-    whole = [*reviews(), *MULTI_SCRIPT]
-    assert set(training.characters_of([whole], bpe, limit=10_000)) == theirs(whole, bpe)

@@ -171,11 +171,9 @@ class TestRefusals:
         return write_dataset({"train": pad_shards(100)})
 
     @pytest.mark.parametrize("step", [-1, 1.0, True, "3", None])
-    def test_what_is_no_step_and_a_step_without_an_order(self, root: pathlib.Path, step: Any) -> None:
+    def test_what_is_no_step(self, root: pathlib.Path, step: Any) -> None:
         with pytest.raises(ReaderError, match=r"start_step is .*expected a whole number of at least 0"):
             reader.open(root).dataset("train", global_batch_size=1, start_step=step)
-        with pytest.raises(ReaderError, match="deterministic=False"):
-            reader.open(root).dataset("train", global_batch_size=1, deterministic=False, start_step=1)
 
     @pytest.mark.parametrize("cut", [0, -8])
     def test_an_index_that_is_missing_or_damaged(self, root: pathlib.Path, cut: int) -> None:

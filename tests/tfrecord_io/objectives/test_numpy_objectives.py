@@ -20,7 +20,7 @@ from tests.tfrecord_io.objectives.test_objectives import (
 from tests.tfrecord_io.objectives.test_objectives import TOKENIZER as PACKED_TOKENIZER
 from tests.tfrecord_io.objectives.test_objectives_labelled import SEQ2SEQ_SCHEMA
 from tests.tfrecord_io.objectives.test_objectives_spans import EOS, manifest_of
-from tfrecord_io import numpy_objectives, objectives
+from tfrecord_io import objectives
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import spans
 from tfrecord_io.objectives.spans import SpanCounts, draw_spans
@@ -81,15 +81,14 @@ def test_span_corruption_is_the_graphs_for_the_same_spans(left: bool, monkeypatc
     options: dict[str, Any] = {"density": 0.3, "mean_span": 2.0}
     expected = in_graph(objectives.span_corruption(**options), manifest, columns)
     monkeypatch.setattr(spans, "draw_spans", drawn_by_graph)
-    found = numpy_objectives.span_corruption(**options).bind(manifest)(columns, rng=RNG(0))
+    found = objectives.span_corruption(**options).bind(manifest)(columns, rng=RNG(0))
     assert_equal(found, expected)
 
 
 @pytest.mark.parametrize("library", [tf.constant, jnp.asarray, np.asarray], ids=["tensorflow", "jax", "numpy"])
 def test_the_attention_mask_of_segments_is_that_of_the_docstring_in_every_library(library: Any) -> None:
     causal, both_ways = (
-        np.asarray(numpy_objectives.segment_attention_mask(library([[1, 1, 2, 0]]), causal=each))
-        for each in (True, False)
+        np.asarray(objectives.segment_attention_mask(library([[1, 1, 2, 0]]), causal=each)) for each in (True, False)
     )
     assert causal.dtype == both_ways.dtype == np.bool_
     assert causal[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
@@ -97,10 +96,10 @@ def test_the_attention_mask_of_segments_is_that_of_the_docstring_in_every_librar
 
 
 BOUND = [
-    pytest.param(numpy_objectives.masked_lm(), make_manifest(), id="masked_lm"),
-    pytest.param(numpy_objectives.causal_lm(), make_manifest(), id="causal_lm"),
-    pytest.param(numpy_objectives.span_corruption(), manifest_of(24), id="span_corruption"),
-    pytest.param(numpy_objectives.seq2seq(), make_manifest(SEQ2SEQ_SCHEMA), id="seq2seq"),
+    pytest.param(objectives.masked_lm(), make_manifest(), id="masked_lm"),
+    pytest.param(objectives.causal_lm(), make_manifest(), id="causal_lm"),
+    pytest.param(objectives.span_corruption(), manifest_of(24), id="span_corruption"),
+    pytest.param(objectives.seq2seq(), make_manifest(SEQ2SEQ_SCHEMA), id="seq2seq"),
 ]
 
 

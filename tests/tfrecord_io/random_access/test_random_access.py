@@ -140,10 +140,10 @@ READING = """
 import os, sys
 for name in ("google_crc32c", "fsspec"):
     sys.modules[name] = None
-from tfrecord_io import numpy_objectives, random_access
+from tfrecord_io import objectives, random_access
 rows = random_access.open(sys.argv[1])["train"]
 assert int(rows[41]["row"]) == 41
-inputs, labels, weights = numpy_objectives.masked_lm().bind(rows.manifest)(rows[10:20])
+inputs, labels, weights = objectives.masked_lm().bind(rows.manifest)(rows[10:20])
 child = os.fork()
 if not child:
     os._exit(0 if [int(row["row"]) for row in rows.__getitems__([3, 50])] == [3, 50] else 1)
@@ -271,42 +271,16 @@ def test_splits_are_those_of_the_manifest(root: pathlib.Path) -> None:
         random_access.open("memory://nothing/here")
 
 
-class TestMixing:
-    @pytest.fixture
-    def datasets(self, write_dataset: WriteDataset) -> dict[str, Rows]:
-        roots = {name: write_dataset({"train": [pad_rows(size)]}) for name, size in (("w", 30), ("c", 10))}
-        return {name: random_access.open(root)["train"] for name, root in roots.items()}
-
-    def test_rows_come_at_their_rates_in_their_own_order(self, datasets: dict[str, Rows]) -> None:
-        mixed = random_access.mix(datasets, weights={"w": 0.7, "c": 0.3})
-        origins = [mixed.origin(number) for number in range(len(mixed))]
-        assert "".join(name for name, _ in origins[:10]) == "wwcwwcwwwc"
-        for name, size in (("w", 30), ("c", 10)):
-            mine = [row for each, row in origins if each == name]
-            assert mine == [number % size for number in range(len(mine))]
-
-    def test_single_rows_batches_and_slices_agree(self, datasets: dict[str, Rows]) -> None:
-        mixed = random_access.mix(datasets)
-        assert len(mixed) == 40
-        stacked = mixed[:]
-        for number in (0, 1, 7, -1):
-            name, row = mixed.origin(number % 40)
-            for feature, values in mixed[number].items():
-                np.testing.assert_array_equal(values, stacked[feature][number])
-                np.testing.assert_array_equal(values, datasets[name][row][feature])
-        assert [int(row["row"]) for row in mixed.__getitems__([3, 9])] == stacked["row"][[3, 9]].tolist()
-
-    def test_datasets_that_do_not_go_together_are_refused(
-        self, datasets: dict[str, Rows], write_dataset: WriteDataset
-    ) -> None:
-        columns = {"input_ids": np.ones((2, LENGTH), np.int64), "num_tokens": np.full(2, 8)}
-        other = random_access.open(write_dataset({"train": [columns]}, schema=CONCAT_SCHEMA))["train"]
-        with pytest.raises(ReaderError, match="is not there, expected the same"):
-            random_access.mix({**datasets, "other": other})
-        with pytest.raises(ReaderError, match="expected rows in each"):
-            random_access.mix({})
-        with pytest.raises(ReaderError, match="one or the other"):
-            random_access.mix(datasets, weights={"w": 1, "c": 1}, temperature=2.0)
+def test_datasets_that_do_not_go_together_are_not_mixed(write_dataset: WriteDataset) -> None:
+    rows = random_access.open(write_dataset({"train": [pad_rows(30)]}))["train"]
+    columns = {"input_ids": np.ones((2, LENGTH), np.int64), "num_tokens": np.full(2, 8)}
+    other = random_access.open(write_dataset({"train": [columns]}, schema=CONCAT_SCHEMA))["train"]
+    with pytest.raises(ReaderError, match="is not there, expected the same"):
+        random_access.global_batches({"w": rows, "other": other}, global_batch_size=4)
+    with pytest.raises(ReaderError, match="expected at least one of each"):
+        random_access.global_batches({}, global_batch_size=4)
+    with pytest.raises(ReaderError, match="one or the other"):
+        random_access.global_batches({"w": rows}, weights={"w": 1}, temperature=2.0, global_batch_size=4)
 
 
 def test_the_last_decompressed_shards_are_kept(write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.tfrecord_io.conftest import WriteDataset, pad_rows, pad_shards
-from tfrecord_io import numpy_objectives, random_access
+from tfrecord_io import objectives, random_access
 from tfrecord_io.random_access import Rows
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "random_access"
@@ -77,7 +77,7 @@ class TestGrain:
             assert_rows(batch)
 
     def test_random_objectives_follow_from_the_seed(self, grain: Any, rows: Rows) -> None:
-        objective = numpy_objectives.masked_lm(0.5).bind(rows.manifest)
+        objective = objectives.masked_lm(0.5).bind(rows.manifest)
 
         def first(seed: int) -> Any:
             batches = grain.MapDataset.range(len(rows)).seed(seed).shuffle().batch(8).map(rows.batch)

@@ -134,7 +134,7 @@ def _footer(
     if file.ingested:
         source_rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
         if source_rows.sum() != metadata.num_rows:
-            raise ValueError("it has not the rows that were written")
+            raise ValueError("its rows are not those that were written")
     groups = Groups(
         files=(file,),
         num_rows=num_rows,

@@ -100,17 +100,16 @@ def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping
     for field, cells in zip(types, table.columns, strict=True):
         is_text = pa.types.is_string(cells.type) and not pa.types.is_string(field.type)
         columns.append(_values(cells, field, row, where) if is_text else cells)
-        if is_text and pa.types.is_integer(field.type) and pc.any(other := _is_other(columns[-1], cells)).as_py():
+        if not is_text or not pa.types.is_integer(field.type):
+            continue
+        other = pc.not_equal(columns[-1].cast(pa.string()), pc.utf8_trim_whitespace(cells))
+        if pc.any(other).as_py():
             text, value = (each.filter(other)[0].as_py() for each in (cells, columns[-1]))
             notes.setdefault(
                 f"number {field.name}",
                 f"{where}: column {field.name!r} holds {text!r}, read as the number {value}; {_as_text(field.name)}",
             )
     return pa.Table.from_arrays(columns, schema=types)
-
-
-def _is_other(numbers: pa.ChunkedArray, cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.not_equal(numbers.cast(pa.string()), pc.utf8_trim_whitespace(cells))
 
 
 def _as_text(name: str) -> str:

@@ -15,7 +15,7 @@ import dataclasses
 import glob
 import os
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import xxhash
@@ -105,7 +105,9 @@ def list_folder(folder: str) -> tuple[list[DataFile], bool]:
     Raises: SourceError if it cannot be listed, or is the output of a build.
     """
     infos, root = _below(folder)
-    outputs = _outputs(infos)
+    # With an --output below the source, the same command would otherwise find other files each time.
+    inside = f"/{_WORK_FOLDER}/"
+    outputs = {f"/{name}".partition(inside)[0][1:] for name in infos if inside in f"/{name}"}
     if "" in outputs:
         raise SourceError(
             f"{without_access(folder)}: the output of a build, expected source files",
@@ -202,14 +204,6 @@ def _info(address: str) -> Mapping[str, Any] | None:
     with contextlib.suppress(FileNotFoundError), storage.as_source_error(address):
         return storage.describe(address, passes=_is_transient)
     return None
-
-
-def _outputs(names: Collection[str]) -> set[str]:
-    """Return the output folders of builds among the paths.
-
-    With an --output below the source, the same command would otherwise find other files each time.
-    """
-    return {f"/{name}".partition(f"/{_WORK_FOLDER}/")[0][1:] for name in names if f"/{_WORK_FOLDER}/" in f"/{name}"}
 
 
 def _is_visible(path: str, pattern: str) -> bool:

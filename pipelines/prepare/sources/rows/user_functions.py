@@ -106,12 +106,8 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     return tuple(
         UserFunction(kind=each.kind, spec=each.spec, source=source, path=path)
         for each in options
-        for source, path in [(each.source, "<notebook>") if each.source is not None else _text_and_path(each)]
+        for source, path in [(each.source, "<notebook>") if each.source is not None else _read_module(each)]
     )
-
-
-def _text_and_path(option: FunctionOption) -> tuple[str, str]:
-    return ("", str(filters.__file__)) if CalledFunction.of(option.spec).is_ready else _read_module(option)
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
@@ -251,7 +247,9 @@ def load(function: UserFunction) -> Callable[[pa.Table], Any]:
 
 
 def _read_module(option: FunctionOption) -> tuple[str, str]:
-    """Return the text of a module and its path. Raises: ConfigError."""
+    """Return the text of a module and its path; no text for a ready function. Raises: ConfigError."""
+    if CalledFunction.of(option.spec).is_ready:
+        return "", str(filters.__file__)
     name = CalledFunction.of(option.spec).module
     try:
         # A file below the current directory is found without executing its parent packages.

@@ -1,9 +1,8 @@
 """Conversations: lists of messages become tokens, with a loss mask on the assistant's words.
 
 template        chooses and tries a tokenizer's chat template, and has worker processes render with it
-renderer        renders a batch in such a process, within limits of time and memory
+renderer        renders a batch in such a process, within limits of time and memory, whole or up to each answer
 conversation    checks one conversation, and converts it to the form that templates expect
-rendering       renders one conversation, whole or up to each answer
 program         a compiled template, which tells where it writes each message
 answers         finds the assistant's bytes in the text
 alignment       finds the tokens that contain these bytes

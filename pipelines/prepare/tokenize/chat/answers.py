@@ -28,14 +28,7 @@ from collections.abc import Iterable, Sequence
 
 from jinja2 import nodes
 
-from pipelines.prepare.tokenize.chat.conversation import (
-    ANSWER,
-    OVER_LIMIT,
-    QUESTION,
-    Conversation,
-    Message,
-    Rejected,
-)
+from pipelines.prepare.tokenize.chat.conversation import ANSWER, OVER_LIMIT, QUESTION, Conversation, Message, Rejected
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering
 

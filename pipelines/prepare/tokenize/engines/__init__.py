@@ -14,31 +14,16 @@ that it is qualified for (docs/explanation/engines.md), and only if both agree o
 for each engine that it rejects. `crosscheck` keeps comparing while a job runs.
 """
 
-from pipelines.prepare.tokenize.engines.base import (
-    BATTERY,
-    Engine,
-    HuggingFaceEngine,
-    NotQualified,
-    SlowEngine,
-    Tokenizing,
-    copy_backend,
-    is_reference,
-    utf8_of,
-)
-from pipelines.prepare.tokenize.engines.choice import decide, ids_digest, open_reference, why_slow
-
-__all__ = [
-    "BATTERY",
-    "Engine",
-    "HuggingFaceEngine",
-    "NotQualified",
-    "SlowEngine",
-    "Tokenizing",
-    "copy_backend",
-    "decide",
-    "ids_digest",
-    "is_reference",
-    "open_reference",
-    "utf8_of",
-    "why_slow",
-]
+from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY
+from pipelines.prepare.tokenize.engines.base import Engine as Engine
+from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine as HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.base import NotQualified as NotQualified
+from pipelines.prepare.tokenize.engines.base import SlowEngine as SlowEngine
+from pipelines.prepare.tokenize.engines.base import Tokenizing as Tokenizing
+from pipelines.prepare.tokenize.engines.base import copy_backend as copy_backend
+from pipelines.prepare.tokenize.engines.base import is_reference as is_reference
+from pipelines.prepare.tokenize.engines.base import utf8_of as utf8_of
+from pipelines.prepare.tokenize.engines.choice import decide as decide
+from pipelines.prepare.tokenize.engines.choice import ids_digest as ids_digest
+from pipelines.prepare.tokenize.engines.choice import open_reference as open_reference
+from pipelines.prepare.tokenize.engines.choice import why_slow as why_slow

@@ -13,12 +13,7 @@ import pyarrow.compute as pc
 from tokenizers import pre_tokenizers
 
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.engines.base import (
-    FastEngine,
-    NotQualified,
-    require_release,
-    utf8_of,
-)
+from pipelines.prepare.tokenize.engines.base import FastEngine, NotQualified, require_release, utf8_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 

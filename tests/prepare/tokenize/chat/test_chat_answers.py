@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.prepare.tokenize.chat.conversation import Conversation, Message, Rejected, conversation_of
 from pipelines.prepare.tokenize.chat.program import Settings
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
+from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
 
 TOKENS = ["<|im_start|>", "<|im_end|>", "<|user|>", "<|bot|>", "<|call|>", "<eos>", "<seen>"]
 ROLE = "{{ '<|im_start|>' + m.role + '\n' }}"

@@ -15,7 +15,7 @@ from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.program import Settings
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate
+from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 
 # Three details in which our environment follows the newest releases.
