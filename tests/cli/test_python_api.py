@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import prep_tfrecords
 from prep_tfrecords import build, export, inspect, plan, verify
 from tests import building
 from tests.building import REVIEWS, reviews
@@ -124,12 +123,6 @@ def test_what_is_no_dataset_is_an_error_of_ours(tmp_path: Path) -> None:
     for function in (inspect, verify):
         with pytest.raises(ManifestError, match="no such folder"):
             function(tmp_path / "none")
-
-
-def test_the_names_are_listed() -> None:
-    assert {"build", "plan", "inspect", "verify"} <= set(dir(prep_tfrecords))
-    with pytest.raises(AttributeError, match="nothing"):
-        prep_tfrecords.__getattr__("nothing")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import select
 import subprocess
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from pipelines.prepare.audit.trace import Contribution, Traced
 from pipelines.prepare.launch.estimate import Cost, Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process.progress import Counts, Progress
+from pipelines.prepare.process.progress import Progress
 from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS, reviews
@@ -120,13 +119,6 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
     again = building.command("build", REVIEWS, *options).err
     assert "0 shards made, 4 kept from before" in again
     assert "making" not in again
-
-
-def test_counters_add_up_over_threads() -> None:
-    progress = Progress()
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: progress.add(rows=1, tokens=2, num_bytes=3, shards=4), range(2000)))
-    assert progress.read() == Counts(rows=2000, tokens=4000, num_bytes=6000, shards=8000)
 
 
 def on_a_terminal(arguments: list[str]) -> tuple[int, str]:

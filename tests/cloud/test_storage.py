@@ -14,7 +14,6 @@ import pytest
 import requests
 from google.api_core.exceptions import NotFound
 from google.auth.exceptions import DefaultCredentialsError
-from google.cloud.storage import Blob
 
 from pipelines.prepare import storage
 from pipelines.prepare.storage import gcs as connection
@@ -254,20 +253,6 @@ def test_an_object_that_is_deleted_while_it_is_read_is_an_error(bucket: str, mac
             stream.read()
 
 
-def test_a_part_of_which_the_service_keeps_less_ends_the_upload(
-    gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The client then finds that what it has sent and what the service has do not match."""
-
-    def keep_less(*_: object, **__: object) -> None:
-        raise ValueError("Bytes stream is in unexpected state")
-
-    monkeypatch.setattr(Blob, "upload_from_file", keep_less)
-    with pytest.raises(OutputError, match="the upload broke off: Bytes stream is in unexpected state") as caught:
-        storage.write_bytes(f"gs://{bucket}/file", b"content")
-    assert "run the same command again" in caught.value.remedy
-
-
 @pytest.mark.slow
 def test_a_certificate_that_nobody_knows_is_an_error_at_once(
     gcs: Gcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -323,35 +308,6 @@ def test_a_connection_that_nobody_takes_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     with pytest.raises(OutputError, match=r"gs://bucket/file: cannot be read: no connection .*127\.0\.0\.1:9"):
         storage.read_bytes("gs://bucket/file")
-
-
-@pytest.mark.parametrize(
-    ("status", "message", "cause", "remedy"),
-    [
-        (401, "Anonymous caller does not have access", "no valid credentials", "application-default"),
-        (403, "a@b.gserviceaccount.com does not have storage.objects.list access.", "not have", "serviceAccount"),
-        (400, "Bucket is a requester pays bucket", "requester pays", "REQUESTER_PAYS"),
-        (418, "ya29.hush-hush and upload_id=hush-hush", "cannot be", "again"),
-    ],
-)
-def test_a_refusal_is_not_tried_again_and_is_explained(
-    machine: Proxy, status: int, message: str, cause: str, remedy: str
-) -> None:
-    machine.answer = lambda number, method, path: refusal(status, message)
-    uses: list[Any] = [
-        storage.read_bytes,
-        storage.list_names,
-        storage.size,
-        lambda path: storage.write_bytes(path, b"x"),
-        lambda path: storage.write_bytes(path, content_of(2 * BLOCK_BYTES)),
-    ]
-    for use in uses:
-        with pytest.raises(OutputError) as caught:
-            use("gs://bucket/file")
-        assert cause in caught.value.cause
-        assert remedy in caught.value.remedy
-        assert "hush" not in str(caught.value)
-    assert len(machine.requests) <= 2 * len(uses)
 
 
 def test_who_pays_is_what_fsspec_was_told(machine: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

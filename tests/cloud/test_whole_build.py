@@ -67,7 +67,7 @@ def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs
 @pytest.mark.slow
 def test_a_build_that_is_killed_goes_on_where_it_stopped(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": f"this is row {row}"} for row in range(1500)])
-    changes: dict[str, Any] = {"shard_size": "10kB", "max_length": 16}
+    changes: dict[str, Any] = {"shard_size": "20kB", "max_length": 16}
     options = building.options(f"gs://{bucket}/out", **changes)
     process = subprocess.Popen(
         building.program("build", data, *options),

@@ -1,6 +1,5 @@
 """The packages that are published: the source distribution, and the wheel."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import building
-from tests.building import REPOSITORY, REVIEWS
+from tests.building import REPOSITORY
 
 # For version control and the services that run scripts/check; nobody builds or tests with them.
 LEFT_OUT = {".ci/run", ".gitignore", ".pre-commit-config.yaml"}
@@ -96,7 +95,7 @@ def test_the_reader_is_a_distribution_of_its_own_with_the_same_bounds() -> None:
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_helps_and_builds(wheel: Path, tmp_path: Path) -> None:
+def test_the_programs_of_an_installed_wheel_start(wheel: Path, tmp_path: Path) -> None:
     """The libraries that it needs are those of this environment; of this project there is the wheel alone."""
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
@@ -114,11 +113,3 @@ def test_an_installed_wheel_helps_and_builds(wheel: Path, tmp_path: Path) -> Non
         helped = subprocess.run([program, "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert helped.returncode == 0, helped.stderr
         assert helped.stdout.startswith("Usage: ")
-    options = [str(each) for each in building.options(tmp_path / "out", label_column="label")]
-    built = subprocess.run(
-        [script, "build", REVIEWS, *options], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert built.returncode == 0, built.stderr
-    here = json.loads((building.reviews() / "manifest.json").read_text())
-    there = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert there["splits"] == here["splits"]

@@ -5,12 +5,9 @@ reader would who follows the pages from the first to the last.
 """
 
 import ast
-import contextlib
 import importlib.util
-import io
 import json
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -27,7 +24,7 @@ from pipelines.cli import commands as prep_tfrecords
 from pipelines.train import cli as train_tpu
 from tests import building
 from tests.building import REPOSITORY
-from tests.support import pages
+from tests.support import in_process, pages
 from tests.support.pages import Block, Command
 
 SHELL = pages.blocks("bash", "sh")
@@ -178,15 +175,10 @@ def test_every_command_that_needs_nothing_special_runs(copy: Path) -> None:
 
 def failure_of(command: Command) -> str:
     """Why a command failed; empty if it did not."""
-    name, *arguments = command
-    if name == "prep-tfrecords":
-        outcome = building.command(*arguments)
-        return outcome.err if outcome.status else ""
-    if name == "python":
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            status = runpy.run_path(arguments[0])["main"](arguments[1:])
-        return said.getvalue() if status else ""
+    name = command[0]
+    if name in ("prep-tfrecords", "python"):
+        outcome = in_process.run(command)
+        return (outcome.err or str(outcome)) if outcome.status else ""
     assert name in COMMON, f"{name}: a block of commands uses our programs and {sorted(COMMON)}"
     line = shlex.join(command).replace(" '>' ", " > ")  # what printf says may go to a file
     ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)

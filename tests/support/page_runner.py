@@ -51,7 +51,10 @@ def _failure(kind: str, what: list[str] | str) -> str:
 
 
 def main(steps: list[tuple[str, str, list[str] | str]]) -> None:
-    """Run the steps, and print those that failed."""
+    """Run the steps, *-tiny with one layer for two, and print those that failed."""
+    from pipelines.train.models import backbones
+
+    backbones._SIZES["tiny"] = (1, *backbones._SIZES["tiny"][1:])
     failures = [(place, _failure(kind, what)) for place, kind, what in steps]
     print(json.dumps([(place, why) for place, why in failures if why]))
 

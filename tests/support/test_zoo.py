@@ -9,7 +9,7 @@ from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
 TEXT = "Anna walked home, slowly."
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "slow_canine"])  # which takes a second to load
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_fast_as_listed_and_makes_several_different_tokens_of_a_sentence(zoo: Zoo, kind: str) -> None:
     tokenizer = zoo.tokenizer(kind)
     assert tokenizer.is_fast == (kind in FAST_KINDS)

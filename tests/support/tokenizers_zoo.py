@@ -12,7 +12,6 @@
     unigram_left      A <sep> B <sep> <cls>, types 0/1/2  pads left          XLNet: what is added stands at the end
     slow_ctrl         A B                                                    CTRL: Python code, files made here
     slow_byt5         A </s> B </s>                                          ByT5: Python code, no vocabulary
-    slow_canine       [CLS] A [SEP] B [SEP]                                  CANINE: Python code, ids are code points
 
 `KINDS[kind](folder)` writes a folder that `transformers.AutoTokenizer.from_pretrained(folder)` opens offline. Only
 `tokenizers` is needed for that, and the config is written by hand, so the files don't depend on transformers' version.
@@ -260,7 +259,6 @@ FAST_KINDS: dict[str, Callable[[Path], None]] = {
 SLOW_KINDS: dict[str, Callable[[Path], None]] = {
     "slow_ctrl": _slow_ctrl,
     "slow_byt5": partial(_save_config, tokenizer_class="ByT5Tokenizer", extra_ids=0),
-    "slow_canine": partial(_save_config, tokenizer_class="CanineTokenizer"),
 }
 KINDS: dict[str, Callable[[Path], None]] = {**FAST_KINDS, **SLOW_KINDS}
 

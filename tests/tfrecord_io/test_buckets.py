@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, make_manifest, pad_rows, write_shard
 from tfrecord_io import buckets, random_access, reader
 from tfrecord_io import manifest as manifests
-from tfrecord_io.buckets import Buckets, Rounds
+from tfrecord_io.buckets import Buckets
 from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Split
@@ -66,18 +64,6 @@ def rows_of(batches: Any) -> list[list[int]]:
 
 
 # The schedule
-
-
-@given(
-    buckets_of=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9)), min_size=1, max_size=4),
-    step=st.integers(0, 10**15),
-)
-def test_every_step_is_in_one_round(buckets_of: list[tuple[int, int]], step: int) -> None:
-    rounds = Rounds(rows=tuple(rows for rows, _ in buckets_of), batch_rows=tuple(rows for _, rows in buckets_of))
-    number, within = rounds.locate(step)
-    assert sum(rounds.batches_before(number)) + within == step
-    assert within >= 0
-    assert step < sum(rounds.batches_before(number + 1))
 
 
 @pytest.mark.parametrize("options", [{}, {"global_batch_size": 7}, {"global_batch_size": None, "tokens_per_batch": 64}])

@@ -13,48 +13,11 @@ def feature(**changes: Any) -> Feature:
     return Feature(**{**fields, **changes})
 
 
-@pytest.mark.parametrize("name", ["", "9a", "a b", "a\n", "é", "a/b", "-a", ".a", "x" * 129, None, 5, b"a"])
-def test_other_names_are_refused(name: Any) -> None:
-    with pytest.raises(SchemaError, match="feature name"):
-        feature(name=name)
-
-
-@pytest.mark.parametrize("field", ["dtype", "role"])
-@pytest.mark.parametrize("value", ["int32", "", None, ["int64"]])
-def test_other_dtypes_and_roles_are_refused(field: str, value: Any) -> None:
-    with pytest.raises(SchemaError, match=rf"{field} .*, expected one of"):
-        feature(**{field: value})
-
-
-@pytest.mark.parametrize("dtype", ["string", "bytes"])
-def test_text_is_refused_but_in_a_kept_column(dtype: Any) -> None:
-    with pytest.raises(SchemaError, match="expected a column of single values"):
-        feature(dtype=dtype)
-
-
-@pytest.mark.parametrize("shape", [(0,), (-1,), (True,), (1.0,), ("1",), (None,), [1], 3, None, "12"])
-def test_other_shapes_are_refused(shape: Any) -> None:
-    with pytest.raises(SchemaError, match="expected a tuple of positive sizes"):
-        feature(shape=shape)
-
-
-@pytest.mark.parametrize("changes", [{"constant": 1.0}, {"constant": True}, {"constant": 0, "dtype": "float32"}])
-def test_only_an_int64_feature_may_be_one_integer_everywhere(changes: dict[str, Any]) -> None:
-    assert feature(constant=0).constant == 0
-    with pytest.raises(SchemaError, match="constant"):
-        feature(**changes)
-
-
 @pytest.mark.parametrize("shapes", [[(2**31,)], [(2**24 + 1,)], [(2**12, 2**12), (1,)], [(2**40, 2**40)]])
 def test_a_record_has_no_more_values_than_fit_into_memory(shapes: list[tuple[int, ...]]) -> None:
     features = tuple(feature(name=f"f{at}", shape=shape, role="column") for at, shape in enumerate(shapes))
     with pytest.raises(SchemaError, match="values in a record, expected at most 16,777,216"):
         Schema(features)
-
-
-def test_a_shape_has_no_more_dimensions_than_an_array() -> None:
-    with pytest.raises(SchemaError, match="65 dimensions, expected at most 8"):
-        feature(shape=(1,) * 65)
 
 
 def test_two_features_of_one_name_are_refused() -> None:

@@ -6,6 +6,7 @@ Writes a line of JSON for each command line: its exit status, and what it wrote 
 """
 
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def run(
     backend: str, commands: Sequence[Sequence[str]], *, variables: Mapping[str, str] = {}, how: Sequence[str] = ()
 ) -> list[Outcome]:
     """Run command lines of `train-tpu` in a process of a backend, with more environment variables. `how`: "nudged",
-    with first weights that differ by one rounding; "float64", where all is computed in it.
+    with first weights that differ by one rounding; "float64", where all is computed in it; "one layer", of *-tiny.
     """
     ended = subprocess.run(
         [sys.executable, *program(backend, commands), *how],
@@ -110,7 +111,15 @@ def main() -> None:
 
     if "float64" in how:
         _compute_in_float64(backend)
+    if "one layer" in how:
+        from pipelines.train.models import backbones
+
+        backbones._SIZES["tiny"] = (1, *backbones._SIZES["tiny"][1:])
     models.build = with_known_weights(models.build, nudged="nudged" in how)
+    if backend == "jax":
+        import jax
+
+        jax.distributed.initialize = functools.cache(jax.distributed.initialize)  # a process joins others once
     for words in commands:
         print(json.dumps(dataclasses.asdict(training.run(words))), flush=True)
 

@@ -7,8 +7,10 @@ import contextlib
 import re
 import shutil
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +55,41 @@ def folder() -> Path:
 
 
 @pytest.fixture(scope="module")
-def on_jax(folder: Path) -> dict[str, Outcome]:
-    """What JAX says of each kind, and of one training in several ways."""
+def on_hosts(folder: Path) -> list[list[Outcome]]:
+    """What each of two processes says that train together: a training in global order, one in the order of hosts, and
+    one without an end, until a signal comes to the second of them.
+    """
+    with contextlib.closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        shared = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": "2"}
+    kinds: dict[str, dict[str, Any]] = {"hosts": {}, "of hosts": {"order": "hosts"}, "stopped": {"steps": 10**6}}
+    commands = [training.options(folder / name, **of_hosts(replicas=8, **given)) for name, given in kinds.items()]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *backend_runs.program("jax", commands)],
+            env={**building.environment(), **shared, "JAX_PROCESS_ID": str(number)},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for number in range(2)
+    ]
+    try:
+        while not (folder / "stopped" / "checkpoints" / "ckpt_2").exists():
+            assert not any(process.poll() for process in processes)
+            time.sleep(0.05)
+        processes[1].terminate()
+        found = [backend_runs.outcomes(process.communicate(timeout=600)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    shutil.rmtree(folder / "of hosts" / "checkpoints" / "ckpt_4")
+    return found
+
+
+@pytest.fixture(scope="module")
+def on_jax(folder: Path, on_hosts: list[list[Outcome]]) -> dict[str, Outcome]:
+    """What JAX says of each kind, of one training in several ways, and of one that two hosts began."""
     commands = {kind: training.options(folder / kind, **options_of(kind), backend="jax") for kind in KINDS}
     masked = {**options_of("everywhere"), "backend": "jax", "schedule": "constant"}
     commands |= {
@@ -65,15 +100,17 @@ def on_jax(folder: Path) -> dict[str, Outcome]:
         "half": training.options(folder / "parts", **{**masked, "replicas": 8, "steps": 2}),
         "rest": training.options(folder / "parts", **{**masked, "replicas": 4}),
     }
+    commands["rest of hosts"] = training.options(folder / "of hosts", **of_hosts(order="hosts"))
     words = ["--model", folder / "eight", "--data", training.data(), "--output", folder / "eight.parquet"]
     words += ["--split", "validation", "--backend", "jax", "--replicas", 8]
     commands["predict eight"] = ["predict", *map(str, words)]
     variables = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    return dict(zip(commands, backend_runs.run("jax", list(commands.values()), variables=variables), strict=True))
+    ran = backend_runs.run("jax", list(commands.values()), variables=variables, how=["one layer"])
+    return dict(zip(commands, ran, strict=True))
 
 
 @pytest.fixture
-def on_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+def on_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_layer: None) -> Callable[..., Outcome]:
     """A training of TensorFlow, from the same first weights."""
     monkeypatch.setattr(models, "build", backend_runs.with_known_weights(models.build))
     return lambda **options: training.command(tmp_path, **options)
@@ -103,51 +140,23 @@ def test_the_number_of_devices_changes_nothing(on_jax: dict[str, Outcome]) -> No
     assert {**half, **rest} == pytest.approx(whole, abs=2e-6), "with 8 devices, then 4"
 
 
-def hosts() -> list[dict[str, str]]:
-    """The environments of two processes that train together."""
-    with contextlib.closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        shared = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free.getsockname()[1]}", "JAX_NUM_PROCESSES": "2"}
-    return [{**shared, "JAX_PROCESS_ID": str(number)} for number in range(2)]
-
-
-def of_two_hosts(folder: Path, **options: Any) -> Outcome:
-    """What comes in the first of two processes that train together."""
-    commands = [training.options(folder, **of_hosts(**options))]
-    with ThreadPoolExecutor(2) as pool:
-        started = [pool.submit(backend_runs.run, "jax", commands, variables=each) for each in hosts()]
-        [[first], [second]] = [each.result() for each in started]
+def test_two_hosts_train_as_one(on_hosts: list[list[Outcome]], on_jax: dict[str, Outcome]) -> None:
+    (first, *_), (second, *_) = on_hosts
     assert (first.status, second.status) == (0, 0), first.err + second.err
-    assert second.out == ""
-    return first
+    assert training.losses(first.out) == pytest.approx(training.losses(on_jax["eight"].out), abs=2e-6)
+    assert second.out == "", "one host speaks"
 
 
-def test_two_hosts_train_as_one(folder: Path, on_jax: dict[str, Outcome]) -> None:
-    losses = training.losses(of_two_hosts(folder / "hosts", replicas=8).out)
-    assert losses == pytest.approx(training.losses(on_jax["eight"].out), abs=2e-6)
-
-
-def test_one_host_goes_on_with_the_batches_of_two(tmp_path: Path) -> None:
-    losses = training.losses(of_two_hosts(tmp_path, order="hosts", replicas=2).out)
-    shutil.rmtree(tmp_path / "checkpoints" / "ckpt_4")
-    (rest,) = backend_runs.run("jax", [training.options(tmp_path, **of_hosts(order="hosts"))])
+def test_one_host_goes_on_with_the_batches_of_two(on_hosts: list[list[Outcome]], on_jax: dict[str, Outcome]) -> None:
+    losses, rest = training.losses(on_hosts[0][1].out), on_jax["rest of hosts"]
     assert rest.status == 0, rest.err
     assert training.losses(rest.out) == pytest.approx({step: losses[step] for step in (3, 4)}, abs=2e-6)
 
 
-def test_a_signal_to_one_host_stops_all_at_the_same_step(tmp_path: Path) -> None:
-    options = {**EXACT, "steps": 10**6, "model": "tests.train.small:bag", "replicas": 2, "backend": "jax"}
-    first, second = (training.program(tmp_path, variables=each, **options) for each in hosts())
-    try:
-        assert first.stdout is not None
-        next(line for line in first.stdout if '"step"' in line)
-        second.terminate()
-        said = [process.communicate(timeout=600)[1] for process in (first, second)]
-    finally:
-        first.kill()
-        second.kill()
-    assert [process.returncode for process in (first, second)] == [143, 143], said
-    one, other = (re.search(r"error: (stopped by a signal after step \S+)", each) for each in said)
+def test_a_signal_to_one_host_stops_all_at_the_same_step(on_hosts: list[list[Outcome]]) -> None:
+    (*_, first), (*_, second) = on_hosts
+    assert (first.status, second.status) == (143, 143), first.err + second.err
+    one, other = (re.search(r"error: (stopped by a signal after step \S+)", each.err) for each in (first, second))
     assert one is not None
     assert other is not None
     assert one[1] == other[1]

@@ -62,10 +62,7 @@ def test_a_backbone_that_would_see_across_documents_is_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_layer")
-@pytest.mark.parametrize(("task", "model"), [("clm", "gpt2-tiny"), ("mlm", "bert-tiny")])
-def test_a_model_that_keeps_documents_apart_learns_from_them(
-    tmp_path: Path, packed: Path, task: str, model: str
-) -> None:
-    outcome = training.done(tmp_path, data=packed, model=model, task=task, log_every=2)
+def test_a_model_that_keeps_documents_apart_learns_from_them(tmp_path: Path, packed: Path) -> None:
+    outcome = training.done(tmp_path, data=packed, model="gpt2-tiny", task="clm", log_every=2)
     losses = training.losses(outcome.out)
     assert losses[8] < losses[2]

@@ -112,17 +112,6 @@ def test_a_higher_limit_appends_the_rows_behind_it(tmp_path: Path) -> None:
     assert read_manifest(out).source["splits"] == {"train": [[0, 60]]}
 
 
-def test_user_functions_see_new_rows_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "evens.py").write_text(
-        "import pyarrow.compute as pc\n\n\ndef even(table):\n"
-        "    return pc.equal(pc.bit_wise_and(table['number'], 1), 0)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    data, out = grown(tmp_path, filter="evens:even")
-    done(build(data, out, "--append", filter="evens:even"))
-    assert sorted(numbers(out)) == list(range(0, 100, 2))
-
-
 def test_old_files_are_not_ingested_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, out = grown(tmp_path, label_column="label")
     read: list[str] = []

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.prepare.audit import reopened_dataset
-from pipelines.prepare.audit.trace import Tracer, record_rows
+from pipelines.prepare.audit.trace import Tracer
 from tests import building
 from tests.building import command, read_manifest
 from tests.prepare.append import appended
-from tests.prepare.append.appended import NEW, OLD, build, done, grown, numbers
+from tests.prepare.append.appended import NEW, OLD, build, done, grown
 from tests.support.speed import slow_but
 
 
@@ -51,10 +51,6 @@ def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object
     assert sorted(seen) == [*OLD, *NEW]
 
 
-def test_rows_of_all_records_at_once(shared: Path) -> None:
-    assert record_rows(str(shared), read_manifest(shared), "train").tolist() == numbers(shared)
-
-
 def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
     before = building.files(root)
     names = [shard.name for shard in read_manifest(root).splits["train"].shards]
@@ -69,13 +65,3 @@ def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
     outcome = command("verify", root, "--repair")
     assert outcome.status == 0, outcome.err
     assert building.files(root) == before
-
-
-def test_a_manifest_whose_generations_do_not_add_up_is_refused(root: Path) -> None:
-    path = root / "manifest.json"
-    document = json.loads(path.read_text())
-    document["generations"][0]["tasks"]["train"] += 1
-    del document["sha256"]
-    path.write_text(json.dumps(document))
-    cause, _ = command("verify", root).error
-    assert "of its generations" in cause

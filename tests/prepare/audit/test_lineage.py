@@ -101,14 +101,6 @@ def test_what_is_not_there_is_said_with_what_is(arguments: tuple[str, int, int],
     assert remedy in found[1]
 
 
-def test_pairs_show_both_texts(tmp_path: Path) -> None:
-    data = building.source(tmp_path / "data", train=[{"a": f"first {i}", "b": f"second {i}"} for i in range(9)])
-    root = built(data, text_column=("a", "b"))
-    for traced, _ in every_record(root):
-        (row,) = traced.rows
-        assert row.texts == {"a": f"first {row.row}", "b": f"second {row.row}"}
-
-
 def test_a_row_of_a_split_with_another_name_is_said_to_be_of_the_sources(tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
     options = building.options(tmp_path / "out", split=("first=train[:5]", "train"))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -95,26 +94,6 @@ def test_a_task_is_found_by_its_key_with_the_place_of_its_rows(planned: Any) -> 
         for name in ("starts", "counts", "skips", "at"):
             np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
         assert [found.files[at] for at in found.file] == [wanted.files[at] for at in wanted.file]
-
-
-def test_a_file_is_of_64_shards_and_a_worker_reads_one_once(tmp_path: Path) -> None:
-    job = job_in(tmp_path, rows=300)
-    plan_files.write(job, plan_of([[(row, row + 2)] for row in range(0, 300, 2)], rows=300), groups_of([10] * 30))
-    names = [f"plan-{number:05d}.parquet" for number in range(3)]
-    assert storage.list_names(job.work_path("train")) == [*names, "plan.json"]
-    with mock.patch.object(storage, "read_bytes", side_effect=storage.read_bytes) as reads:
-        for index in range(64, 128):
-            assert plan_files.task_of(job, ("train", index, 150)).row_ranges == ((2 * index, 2 * index + 2),)
-    assert [Path(call.args[0]).name for call in reads.call_args_list] == ["plan.json", "plan-00001.parquet"]
-
-
-def test_files_of_very_many_pieces_are_of_fewer_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_files, "_GROUP_PIECES", 100)
-    job = job_in(tmp_path, rows=1000)
-    shards = [[(row, row + 1) for row in range(at, 1000, 10)] for at in range(10)]
-    plan_files.write(job, plan_of(shards, rows=1000), groups_of([100] * 10))
-    assert len(storage.list_names(job.work_path("train"))) == 11
-    assert plan_files.task_of(job, ("train", 7, 10)).row_ranges == tuple(shards[7])
 
 
 def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:

@@ -42,21 +42,6 @@ def thinking(zoo: Zoo, tmp_path: Path) -> Path:
     return chat_tokenizer(zoo, tmp_path / "thinking", template=REWRITING)
 
 
-def test_all_last_or_each_answer_is_learned(thinking: Path, tmp_path: Path) -> None:
-    expected = {
-        "all": ["one<|im_end|>so</think>two<|im_end|>", "three<|im_end|>"],
-        "last": ["so</think>two<|im_end|>", "three<|im_end|>"],
-        "each": ["hm</think>one<|im_end|>", "so</think>two<|im_end|>", "three<|im_end|>"],
-    }
-    for learn, said in expected.items():
-        root = build(tmp_path / learn, rows=ROWS, tokenizer=thinking, learn=learn, max_error_rate=0.5)
-        assert learned(root) == said
-        ledger = read_manifest(root).splits["train"].ledger
-        assert (ledger.rows_in, ledger.rows_used, ledger.rejected, ledger.tokens_cut) == (3, 2, {"no_assistant": 1}, 0)
-        assert rejected(root)[1][0] == "no_assistant"
-        assert read_manifest(root).layout["learn"] == learn
-
-
 @pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
 def test_records_of_each_answer_lead_back_to_their_rows_and_are_made_again_alike(
     thinking: Path, tmp_path: Path, packed: bool
@@ -115,12 +100,6 @@ def test_variables_of_the_template_are_part_of_the_fingerprint(thinking: Path, t
         "build", tmp_path, *building.options(tmp_path / "no", layout="chat", chat_option="quick")
     )
     assert "--chat-option 'quick', expected KEY=VALUE" in outcome.err
-
-
-def test_whole_turns_are_learned_if_asked_for(zoo: Zoo, tmp_path: Path) -> None:
-    rows, tokenizer = [turns("q", "one", "r", "two")], chat_tokenizer(zoo, tmp_path / "chatml", template="chatml")
-    root = build(tmp_path / "out", rows=rows, tokenizer=tokenizer, learn_whole_turns=True)
-    assert learned(root) == ["one<|im_end|>\ntwo<|im_end|>\n"]
 
 
 @pytest.mark.parametrize(

@@ -262,16 +262,6 @@ def test_what_a_format_defines_is_used(name: str, kind: str, tmp_path: Path) -> 
     assert _texts(root, "loss_mask") == [learned] * 2
 
 
-def test_marked_templates_learn_no_answer_that_is_not_to_be_learned(tmp_path: Path) -> None:
-    marked = "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
-    source = building.source(tmp_path / "in", train=[CASES["weight and train"][0]] * 2)
-    options = _options(tmp_path)
-    Path(options["chat_template"]).write_text(marked + "{% else %}{{ m.content }}{% endif %}{% endfor %}")
-    outcome = building.command("build", source, *building.options(tmp_path / "out", **options))
-    assert outcome.status == 0, outcome.err
-    assert _texts(tmp_path / "out", "loss_mask") == ["c", "c"]
-
-
 @pytest.mark.parametrize("command", ["plan", "build"])
 def test_columns_that_a_form_leaves_unused_are_named(command: str, tmp_path: Path) -> None:
     row = {"conversations": SHAREGPT, "id": 1, "source": "web", "history": "text", "tools": BARE, "kept": 3}

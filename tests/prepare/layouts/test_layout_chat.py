@@ -84,42 +84,6 @@ def test_padded_rows_are_those_of_transformers_one_by_one(side: str) -> None:
 
 
 @pytest.mark.slow
-def test_tools_and_their_calls_reach_the_template(zoo: Zoo, tmp_path: Path) -> None:
-    tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template="tools")
-    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
-    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
-    messages = [QUESTION, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "3"}, ANSWER]
-    rows: list[dict[str, Any]] = [
-        {"messages": messages, "tools": [tool]},
-        {"messages": [QUESTION, ANSWER], "tools": None},
-        {"messages": messages, "tools": [tool]},
-    ]
-    root = build(tmp_path / "out", rows=rows, tokenizer=tokenizer, tools_column="tools", max_length=256)
-    as_text = [{**row, "tools": row["tools"] and json.dumps(row["tools"])} for row in rows]
-    same = build(tmp_path / "same", rows=as_text, tokenizer=tokenizer, tools_column="tools", max_length=256)
-    template = AutoTokenizer.from_pretrained(tokenizer)
-    wanted = [template.apply_chat_template(row["messages"], tools=row["tools"], tokenize=False) for row in rows]
-    assert texts(root) == texts(same) == wanted
-    assert '"arguments": {"a": 1, "b": 2}' in wanted[0]
-    assert learned(root) == learned(same)
-    assert learned(root)[0].endswith("<|im_end|>\ntwo<|im_end|>")
-
-
-@pytest.mark.slow
-def test_contents_may_be_lists_of_parts_or_some_of_each(zoo: Zoo, tmp_path: Path) -> None:
-    tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template="parts")
-    parts = {"role": "user", "content": [{"type": "text", "text": "on"}, {"type": "text", "text": "e"}]}
-    answer = {"role": "assistant", "content": [{"type": "text", "text": "two"}]}
-    lists = build(tmp_path / "lists", rows=[{"messages": [parts, answer]}] * 2, tokenizer=tokenizer)
-    mixed = build(
-        tmp_path / "mixed", rows=[{"messages": [parts, ANSWER]}, {"messages": [QUESTION, answer]}], tokenizer=tokenizer
-    )
-    plain = build(tmp_path / "plain", rows=[{"messages": [QUESTION, ANSWER]}] * 2, tokenizer=tokenizer)
-    assert texts(lists) == texts(mixed) == texts(plain)
-    assert learned(lists) == learned(mixed) == learned(plain) == ["two<|im_end|>"] * 2
-
-
-@pytest.mark.slow
 def test_a_template_that_writes_the_date_is_told_which(zoo: Zoo, tmp_path: Path) -> None:
     template = "{{ 'Today: ' + strftime_now('%d %b %Y') + '\\n' }}" + TEMPLATES["chatml"]
     tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)

@@ -123,16 +123,6 @@ def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
             assert set(ids[piece.start : piece.stop]) <= {BOS, EOS, *content[piece.row]}
 
 
-def test_documents_that_cannot_be_used_are_in_no_record() -> None:
-    builder = PackBuilder(length=8, pad_id=PAD)
-    builder.add(encoded([[5, 6, 7], [8, 9]], [[0, 1, 1], [1, 1]], reasons=["", "too_long"]))
-    builder.add(encoded([[11, 12]], [[0, 1]]))
-    (chunk,) = builder.chunks(None)
-    assert chunk["input_ids"].tolist() == [[5, 6, 7, 11, 12, 0, 0, 0]]
-    assert chunk["loss_mask"].tolist() == [[0, 1, 1, 0, 1, 0, 0, 0]]
-    assert builder.rows_used == 2
-
-
 @pytest.mark.parametrize(("median", "spread", "length", "at_least"), [(300, 1.0, 2048, 0.999), (180, 0.7, 512, 0.99)])
 def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int, at_least: float) -> None:
     """And long documents are spread over the shard: rows in the order in which they opened would begin with them."""

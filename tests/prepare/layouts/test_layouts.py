@@ -22,7 +22,7 @@ from pipelines.prepare.tokenize.special_tokens import open_frame
 from tests.prepare.layouts import encoding
 from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ConfigError, SchemaError
+from tfrecord_io.errors import SchemaError
 
 LENGTH = 12
 UINT16 = np.dtype(np.uint16)
@@ -96,25 +96,6 @@ def test_records_are_the_same_through_any_batches_and_chunks(
     found = _build(opened, columns, cuts=cuts, chunk=chunk, seed=seed)
     assert found.keys() == whole.keys()
     assert all(np.array_equal(found[name], whole[name]) for name in found)
-
-
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "bpe_fallback", "slow_byt5"])
-def test_padded_rows_are_those_of_transformers_in_source_order(zoo: Zoo, kind: str) -> None:
-    opened = _pad(zoo, kind)
-    built = _build(opened, [SOME_TEXTS], cuts=[3, 9], chunk=4)
-    assert built.pop("row").tolist() == list(range(len(SOME_TEXTS)))
-    expected = opened.tokenizer(SOME_TEXTS, truncation=True, max_length=LENGTH, padding="max_length")
-    assert {name: values.tolist() for name, values in built.items()} == dict(expected)
-
-
-@pytest.mark.parametrize(("truncation", "reason"), [("do_not_truncate", "too_long"), ("only_first", "cannot_truncate")])
-def test_rows_that_cannot_be_made_are_given_a_reason_and_left_out(zoo: Zoo, truncation: Any, reason: str) -> None:
-    opened = _pad(zoo, pair=True, truncation=truncation)
-    columns = [["a", "a", "the small house", ""], ["b", "x " * 30, "b", "x " * 30]]
-    encoded = opened.encoder.encode(_rows(columns))
-    assert encoded.reasons.tolist() == ["", reason, "", reason]
-    assert opened.encoder.may_reject
-    assert _build(opened, columns, cuts=[2], chunk=3)["row"].tolist() == [0, 2]
 
 
 # --- the one type id of single texts --------------------------------------------------------------------------------
@@ -217,8 +198,3 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     assert sum(len(block["input_ids"]) for block in blocks) == size // LENGTH
     assert all((block["num_tokens"] == LENGTH).all() for block in blocks)
     assert builder.tokens_cut == size % LENGTH
-
-
-def test_cutting_the_second_of_one_text_is_refused(zoo: Zoo) -> None:
-    with pytest.raises(ConfigError, match="--text-column twice"):
-        _pad(zoo, truncation="only_second")

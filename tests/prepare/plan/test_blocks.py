@@ -116,15 +116,6 @@ def test_a_few_groups_foretell_the_whole(
 
 
 @pytest.mark.usefixtures("few")
-def test_nulls_of_groups_give_no_bytes(tmp_path: Path, zoo: Zoo) -> None:
-    work = made(tmp_path, zoo, with_nulls(np.random.default_rng(0)))
-    found = forecast(work)
-    weights, rows = found.predicted_bytes, found.stops - found.starts
-    first, second = (float(weights[part].sum() / rows[part].sum()) for part in (slice(0, 80), slice(80, None)))
-    assert first == pytest.approx(second / 2, rel=0.05)
-
-
-@pytest.mark.usefixtures("few")
 def test_a_sample_of_few_groups_reads_no_others(tmp_path: Path, zoo: Zoo) -> None:
     work = made(tmp_path, zoo, uniform(np.random.default_rng(0)))
     with mock.patch.object(SplitSource, "read", autospec=True, side_effect=SplitSource.read) as reads:

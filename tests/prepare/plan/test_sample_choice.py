@@ -1,6 +1,5 @@
 """What is read for a sample is little, comes from all along the split, and depends on nothing but groups and seed."""
 
-import dataclasses
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -89,27 +88,6 @@ def test_groups_come_from_all_along_the_split() -> None:
     assert np.abs(np.diff(read)).max() < 3 * 2000 / len(read)
 
 
-def test_runs_are_short_spread_over_their_groups_and_enough() -> None:
-    split = split_of(groups=100)
-    choice = chosen(split)
-    assert num_sampled(choice) == pytest.approx(4096, rel=0.1)
-    assert set((choice.tokenized_ranges[:, 1] - choice.tokenized_ranges[:, 0]).tolist()) == {16}
-    assert (choice.tokenized_ranges[1:, 0] >= choice.tokenized_ranges[:-1, 1]).all()
-    runs = choice.tokenized_ranges
-    for span in choice.read_ranges:
-        inside = runs[(runs[:, 0] >= span[0]) & (runs[:, 1] <= span[1])]
-        assert len(inside) == pytest.approx(len(runs) / len(choice.read_ranges), abs=1)
-        assert inside[0, 0] < span[0] + 200
-        assert inside[-1, 1] > span[1] - 200
-
-
-def test_the_choice_depends_on_seed_and_split_alone() -> None:
-    split, other = split_of(groups=100), split_of(groups=100)
-    other.groups = dataclasses.replace(other.groups, files=(DataFile(path="gs://elsewhere", size=2),))
-    runs = [chosen(each, seed=seed).tokenized_ranges.tolist() for each, seed in ((split, 0), (other, 0), (split, 1))]
-    assert runs[0] == runs[1] != runs[2]
-
-
 def test_of_rows_that_functions_change_only_runs_are_read() -> None:
     choice = chosen(split_of(groups=100, changes="a map"))
     assert choice.read_ranges.tolist() == choice.tokenized_ranges.tolist()
@@ -125,7 +103,3 @@ def test_where_filters_leave_no_row_larger_and_larger_samples_are_read() -> None
     every = list(choices(split))
     assert num_sampled(every[0]) < num_sampled(every[1]) / 4
     assert [choice.whole for choice in every] == [False, False, True]
-
-
-def test_joined_slices_are_counted_on() -> None:
-    assert sample_rows.in_ranges((5, 25), [(100, 110), (0, 10), (50, 60)]) == [(105, 110), (0, 10), (50, 55)]

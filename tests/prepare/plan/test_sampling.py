@@ -9,7 +9,6 @@ import pytest
 
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.plan import sample_rows, sampling
-from pipelines.prepare.plan.sampling import SizeModel
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support import texts
@@ -176,35 +175,3 @@ def test_the_tokens_of_long_rows_are_counted_as_far_as_records_hold_them(tmp_pat
     sample = _measured(tmp_path, zoo, words, layout=LayoutConfig(name=name, max_length=64))
     held = np.minimum(words + 2, 64) if name == "pad" else words + 1
     assert sample.num_tokens / len(sample.row_tokens) == pytest.approx(held.mean(), rel=0.03)
-
-
-def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -> None:
-    words = _two_kinds(np.random.default_rng(0))
-    made = ["x " * int(count) for count in words]
-    work = _work(tmp_path, zoo, made)
-    row_tokens, weights = sampling.row_lengths(work.job.spec, work.encoder, work.splits)
-    assert weights.sum() == pytest.approx(len(words))
-    assert np.average(row_tokens, weights=weights) == pytest.approx(words.mean(), rel=0.03)
-
-
-# The model
-
-
-def test_a_model_meets_the_averages_and_the_total() -> None:
-    text_bytes = np.random.default_rng(0).permutation(np.arange(1, 1001))
-    output = np.minimum(text_bytes, 600) * 2.0
-    model = sampling.fit(text_bytes, output, np.arange(1000), rising=False)
-    found = model(text_bytes, np.arange(1000))
-    assert found.sum() == pytest.approx(output.sum(), rel=0.01)
-    np.testing.assert_allclose(found[text_bytes > 50], output[text_bytes > 50], rtol=0.06)
-    assert model(np.array([10**9]), np.array([500])) == pytest.approx(1200, rel=0.03)
-
-
-CUT = SizeModel(text_bytes=np.array([0.0, 100.0, 1e6]), output_bytes=np.array([0.0, 100.0, 100.0]))
-
-
-def test_groups_of_rows_that_differ_give_less_than_rows_of_their_mean() -> None:
-    groups = np.repeat(np.arange(20), 1000)
-    text_bytes = np.random.default_rng(0).exponential(100.0, len(groups))
-    found = CUT.of_groups(text_bytes, groups)(np.array([100.0]), np.zeros(1))
-    assert found == pytest.approx(np.minimum(text_bytes, 100).mean(), rel=0.05)

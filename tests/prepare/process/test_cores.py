@@ -19,15 +19,6 @@ def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_system_without_affinity_has_all_cores_of_the_machine(monkeypatch: pytest.MonkeyPatch, cgroups: Path) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
-    (cgroups / "own").unlink()
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
-    assert cores.cores() == 6
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert cores.cores() == 1
-
-
 @pytest.mark.parametrize(
     ("quotas", "expected"),
     [

@@ -225,16 +225,6 @@ class TestOtherEnds:
         assert cause == f"interrupted, but the Dataflow job {job} goes on, and {does} without this process"
         assert f"gcloud dataflow jobs cancel {job} --region=us-central1 --project=some-project" in remedy
 
-    def test_an_interrupt_before_there_is_a_job_is_as_elsewhere(
-        self, store: Gcs, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def interrupted(start: Any) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(on_beam, "in_background", interrupted)
-        with dataflow_service.running(job_without_workers) as service:
-            assert launch(store, service).error[0] == "interrupted before the dataset was complete"
-
     @pytest.mark.slow
     def test_the_services_counters_are_shown_until_it_ends_a_users_own_package_wins(
         self, store: Gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,14 +2,11 @@
 
 import contextlib
 import functools
-import multiprocessing
 import os
 import signal
-import struct
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 from typing import Any
 
@@ -140,17 +137,6 @@ def test_a_process_whose_work_is_done_waits_for_what_another_leaves(
     (tmp_path / "sitecustomize.py").write_text(short)
     done = here.run(functools.partial(restarted, str(tmp_path)), [0, 1], processes=2)
     assert sorted(task for task, _ in done) == [0, 1]
-
-
-def test_a_process_that_is_killed_while_it_sends_its_result_is_told_with_its_task() -> None:
-    ours, theirs = multiprocessing.Pipe()
-    os.write(theirs.fileno(), struct.pack("!i", 1000) + b"the first bytes of a thousand")
-    theirs.close()
-    child = object.__new__(here._Child)
-    child.pipe, child.task = ours, 1
-    child.process = types.SimpleNamespace(join=int, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
-    with pytest.raises(here.WorkerDiedError, match=r"was killed, perhaps for its memory \(SIGKILL\)"):
-        child.receive(Progress())
 
 
 def process_id(_: object) -> int:

@@ -9,11 +9,9 @@ import re
 import shutil
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
-import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,32 +126,6 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     )
     assert list(travel(on_beam.Call(on_beam.Finish(finish))).process(ends)) == [None]
     assert building.files(tmp_path / "out") == building.files(reviews())
-
-
-@pytest.mark.parametrize(
-    ("root", "file", "workers", "default", "most"),
-    [
-        ("/data/out", "/data/a", None, 2, 2),
-        ("/data/out", "/data/a", 8, 2, 2),
-        ("/data/out", "hf://datasets/a", 8, 2, None),
-        ("gs://bucket/out", "/data/a", None, 4, None),
-    ],
-)
-def test_only_where_the_network_is_waited_for_there_may_be_more_workers_than_cores(
-    root: str, file: str, workers: int | None, default: int, most: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def number(tasks: int, *, wanted: int | None, default: int, most: int | None, **_: Any) -> int:
-        seen.append((wanted, default, most))
-        return 0
-
-    seen: list[tuple[int | None, ...]] = []
-    task = types.SimpleNamespace(located=types.SimpleNamespace(files=[types.SimpleNamespace(path=file)]))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(here, "number", number)
-    monkeypatch.setattr(plan_files, "task_of", lambda job, key: task)
-    job: Any = types.SimpleNamespace(root=root)
-    shard_maker._processes(job, [("train", 0, 1)], 1, workers, concurrent=True)
-    assert seen == [(workers, default, most)]
 
 
 @pytest.fixture
@@ -341,17 +313,6 @@ def test_an_error_is_read_back_from_a_runners_text(kind: type[errors.PrepError])
     assert (found.cause, found.remedy) == (error.cause, error.remedy)
 
 
-class OfNoTree(errors.PrepError):
-    """An error whose class the launcher does not find among ours."""
-
-
-@pytest.mark.parametrize("name", ["OfNoTree", "without_secrets", "__doc__"])
-def test_an_error_of_an_unknown_class_keeps_its_cause_and_remedy(name: str) -> None:
-    text = str(Reported.of(OfNoTree("cause", remedy="remedy"))).replace("OfNoTree", name)
-    found = failures.from_text(text)
-    assert (type(found), found.cause, found.remedy) == (errors.PrepError, "cause", "remedy")
-
-
 def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> None:
     error = OutputError("ftp://me:hush@host: cannot be written", remedy="use https://host/x?sig=hush")
     error.__cause__ = OSError("no answer from https://host/x?X-Goog-Signature=hush")
@@ -383,25 +344,6 @@ def test_what_else_a_runner_says_gets_a_cause_and_a_remedy(text: str, cause: str
     found = failures.from_text(text)
     assert cause in found.cause
     assert remedy in found.remedy
-
-
-def test_a_thread_of_a_job_that_is_over_prints_nothing_and_others_do(capsys: pytest.CaptureFixture[str]) -> None:
-    over = threading.Event()
-
-    def report() -> None:
-        over.wait(60)
-        print("Traceback", file=sys.stderr)
-
-    late = threading.Thread(target=report)
-    with contextlib.suppress(KeyboardInterrupt), on_beam.stderr_held_back():
-        late.start()
-        raise KeyboardInterrupt
-    over.set()
-    late.join()
-    other = threading.Thread(target=lambda: print("another", file=sys.stderr))
-    other.start()
-    other.join()
-    assert capsys.readouterr().err == "another\n"
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "UPDATED", "DRAINED"])

@@ -174,21 +174,6 @@ def test_a_job_service_that_is_killed_ends_the_job(tmp_path: Path, large: Path, 
 
 
 @pytest.mark.slow
-def test_a_worker_pool_that_is_killed_loses_nothing_once_its_workers_are_at_work(
-    tmp_path: Path, large: Path, cluster: Cluster
-) -> None:
-    output = tmp_path / "out"
-    with servers.worker_pool(tmp_path) as pool:
-        own = Cluster(service=cluster.service, pool=pool)
-        outcome = build_until(pool.kill, large, output, *own.beam_args)
-        again = building.command("build", REVIEWS, *building.options(tmp_path / "again"), "--", *own.beam_args)
-    assert outcome.status == 0, outcome.err
-    assert building.files(output) == building.files(building.built(large, **CHANGES))
-    assert again.error[0].startswith("the connection to the job service or to a worker broke: ")
-    assert not (tmp_path / "again" / "manifest.json").exists()
-
-
-@pytest.mark.slow
 def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Path, cluster: Cluster) -> None:
     output = tmp_path / "out"
     interrupt = operator.methodcaller("send_signal", signal.SIGINT)

@@ -146,19 +146,6 @@ def test_an_error_in_the_chunks_leaves_the_file_that_was_there_alone(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"before"}
 
 
-def test_an_upload_that_fails_is_discarded_and_never_closed() -> None:
-    """Closing is what makes an object of an upload, and what the garbage collector does to a file that is open."""
-    stream = mock.Mock(spec=["write", "discard", "close"], closed=False)
-    fs = mock.Mock(spec=["open"], **{"open.return_value": stream})
-    with (
-        mock.patch("fsspec.core.url_to_fs", return_value=(fs, "bucket/file")),
-        pytest.raises(ArithmeticError),
-    ):
-        storage.write_atomic("other://bucket/file", broken(b"x" * (object_storage.BLOCK_BYTES + 1)))
-    assert [call[0] for call in stream.method_calls] == ["write", "discard"]
-    assert stream.closed
-
-
 def test_the_temporary_files_of_killed_processes_are_swept_away(tmp_path: Path) -> None:
     for name in (f"{storage.PARTIAL}0-shard", f"{storage.PARTIAL}1-manifest.json", "shard", f"mine{storage.PARTIAL}0"):
         (tmp_path / name).write_bytes(b"x")

@@ -19,14 +19,12 @@ from transformers import AutoTokenizer
 from pipelines.cli import objects
 from pipelines.prepare.layouts.pad import _TokensEncoder
 from pipelines.prepare.options import paths
-from pipelines.prepare.options.config import SourceConfig, TokenizerConfig
-from pipelines.prepare.options.tokenizer_options import TokenizerRequest
+from pipelines.prepare.options.config import TokenizerConfig
 from pipelines.prepare.tokenize import special_tokens, tokenization
-from pipelines.prepare.tokenize.engines import decide, open_reference
+from pipelines.prepare.tokenize.engines import open_reference
 from pipelines.prepare.tokenize.text_rows import joins_words
-from pipelines.prepare.tokenizer_training import training
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ConfigError, PrepError, TokenizerError
+from tfrecord_io.errors import ConfigError, TokenizerError
 
 INT32 = np.dtype(np.int32)
 State = dict[str, Any]
@@ -129,14 +127,6 @@ def test_an_edit_of_the_files(
     assert _resolve(folder)("a b")["input_ids"]
 
 
-def test_an_end_of_sampling() -> None:
-    sampling = SimpleNamespace(is_fast=False, sp_model_kwargs={"enable_sampling": True})
-    with pytest.raises(TokenizerError, match="set enable_sampling to false in the sp_model_kwargs"):
-        tokenization.require_deterministic(sampling, "mine")
-    sampling.sp_model_kwargs["enable_sampling"] = False
-    tokenization.require_deterministic(sampling, "mine")
-
-
 @pytest.mark.parametrize("kind", ["byte_bpe", "byte_bpe_bos"])
 def test_a_space_before_each_word(zoo: Zoo, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = zoo.tokenizer(kind)
@@ -174,15 +164,6 @@ def test_special_tokens_around_documents(zoo: Zoo, kind: str, given: Any, words:
     assert 0 in (*frame.before, *frame.after)
 
 
-@pytest.mark.engines
-def test_no_engine_by_name(zoo: Zoo) -> None:
-    tokenizer = zoo.tokenizer("wordpiece_cased")
-    reference = open_reference(tokenizer, dtype=INT32)
-    with pytest.raises(ConfigError, match="leave --engine out"):
-        decide(tokenizer, reference, dtype=INT32, wanted="fastokens")
-    assert decide(tokenizer, reference, dtype=INT32)[0].name == "wordpiece"
-
-
 def test_an_unknown_token() -> None:
     def made(**unknown: str) -> Any:
         vocabulary = {entry: number for number, entry in enumerate(["[UNK]", "[PAD]", "a"])}
@@ -195,20 +176,6 @@ def test_an_unknown_token() -> None:
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_folder_of_a_file(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError) as refused:
-        paths.require_tokenizer(str(zoo.path("byte_bpe") / "tokenizer.json"))
-    (folder,) = re.findall("name its folder, (.*)", refused.value.remedy)
-    _resolve(Path(folder))
-
-
-def test_the_folder_that_save_pretrained_wrote(zoo: Zoo, tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="name the folder that `save_pretrained` wrote"):
-        paths.require_tokenizer(str(tmp_path))
-    zoo.tokenizer("byte_bpe").save_pretrained(tmp_path)
-    _resolve(tmp_path)
 
 
 @pytest.mark.engines
@@ -239,15 +206,3 @@ def test_a_tokenizer_of_the_library_tokenizers(zoo: Zoo, tmp_path: Path) -> None
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kind", "style"), [("wordpiece", None), ("byte-bpe", None), ("unigram", "t5")])
-def test_a_larger_vocabulary(kind: Any, style: Any) -> None:
-    def request(size: int) -> TokenizerRequest:
-        source = SourceConfig(dataset="data")
-        return TokenizerRequest(source=source, output="out", kind=kind, style=style, vocab_size=size)
-
-    with pytest.raises(PrepError) as refused:
-        training.template_for(request(2))
-    (least,) = re.findall(r"give a --vocab-size of more than (\d+)", refused.value.remedy)
-    training.template_for(request(int(least) + 1))

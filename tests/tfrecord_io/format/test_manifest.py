@@ -338,21 +338,3 @@ def test_the_manifest_of_an_earlier_generation_is_named_by_its_path() -> None:
 def test_a_field_that_could_not_be_written_again_is_refused(read: Callable[[Any], Any], value: Any) -> None:
     with pytest.raises(ValueError, match=r"surrogates not allowed|whole number"):
         read(value)
-
-
-@dataclasses.dataclass
-class Options:
-    lengths: tuple[int, ...] | str | None = None
-    rate: float = 0.0
-
-
-@pytest.mark.parametrize("value", [None, [1, 2], "auto:4"])
-def test_an_option_of_several_types_is_read_as_the_one_that_it_has(value: Any) -> None:
-    found = json_fields.object_of(Options, {"lengths": value, "rate": 0.5}, ("lengths", "rate", "absent"))
-    assert found == {"lengths": tuple(value) if isinstance(value, list) else value, "rate": 0.5}
-
-
-@pytest.mark.parametrize("wrong", [{"lengths": [1.5]}, {"lengths": {}}, {"rate": "0.5"}, {"rate": None}])
-def test_an_option_of_none_of_its_types_is_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        json_fields.object_of(Options, wrong, tuple(wrong))

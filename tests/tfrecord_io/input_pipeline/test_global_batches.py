@@ -111,9 +111,9 @@ def test_a_mixture_is_the_same_on_any_hosts(write_dataset: WriteDataset, monkeyp
         for at, (name, sizes) in enumerate({"a": (40, 21), "b": (100,), "c": (9,)}.items())
     }
     mixed = Mixture(parts, weights={"a": 0.5, "b": 0.4, "c": 0.1})
-    whole = steps(mixed)
-    assert len(set(whole)) == STEPS
-    assert steps(mixed, hosts=2, start=3, stop=15) == whole[3:15]
+    whole = steps(mixed, stop=9)
+    assert len(set(whole)) == 9
+    assert steps(mixed, hosts=2, start=3, stop=9) == whole[3:]
     rows = np.concatenate(
         [each["row"] for each in mixed.dataset("train", global_batch_size=BATCH, order="global").take(10)]
     )

@@ -272,23 +272,6 @@ def test_several_columns_are_told_apart() -> None:
     assert found.tolist() != row_hashes([right, left], seed=1).tolist()
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        ([[1.5, None], None], pa.list_(pa.float32())),
-        ([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)),
-        ([b"\xff", None], pa.binary()),
-        ([None, None], pa.null()),
-        ([True, False], pa.bool_()),
-        ([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
-        ([], pa.string()),
-    ],
-)
-def test_whatever_else_a_column_may_hold(values: list[Any], kind: pa.DataType) -> None:
-    found = row_hashes([pa.array(values, kind)], seed=0)
-    assert (str(found.dtype), len(found)) == ("uint64", len(values))
-
-
 def test_text_that_is_no_utf8_has_one_too() -> None:
     damaged = pa.array([b"\xff\xfe", b"a"]).view(pa.string())
     assert row_hashes([damaged], seed=1)[1] == hashes(["a"], pa.string())[0]

@@ -137,13 +137,6 @@ class TestPinning:
         assert (before, before.identity()) == (moved, moved.identity())
         assert before.identity().keys() == {"map", "module_sha256"}
 
-    def test_modules_may_define_dataclasses(self) -> None:
-        write(
-            "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    n: int = 3\n"
-            "def f(t): return t.append_column('m', [[A().n] * t.num_rows])\n"
-        )
-        assert run(find(("map", "clean:f"))[0])["m"].to_pylist() == [3] * 4
-
     def test_stored_functions_come_back(self) -> None:
         write(UPPER + LONG)
         found = find(("map", "clean:upper"), ("filter", "clean:long"))

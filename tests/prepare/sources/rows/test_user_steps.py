@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from examples.steps import clean
@@ -147,13 +146,6 @@ class TestRefused:
         outcome = build(data(folder), folder / "out", **STEPS)
         assert "steps[0].module_sha256: was" in outcome.error[0]
         assert "--overwrite" in outcome.error[1]
-
-    def test_a_function_that_returns_something_else_is_refused_before_any_work(self, folder: Path) -> None:
-        pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet")
-        outcome = build(folder / "train.parquet", folder / "out", map="clean:some")
-        assert "--map clean:some returned a ChunkedArray of bool" in outcome.error[0]
-        assert outcome.status == 1
-        assert not (folder / "out").exists()
 
 
 def test_the_steps_that_the_readme_shows() -> None:

@@ -1,8 +1,6 @@
 """A chat template of a stranger ends, and takes little memory, whatever it asks for; and costs no row but its own."""
 
 import concurrent.futures
-import functools
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,13 +8,10 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.runners import here
 from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.chat.template import ChatRenderer, Rendered, open_template
-from tests import building
-from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
-from tests.support.tokenizers_zoo import Zoo
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
 from tfrecord_io.errors import TokenizerError
 
 MESSAGES: list[Message] = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
@@ -133,31 +128,6 @@ def tokenizer(template: str) -> Any:
     made: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
     made.chat_template = template
     return made
-
-
-@pytest.mark.slow
-def test_rows_over_the_limits_are_rejected_with_that_reason(
-    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Workers render by themselves, and are ended by a row that takes too long: 10 to a large power, in one call."""
-    monkeypatch.setattr(here, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(here, "_THREADED_BYTES", 0)
-    monkeypatch.setattr(Settings, "__init__", functools.partialmethod(Settings.__init__, cpu_seconds=0.5))
-    template = (
-        "{% for m in messages %}{% if 'much' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
-        "{% if 'long' in m.content %}{{ 10 ** (messages | length * 9 ** 9) }}{% endif %}"
-        "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-    )
-    chats = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
-    texts = ["a"] * 9 + ["too much"] + ["b"] * 200 + ["too long"]
-    rows = [{"messages": [{**MESSAGES[0], "content": text}, MESSAGES[1]]} for text in texts]
-    data = building.source(tmp_path / "in", train=rows)
-    options = {"layout": "chat", "tokenizer": chats, "max_length": 64, "max_error_rate": "0.2", "workers": 2}
-    outcome = building.command("build", data, *building.options(tmp_path / "out", **options, shard_size="6kB"))
-    assert outcome.status == 0, outcome.err
-    ledger = building.read_manifest(tmp_path / "out").splits["train"].ledger
-    assert dict(ledger.unusable) == {"template_limit": 2}
 
 
 # --- processes ------------------------------------------------------------------------------------------------------

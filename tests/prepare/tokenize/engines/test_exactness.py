@@ -63,10 +63,10 @@ def pair_of(name: str, kind: str) -> tuple[Engine, HuggingFaceEngine]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), EACH)
 def test_an_engine_gives_the_ids_and_the_rows_of_the_tokenizer(name: str, kind: str) -> None:
-    effort = {"random_strings": 300, "code_point_step": 300, "rows": 12, "long_bytes": 0}
+    effort = {"random_strings": 150, "code_point_step": 1000, "rows": 4, "long_bytes": 0}
     trial = comparing.try_engine(pair_of(name, kind)[0], kind=kind, tokenizer=tokenizer(kind), **effort)
-    assert trial.strings > 400
-    assert trial.rows > 400
+    assert trial.strings > 300
+    assert trial.rows > 300
     assert trial.examples == []
     assert trial.differing == 0
 
@@ -87,8 +87,11 @@ def test_hostile_and_mutated_texts_get_the_ids_of_the_tokenizer(name: str, kind:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), OURS)
-def test_every_code_point_of_the_basic_plane_alone_and_beside_what_joins(name: str, kind: str) -> None:
-    points = [chr(point) for point in range(0x10000) if not 0xD800 <= point < 0xE000]
+def test_code_points_of_the_basic_plane_alone_and_beside_what_joins(name: str, kind: str) -> None:
+    # Of Chinese characters, Korean syllables and those for private use, one in 29: they are of one kind each.
+    alike = {*range(0x3400, 0xA000), *range(0xAC00, 0xD7A4), *range(0xE000, 0xF900)}
+    given = [point for point in range(0x10000) if point not in alike or point % 29 == 0]
+    points = [chr(point) for point in given if not 0xD800 <= point < 0xE000]
     forms = ["{0}ab{0} {0} a{0}", "{0}\u0334{0}\u094d \u1100{0}\u302e{0}\u1b44"]
     for form in forms:
         check(name, tokenizer(kind), [form.format(point) for point in points])
