@@ -22,7 +22,7 @@ import numpy as np
 
 from pipelines.prepare.dataset import plan_files
 from pipelines.prepare.launch import split_plans
-from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
+from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split, runs_of
 from pipelines.prepare.sources.parquet.groups import Groups, cover
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io import manifest
@@ -68,7 +68,8 @@ def plan_of(groups: Groups) -> SplitPlan:
         found, np.full(len(found), float(GROUP_BYTES)), rows=BLOCK_ROWS, row_bytes=GROUP_BYTES / GROUP_ROWS
     )
     split: Any = SimpleNamespace(name="train", source_split="train", ranges=rows)
-    return plan_split(blocks, split, shard_bytes=SHARD_BYTES, seed=0, shuffle=True)
+    runs = runs_of(blocks, groups.file[np.searchsorted(groups.ends, blocks.starts, "right")], shard_bytes=SHARD_BYTES)
+    return plan_split(blocks, split, shard_bytes=SHARD_BYTES, seed=0, shuffle=True, runs=runs)
 
 
 def manifest_of(shards: int) -> Manifest:
@@ -96,7 +97,7 @@ def figures(num_bytes: int) -> dict[str, float]:
     began = time.process_time()
     groups = source_of(num_bytes)
     plan = plan_of(groups)
-    pieces = len(cover(groups.ends, plan.spans_of(0, plan.num_shards)))
+    requests = split_plans.hub_requests(groups, plan)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder, ".prep", "f")
         job: Any = SimpleNamespace(root=folder, work_path=lambda *parts: str(work.joinpath(*parts)))
@@ -116,9 +117,9 @@ def figures(num_bytes: int) -> dict[str, float]:
         "plan file that a worker reads, kB": max(sizes) / 1e3,
         "manifest.json, MB": len(text) / 1e6,
         "manifest.json: open, CPU s": time.process_time() - began,
-        "requests for the source's rows, a shard": pieces / plan.num_shards,
+        "requests to the hub for the source's rows, a shard": requests / plan.num_shards,
         "requests to write, a shard (file, index, receipt)": 3,
-        "the hub's limit for one address, minutes": pieces / HUB_REQUESTS_A_SECOND / 60,
+        "the hub's limit for one address, minutes": requests / HUB_REQUESTS_A_SECOND / 60,
         **{
             f"tokenize and write, {cores:,} cores, minutes": num_bytes / CORE_BYTES / cores / 60
             for cores in (8, 64, 1024)

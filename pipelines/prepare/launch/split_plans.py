@@ -19,11 +19,20 @@ import numpy as np
 
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.suggestions import against_padding
-from pipelines.prepare.plan.planning import ROOM, Blocks, ShardSpec, SplitPlan, block_rows, cut_rows, plan_split
+from pipelines.prepare.plan.planning import (
+    ROOM,
+    Blocks,
+    ShardSpec,
+    SplitPlan,
+    block_rows,
+    cut_rows,
+    plan_split,
+    runs_of,
+)
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.parquet.groups import Cover, cover
+from pipelines.prepare.sources.parquet.groups import Cover, Groups, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.terminal import stages
@@ -97,19 +106,29 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> N
     requests = num_bytes = 0
     for split, each in planned.items():
         groups = opened.source.splits[split].groups
-        if groups.files[0].path.startswith("hf://"):
-            requests += len(cover(groups.ends, each.plan.spans_of(0, each.plan.num_shards))) + len(groups.files)
+        if found := hub_requests(groups, each.plan):
+            requests += found
             num_bytes += int(groups.stored_bytes.sum())
     if requests > _HUB_REQUESTS:
         _log.warning(
-            "the rows are read from the hub by %s requests, of which it answers %s in five minutes to an address: %.1f "
-            "hours at least from this one. Copied to a disk or a bucket first, their %.1f GB take a request for each "
-            "file: hf download --repo-type dataset",
+            "the rows are read from the hub by up to %s requests, of which it answers %s in five minutes to an "
+            "address: %.1f hours from this one. Copied to a disk or a bucket first, their %.1f GB take a request for "
+            "each file: hf download --repo-type dataset",
             f"{requests:,}",
             f"{_HUB_REQUESTS:,}",
             requests / _HUB_REQUESTS / 12,
             num_bytes / 1e9,
         )
+
+
+def hub_requests(groups: Groups, plan: SplitPlan) -> int:
+    """Return how many requests read the rows from the hub: for each run of rows of a file in a shard, and its footer.
+
+    There are fewer, since a process keeps the footers that it read lately; and none for rows that are elsewhere.
+    """
+    if not groups.files[0].path.startswith("hf://"):
+        return 0
+    return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
 
 
 def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
@@ -133,8 +152,19 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
         seed=config.seed,
         shuffle=config.shuffle,
         tasks_before=opened.job.splits[split].tasks_before,
+        runs=_runs(opened, source, blocks, shard_bytes=task_bytes),
     )
     return PlannedSplit(plan=plan, sample=sample, unusable=find_unusable(spec.columns, source, sample.read))
+
+
+def _runs(opened: OpenJob, source: SplitSource, blocks: Blocks, *, shard_bytes: int) -> np.ndarray | None:
+    """Return the runs of blocks to shuffle, if the rows are read from the hub, which limits requests; else None."""
+    listing, groups = opened.request.source.listing, source.groups
+    # Workers elsewhere may read copies, but the plan is the same.
+    on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
+    if not on_hub or groups.files[0].ingested:
+        return None
+    return runs_of(blocks, groups.file[np.searchsorted(groups.ends, blocks.starts, "right")], shard_bytes=shard_bytes)
 
 
 def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Blocks:

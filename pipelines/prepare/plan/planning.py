@@ -39,6 +39,9 @@ MAX_BLOCK_ROWS = 4_000
 # bytes; many blocks make that error small. But a row group that is cut into several blocks is decoded for each shard
 # that has one of them: with 128 blocks in a shard of `pad`, 2.7 times at 1 GB, row groups of 2,000 rows of 1.3 KB.
 _BLOCKS_PER_SHARD = 32
+# Of a source that limits requests, so many runs of neighbouring blocks: with a cut at its end a shard has one more, and
+# takes a request for each, and one for the footer of its file.
+_RUNS_PER_SHARD = 5
 # A block may have this many times the bytes that its number of average rows would have.
 ROOM = 2.0
 
@@ -189,14 +192,42 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
     return Blocks(numbers[edges], numbers[last] + 1, np.add.reduceat(weights, edges))
 
 
+def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarray:
+    """Return the first block of each run, int64 [R]: the equal parts of a file's blocks, about a fifth of a shard.
+
+    `files` int64 [N]: number of each block's file.
+    """
+    weights = np.maximum(blocks.predicted_bytes, 1e-9)
+    first = np.flatnonzero(np.diff(files, prepend=-1))
+    total = np.add.reduceat(weights, first)
+    parts = np.maximum(1.0, np.rint(_RUNS_PER_SHARD * total / shard_bytes))
+    owner = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(files))))
+    before = np.cumsum(weights) - weights
+    part = (before - before[first][owner]) // (total / parts)[owner]
+    return np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(part, prepend=-1).astype(bool))
+
+
 def plan_split(
-    blocks: Blocks, split: SplitSource, *, shard_bytes: int, seed: int, shuffle: bool, tasks_before: int = 0
+    blocks: Blocks,
+    split: SplitSource,
+    *,
+    shard_bytes: int,
+    seed: int,
+    shuffle: bool,
+    tasks_before: int = 0,
+    runs: np.ndarray | None = None,
 ) -> SplitPlan:
-    """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty."""
+    """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty.
+
+    `runs`: those of `runs_of`, which the shuffle moves as a whole.
+    """
     starts, stops, weights = blocks.starts, blocks.stops, blocks.predicted_bytes
     if shuffle:
-        order = np.arange(len(starts))
+        order = np.arange(len(starts) if runs is None else len(runs))
         np.random.default_rng([seed, split_seed(split.name)]).shuffle(order)
+        if runs is not None:
+            every = np.split(np.arange(len(starts)), runs[1:])
+            order = np.concatenate([every[at] for at in order.tolist()])
         starts, stops, weights = starts[order], stops[order], weights[order]
     sizes = stops - starts
     total = float(weights.sum())
