@@ -22,8 +22,8 @@ import numpy as np
 
 from pipelines.prepare.dataset import plan_files
 from pipelines.prepare.launch import split_plans
-from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split, runs_of
-from pipelines.prepare.sources.parquet.groups import Groups, cover
+from pipelines.prepare.plan.planning import Blocks, SplitPlan, block_rows, plan_split, runs_of
+from pipelines.prepare.sources.parquet.groups import Groups, covers
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io import manifest
 from tfrecord_io.format.ledger import Shards
@@ -43,19 +43,19 @@ HUB_REQUESTS_A_SECOND = 3_000 / 300
 
 def source_of(num_bytes: int) -> Groups:
     """Return the row groups of a source of so many bytes, in files of 300 MB on the hub."""
-    count = num_bytes // GROUP_BYTES
-    file = np.arange(count) // FILE_GROUPS
-    rows = np.full(count, GROUP_ROWS)
+    index = np.arange(num_bytes // GROUP_BYTES, dtype=np.int32)
+    file, num_bytes_G = index // FILE_GROUPS, np.full_like(index, GROUP_BYTES)
+    rows = np.full_like(index, GROUP_ROWS)
     return Groups(
         files=tuple(
             DataFile(path=f"hf://datasets/owner/name@{'0' * 40}/data/train-{index:05d}.parquet", size=9)
             for index in range(int(file[-1]) + 1)
         ),
         num_rows=rows,
-        file=file.astype(np.int32),
-        at=np.arange(count) % FILE_GROUPS,
-        num_bytes=np.full(count, GROUP_BYTES),
-        stored_bytes=np.full(count, GROUP_BYTES),
+        file=file,
+        at=index % FILE_GROUPS,
+        num_bytes=num_bytes_G,
+        stored_bytes=num_bytes_G.copy(),
         source_rows=np.bincount(file, weights=rows).astype(np.int64),
     )
 
@@ -63,9 +63,13 @@ def source_of(num_bytes: int) -> Groups:
 def plan_of(groups: Groups) -> SplitPlan:
     """Plan shards of 100 MB, as many bytes as their texts have."""
     rows = ((0, groups.total_rows),)
-    found = cover(groups.ends, rows)
-    blocks = split_plans._cut_groups(
-        found, np.full(len(found), float(GROUP_BYTES)), rows=BLOCK_ROWS, row_bytes=GROUP_BYTES / GROUP_ROWS
+    blocks = Blocks.joined(
+        [
+            split_plans._cut_groups(
+                found, np.full(len(found), float(GROUP_BYTES)), rows=BLOCK_ROWS, row_bytes=GROUP_BYTES / GROUP_ROWS
+            )
+            for found in covers(groups.ends, rows)
+        ]
     )
     split: Any = SimpleNamespace(name="train", source_split="train", ranges=rows)
     runs = runs_of(blocks, groups.file[np.searchsorted(groups.ends, blocks.starts, "right")], shard_bytes=SHARD_BYTES)

@@ -13,7 +13,7 @@ If no row may be rejected, an unusable row found later ends the job at its shard
 import collections
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from pipelines.prepare.plan.planning import (
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.parquet.groups import Cover, Groups, cover
+from pipelines.prepare.sources.parquet.groups import Cover, Groups, cover, covers
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.terminal import stages
@@ -173,31 +173,45 @@ def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows:
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
         return cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
-    found = cover(split.groups.ends, split.ranges)
-    text_bytes, usable = _texts_of_groups(spec, split, sample)
     numbers = np.searchsorted(split.groups.ends, read.numbers[read.usable], "right")
     sizes = sample.sizes.of_groups(read.text_bytes[read.usable], numbers)
-    rows = found.counts * usable[found.groups]
-    predicted = rows * sizes(text_bytes[found.groups], found.ends - found.counts / 2)
-    return _cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
+    texts_of, first = _texts_of_groups(spec, split, sample), 0
+    blocks = []
+    for found in covers(split.groups.ends, split.ranges):
+        text_bytes, usable = texts_of(found.groups)
+        predicted = found.counts * usable * sizes(text_bytes, first + found.ends - found.counts / 2)
+        blocks.append(_cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes))
+        first += int(found.counts.sum())
+    return Blocks.joined(blocks)
 
 
-def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-    """Return each group's text bytes per usable row, and its share of usable rows; both float64 [N].
+def _texts_of_groups(
+    spec: ShardSpec, split: SplitSource, sample: Sample
+) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return a function of indices of groups, int64 [n], that estimates their texts.
 
-    Both are estimated. `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows that
-    were read give the text bytes for each of these bytes. They also give the usable share of the rows without nulls.
+    It returns the text bytes of each group per usable row, and its share of usable rows; both float64 [n].
+    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows that were read give the
+    text bytes for each of these bytes. They also give the usable share of the rows without nulls.
     """
     groups, read = split.groups, sample.read
-    rows = np.maximum(groups.num_rows, 1)
-    # Several nulls may be in one row, so only those of the column with the most are subtracted.
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
-    filled = np.maximum(rows - np.max([np.zeros_like(rows), *nulls], axis=0), 0)
-    group_bytes = groups.num_bytes / np.maximum(filled, 1)
-    owner = np.searchsorted(groups.ends, read.numbers, "right")
-    usable = min(1.0, float(read.usable.sum() / max((filled / rows)[owner].sum(), 1.0)))
-    ratio = read.text_bytes[read.usable].sum() / max(group_bytes[owner[read.usable]].sum(), 1.0)
-    return group_bytes * ratio, usable * filled / rows
+
+    def filled_of(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.maximum(groups.num_rows[which], 1)
+        # Several nulls may be in one row, so only those of the column with the most are subtracted.
+        filled = np.maximum(rows - np.max([np.zeros_like(rows), *(counts[which] for counts in nulls)], axis=0), 0)
+        return filled / rows, groups.num_bytes[which] / np.maximum(filled, 1)
+
+    share, group_bytes = filled_of(np.searchsorted(groups.ends, read.numbers, "right"))
+    usable = min(1.0, float(read.usable.sum() / max(share.sum(), 1.0)))
+    ratio = read.text_bytes[read.usable].sum() / max(group_bytes[read.usable].sum(), 1.0)
+
+    def texts_of(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        share, group_bytes = filled_of(which)
+        return group_bytes * ratio, usable * share
+
+    return texts_of
 
 
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:

@@ -135,8 +135,8 @@ def _footer(
             statistics = chunks[position].statistics
             if statistics is not None and statistics.has_null_count:
                 nulls[name].append(statistics.null_count)
-    num_rows, num_bytes_G, stored_bytes_G, all_bytes = np.array(sizes, np.int64).reshape(-1, 4).T
-    source_rows = num_rows.sum(keepdims=True)
+    num_rows, num_bytes_G, stored_bytes_G, all_bytes = map(_narrow, np.array(sizes, np.int64).reshape(-1, 4).T)
+    source_rows = num_rows.sum(keepdims=True, dtype=np.int64)
     if file.ingested:
         source_rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
         if source_rows.sum() != metadata.num_rows:
@@ -145,15 +145,22 @@ def _footer(
         files=(file,),
         num_rows=num_rows,
         file=np.zeros(len(sizes), np.int32),
-        at=np.arange(len(sizes), dtype=np.int64),
+        at=np.arange(len(sizes), dtype=np.int32),
         num_bytes=num_bytes_G,
         stored_bytes=stored_bytes_G,
         source_rows=source_rows,
-        nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(sizes)},
+        nulls={
+            name: _narrow(np.array(counted, np.int64)) for name, counted in nulls.items() if len(counted) == len(sizes)
+        },
     )
     is_in_place = (num_rows <= MOST_ROWS_IN_PLACE).all() and (all_bytes <= MOST_BYTES_IN_PLACE).all()
     notes = json.loads((metadata.metadata or {}).get(NOTES, b"{}")) if file.ingested else {}
     return Footer(schema=schema, groups=groups, is_in_place=bool(is_in_place), notes=notes)
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """Return int64 values as int32 if they fit, since there may be 100 million of them."""
+    return values.astype(np.int32) if values.max(initial=0) < 2**31 else values.copy()
 
 
 def read_rows(
