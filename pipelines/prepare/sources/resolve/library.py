@@ -67,14 +67,18 @@ def quiet() -> Iterator[Any]:
         yield datasets
 
 
-class _ListedOnce(LocalFileSystem):  # type: ignore[misc]
+class _ListedOnce(LocalFileSystem):
     """Local file system that finds the files below a folder once: `datasets` does so for each of its 66 patterns."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._known: dict[tuple[Any, ...], Any] = {}
 
     def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any) -> Any:
         key = (path, maxdepth, withdirs, *sorted(options.items()))
-        if key not in (known := vars(self).setdefault("known", {})):
-            known[key] = super().find(path, maxdepth=maxdepth, withdirs=withdirs, **options)
-        return known[key]
+        if key not in self._known:
+            self._known[key] = super().find(path, maxdepth=maxdepth, withdirs=withdirs, **options)
+        return self._known[key]
 
 
 @contextlib.contextmanager
