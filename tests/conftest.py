@@ -41,6 +41,8 @@ def _isolate() -> None:
         HF_HUB_DISABLE_TELEMETRY="1",
         # TensorFlow's notes on CPU features are no finding, and JAX sets it to 1 when a test imports it.
         TF_CPP_MIN_LOG_LEVEL="2",
+        # JAX looks for a TPU otherwise, and TPU's library ends the process on a machine without /sys.
+        JAX_PLATFORMS="cpu",
         # gcsfs decides when it is imported, for the whole process, and would ask Google of what kind our emulator's
         # buckets are, some minutes in vain.
         GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT="false",

@@ -68,7 +68,7 @@ def build(output: object, dataset: object = REVIEWS, **changes: object) -> Outco
 def run(arguments: list[str], **changes: Any) -> Outcome:
     """Runs a process to its end."""
     ended = subprocess.run(
-        arguments, env=building.environment(), capture_output=True, text=True, timeout=120, **changes
+        arguments, env=building.environment(), capture_output=True, text=True, timeout=240, **changes
     )
     return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 

@@ -18,7 +18,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = building.environment()
     environment["PYTHONPATH"] = f"{folder}:{environment['PYTHONPATH']}"
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=240
     )
 
 

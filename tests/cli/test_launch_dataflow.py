@@ -71,7 +71,7 @@ def run(folder: Path, *arguments: str, **changes: str) -> Ended:
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     ended = subprocess.run(
-        [str(SCRIPT), *arguments], env={"PATH": f"{tools}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=60
+        [str(SCRIPT), *arguments], env={"PATH": f"{tools}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=240
     )
     return Ended(ended.returncode, ended.stdout.splitlines(), ended.stderr.splitlines())
 

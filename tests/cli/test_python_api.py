@@ -53,7 +53,7 @@ build({str(REVIEWS)!r}, **{options!r}, beam_args=["--runner=DirectRunner"])
 print(logging.getLogger().handlers)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], env=building.environment(), capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program], env=building.environment(), capture_output=True, text=True, timeout=240
     )
     assert ended.stdout == "[]\n", ended.stderr
 

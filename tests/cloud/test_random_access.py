@@ -113,7 +113,7 @@ assert pickle.loads(pickle.dumps(rows))[41]["input_ids"].tolist() == expected
 @pytest.mark.slow
 def test_a_fork_while_open_reads_on_in_both_processes(gcs: Gcs, bucket: str) -> None:
     command = [sys.executable, "-c", FORKING, f"gs://{bucket}/small"]
-    ended = subprocess.run(command, env=gcs.environment(), capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, env=gcs.environment(), capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
 
 

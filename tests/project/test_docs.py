@@ -63,7 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**building.environment(), **NO_NETWORK, "NO_PROXY": "", "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
     return folder

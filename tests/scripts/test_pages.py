@@ -181,7 +181,7 @@ def failure_of(command: Command) -> str:
         return (outcome.err or str(outcome)) if outcome.status else ""
     assert name in COMMON, f"{name}: a block of commands uses our programs and {sorted(COMMON)}"
     line = shlex.join(command).replace(" '>' ", " > ")  # what printf says may go to a file
-    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240)
     return ended.stderr or str(ended) if ended.returncode else ""
 
 

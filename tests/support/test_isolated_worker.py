@@ -23,6 +23,6 @@ def test_a_worker_elsewhere_makes_the_batches_of_a_local_run_and_sees_nothing_el
         env=building.environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ except AttributeError as error:
 
 def test_a_module_is_imported_when_it_is_used_and_no_sooner() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", USED_AT_ONCE], env=building.environment(), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", USED_AT_ONCE], env=building.environment(), capture_output=True, text=True, timeout=240
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "module 'tfrecord_io' has no attribute 'no_such_name'\n"

@@ -131,7 +131,7 @@ except PrepError as error:
 @pytest.mark.slow
 def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
     words = [sys.executable, "-c", CONNECT]
-    done = subprocess.run(words, env=building.environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(words, env=building.environment(), capture_output=True, text=True, timeout=240)
     assert done.stdout.startswith("DeviceError tpu-node grpc://127.0.0.1:"), done.stderr
     assert "there is no TPU" in done.stdout
 

@@ -65,7 +65,7 @@ def test_a_signal_ends_a_training_whose_last_step_is_saved_and_only_we_speak(
     assert process.stdout is not None
     process.stdout.readline()
     process.terminate()
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 128 + signal.SIGTERM, err
     assert "stopped by a signal after step" in err.splitlines()[-2]
     first, second, third, *others, cause, remedy = [line.split()[0] for line in err.splitlines()]

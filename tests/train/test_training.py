@@ -73,7 +73,7 @@ def test_a_killed_training_goes_on_with_the_next_batch_and_the_same_losses(tmp_p
         if json.loads(line)["step"] >= 25:
             break
     killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=240)
     assert killed.returncode == -signal.SIGKILL
 
     resumed = training.command(tmp_path / "killed", steps=60, save_every=10)

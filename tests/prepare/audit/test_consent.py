@@ -193,7 +193,7 @@ class TestSource:
         assert trace(root).error[0] == "not here"
         assert opened == [str(REVIEWS)]
 
-    @pytest.mark.parametrize("path", ["/proc/self/environ", "/sys/kernel", "/dev/zero", "/proc/*/maps"])
+    @pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/sys/kernel", "/dev/zero", "/proc/*/maps"])
     def test_a_path_to_something_else_than_data_is_to_be_named(self, root: Path, opened: list[str], path: str) -> None:
         craft(root, dataset=path)
         assert "something other than plain files and folders" in trace(root).error[0]

@@ -31,7 +31,7 @@ def modules() -> set[str]:
 
 def pip(*args: object) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *map(str, args)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_an_installed_package_is_sent_with_its_requirements_and_what_tasks_impor
         cwd=tmp_path,
         env={**building.environment(), "PYTHONPATH": str(installed)},
         capture_output=True,
-        timeout=60,
+        timeout=240,
     )
     assert ended.returncode == 0, ended.stderr.decode()
     code, sent = json.loads(ended.stdout.splitlines()[-1])

@@ -127,7 +127,7 @@ def _run(program: str, home: Path, endpoint: str, *arguments: Any, offline: bool
         "NO_PROXY": "127.0.0.1",
     }
     command = [sys.executable, "-c", program, json.dumps(arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
