@@ -1,11 +1,12 @@
-"""The benchmark of this project: everything side by side in one run, on a synthetic corpus. Nothing is downloaded.
+"""The benchmark of this project: everything side by side in one run, on a synthetic corpus. Only `peers` downloads.
 
-    python scripts/benchmark.py [--workdir DIR] [--quick] [--only NAME ...] [--runs N] [--large-runs N] [--json FILE]
+    python scripts/benchmark.py [--workdir DIR] [--quick] [--only NAME ...] [--runs N]
 
     corpus   makes the text and trains the tokenizers; kept in the work folder for the next time
     raw      the tokenizer alone, on all cores
     build    `prep-tfrecords build`, steady state against the tokenizer alone: between 1 and 4 GB
     common   `prep-tfrecords build` against the script that people write by hand, start-up included
+    peers    `prep-tfrecords build` against tokbin and datatrove, which pip installs in environments of their own
     cores    `build` on all cores against one
     memory   the peak of `build`, all processes together, at 1 and 4 GB
     chat     conversations against plain text of the same tokens
@@ -18,11 +19,9 @@ Needs Linux, whose /proc says what memory a tree of processes holds. Exit status
 """
 
 import argparse
-import json
 import pathlib
 import sys
 import time
-from typing import Any
 
 # `python scripts/benchmark.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -34,6 +33,7 @@ from scripts.benchmarks import (
     figures,
     machine,
     measure,
+    peers,
     preparing,
     preparing_tables,
     reading,
@@ -42,7 +42,7 @@ from scripts.benchmarks import (
     words,
 )
 
-SECTIONS = ("corpus", *preparing.SECTIONS, "chat", "reader", "startup")
+SECTIONS = ("corpus", *preparing.SECTIONS, "peers", "chat", "reader", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -51,35 +51,30 @@ def main() -> int:
     options = _options()
     settings = _settings(options)
     settings.workdir.mkdir(parents=True, exist_ok=True)
-    where = machine.line()
-    print(f"{where}\n", flush=True)
+    print(f"{machine.line()}\n", flush=True)
     try:
-        runs = _run(settings, set(options.only))
+        _run(settings, set(options.only))
     except measure.CommandFailedError as error:
         print(error, file=sys.stderr)
         return 1
-    if options.json:
-        options.json.write_text(_json(where, settings, runs))
     return 0
 
 
-def _run(settings: preparing.Settings, sections: set[str]) -> list[dict[str, Any]]:
-    """Prints the tables of the sections. Returns: the single runs of the prepare side."""
-    runs: list[dict[str, Any]] = []
+def _run(settings: preparing.Settings, sections: set[str]) -> None:
+    """Prints the tables of the sections."""
     if "corpus" in sections:
         print(f"## Corpus\n\n{_corpus_table(settings)}\n", flush=True)
     if sections & set(preparing.SECTIONS):
         results = preparing.race(settings, sections=sections)
         print("\n\n".join(preparing_tables.report(settings, results, sections=sections)), end="\n\n", flush=True)
-        runs = preparing_tables.runs_json(results)
     for name, title, section in (
+        ("peers", "Against other tools", peers),
         ("chat", "Chat", chat),
         ("reader", "Reader", reading),
         ("startup", "Start-up", startup),
     ):
         if name in sections:
             print(f"## {title}\n\n{section.report(settings)}\n", flush=True)
-    return runs
 
 
 def _corpus_table(settings: preparing.Settings) -> str:
@@ -113,27 +108,17 @@ def _options() -> argparse.Namespace:
         type=arguments.positive,
         help="of each thing, of our build three times as many; default 3, and 1 on the large corpus",
     )
-    parser.add_argument("--large-runs", type=arguments.positive, help="on the large corpus, if not as many as --runs")
-    parser.add_argument("--small-mb", type=arguments.positive, help="text of the small corpus; default 100")
-    parser.add_argument("--large-mb", type=arguments.positive, help="text of the large corpus; default 400")
-    parser.add_argument(
-        "--low-mb", type=arguments.positive, help="text of the steady state's smaller corpus; default 1000"
-    )
-    parser.add_argument("--high-mb", type=arguments.positive, help="and of its larger one; default 4000")
-    parser.add_argument("--json", type=pathlib.Path, help="writes the figures to this file as well")
     return parser.parse_args()
 
 
 def _settings(options: argparse.Namespace) -> preparing.Settings:
-    small, large, low, high = (5, 20, 10, 40) if options.quick else (100, 400, 1000, 4000)
+    megabytes = (5, 20, 10, 40) if options.quick else (100, 400, 1000, 4000)
+    sizes = dict(zip(("small", "large", "low", "high"), megabytes, strict=True))
     return preparing.Settings(
         workdir=options.workdir.resolve(),
-        small_bytes=(options.small_mb or small) * 1_000_000,
-        large_bytes=(options.large_mb or large) * 1_000_000,
-        low_bytes=(options.low_mb or low) * 1_000_000,
-        high_bytes=(options.high_mb or high) * 1_000_000,
+        **{f"{name}_bytes": size * 1_000_000 for name, size in sizes.items()},
         small_runs=options.runs or 3,
-        large_runs=options.large_runs or options.runs or 1,
+        large_runs=options.runs or 1,
         reader_rounds=max(3, options.runs or 3),
         reader_seconds=3.0 if options.quick else 10.0,
     )
@@ -141,18 +126,6 @@ def _settings(options: argparse.Namespace) -> preparing.Settings:
 
 def _seconds(started: float) -> str:
     return figures.number(time.perf_counter() - started)
-
-
-def _json(where: str, settings: preparing.Settings, runs: list[dict[str, Any]]) -> str:
-    document = {
-        "machine": where,
-        "small_bytes": settings.small_bytes,
-        "large_bytes": settings.large_bytes,
-        "low_bytes": settings.low_bytes,
-        "high_bytes": settings.high_bytes,
-        "runs": runs,
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

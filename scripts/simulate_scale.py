@@ -22,8 +22,8 @@ import numpy as np
 
 from pipelines.prepare.dataset import plan_files
 from pipelines.prepare.launch import split_plans
-from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
-from pipelines.prepare.sources.parquet.groups import Groups, cover
+from pipelines.prepare.plan.planning import Blocks, SplitPlan, block_rows, plan_split, runs_of
+from pipelines.prepare.sources.parquet.groups import Groups, covers
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io import manifest
 from tfrecord_io.format.ledger import Shards
@@ -43,19 +43,19 @@ HUB_REQUESTS_A_SECOND = 3_000 / 300
 
 def source_of(num_bytes: int) -> Groups:
     """Return the row groups of a source of so many bytes, in files of 300 MB on the hub."""
-    count = num_bytes // GROUP_BYTES
-    file = np.arange(count) // FILE_GROUPS
-    rows = np.full(count, GROUP_ROWS)
+    index = np.arange(num_bytes // GROUP_BYTES, dtype=np.int32)
+    file, num_bytes_G = index // FILE_GROUPS, np.full_like(index, GROUP_BYTES)
+    rows = np.full_like(index, GROUP_ROWS)
     return Groups(
         files=tuple(
             DataFile(path=f"hf://datasets/owner/name@{'0' * 40}/data/train-{index:05d}.parquet", size=9)
             for index in range(int(file[-1]) + 1)
         ),
         num_rows=rows,
-        file=file.astype(np.int32),
-        at=np.arange(count) % FILE_GROUPS,
-        num_bytes=np.full(count, GROUP_BYTES),
-        stored_bytes=np.full(count, GROUP_BYTES),
+        file=file,
+        at=index % FILE_GROUPS,
+        num_bytes=num_bytes_G,
+        stored_bytes=num_bytes_G.copy(),
         source_rows=np.bincount(file, weights=rows).astype(np.int64),
     )
 
@@ -63,12 +63,17 @@ def source_of(num_bytes: int) -> Groups:
 def plan_of(groups: Groups) -> SplitPlan:
     """Plan shards of 100 MB, as many bytes as their texts have."""
     rows = ((0, groups.total_rows),)
-    found = cover(groups.ends, rows)
-    blocks = split_plans._cut_groups(
-        found, np.full(len(found), float(GROUP_BYTES)), rows=BLOCK_ROWS, row_bytes=GROUP_BYTES / GROUP_ROWS
+    blocks = Blocks.joined(
+        [
+            split_plans._cut_groups(
+                found, np.full(len(found), float(GROUP_BYTES)), rows=BLOCK_ROWS, row_bytes=GROUP_BYTES / GROUP_ROWS
+            )
+            for found in covers(groups.ends, rows)
+        ]
     )
     split: Any = SimpleNamespace(name="train", source_split="train", ranges=rows)
-    return plan_split(blocks, split, shard_bytes=SHARD_BYTES, seed=0, shuffle=True)
+    runs = runs_of(blocks, groups.file[np.searchsorted(groups.ends, blocks.starts, "right")], shard_bytes=SHARD_BYTES)
+    return plan_split(blocks, split, shard_bytes=SHARD_BYTES, seed=0, shuffle=True, runs=runs)
 
 
 def manifest_of(shards: int) -> Manifest:
@@ -96,7 +101,7 @@ def figures(num_bytes: int) -> dict[str, float]:
     began = time.process_time()
     groups = source_of(num_bytes)
     plan = plan_of(groups)
-    pieces = len(cover(groups.ends, plan.spans_of(0, plan.num_shards)))
+    requests = split_plans.hub_requests(groups, plan)
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder, ".prep", "f")
         job: Any = SimpleNamespace(root=folder, work_path=lambda *parts: str(work.joinpath(*parts)))
@@ -116,9 +121,9 @@ def figures(num_bytes: int) -> dict[str, float]:
         "plan file that a worker reads, kB": max(sizes) / 1e3,
         "manifest.json, MB": len(text) / 1e6,
         "manifest.json: open, CPU s": time.process_time() - began,
-        "requests for the source's rows, a shard": pieces / plan.num_shards,
+        "requests to the hub for the source's rows, a shard": requests / plan.num_shards,
         "requests to write, a shard (file, index, receipt)": 3,
-        "the hub's limit for one address, minutes": pieces / HUB_REQUESTS_A_SECOND / 60,
+        "the hub's limit for one address, minutes": requests / HUB_REQUESTS_A_SECOND / 60,
         **{
             f"tokenize and write, {cores:,} cores, minutes": num_bytes / CORE_BYTES / cores / 60
             for cores in (8, 64, 1024)

@@ -165,6 +165,8 @@ def estimates(estimated: list[Estimate]) -> None:
         for words, value in (about | {"functions:": ", ".join(each.steps)}).items():
             if value:
                 out.print(f"{words} {value}")
+    if requests := sum(each.requests for each in estimated):
+        out.print(f"requests to the hub for the rows: at most {count(requests)}")
     for each in estimated:
         _print_left_out(out, each.split, each.left_out, of=each.rows - each.rows_in_other_splits)
     for each in estimated:

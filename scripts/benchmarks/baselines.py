@@ -32,12 +32,14 @@ def split_name(root: pathlib.Path) -> str:
 
 def per_record(root: pathlib.Path, *, batch_size: int) -> Any:
     """One parse per record, on all cores."""
-    return _per_record(root, batch_size=batch_size, parallel=tf.data.AUTOTUNE)
-
-
-def per_record_one_thread(root: pathlib.Path, *, batch_size: int) -> Any:
-    """The same without num_parallel_calls."""
-    return _per_record(root, batch_size=batch_size, parallel=None)
+    spec = _spec(root)
+    return (
+        _records(root)
+        .map(lambda record: _cast(tf.io.parse_single_example(record, spec)), num_parallel_calls=tf.data.AUTOTUNE)
+        .shuffle(SHUFFLE_ROWS)
+        .batch(batch_size, drop_remainder=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
 
 
 def bare(root: pathlib.Path, *, batch_size: int) -> Any:
@@ -66,17 +68,6 @@ def bare_objective(root: pathlib.Path, *, batch_size: int, objective: Any) -> An
         .shuffle(SHUFFLE_ROWS)
         .batch(batch_size, drop_remainder=True)
         .map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-        .prefetch(tf.data.AUTOTUNE)
-    )
-
-
-def _per_record(root: pathlib.Path, *, batch_size: int, parallel: int | None) -> Any:
-    spec = _spec(root)
-    return (
-        _records(root)
-        .map(lambda record: _cast(tf.io.parse_single_example(record, spec)), num_parallel_calls=parallel)
-        .shuffle(SHUFFLE_ROWS)
-        .batch(batch_size, drop_remainder=True)
         .prefetch(tf.data.AUTOTUNE)
     )
 

@@ -1,12 +1,10 @@
-"""Runs a command as a process of its own and says how long it took, and what its whole tree held, used and wrote.
+"""Runs a command as a process of its own and says how long it took, and what its whole tree held and used.
 
 Memory has two numbers. `tree_bytes` is the largest sum of resident sets over all processes of the command's session,
 sampled ten times a second from /proc: what the machine must have, pages that processes share counted once for each.
 `process_bytes` is the kernel's own high-water mark of the largest single process, which no sampling can miss.
 
-What was written has two numbers too, both the kernel's. `written_bytes` is what went through `write(2)` to files and
-pipes, on whatever file system, but not to sockets. `stored_bytes` is what was sent towards a disk, mapped pages too.
-Both, and `cpu_seconds`, are of the command and of every process below it that was waited for.
+`cpu_seconds` are of the command and of every process below it that was waited for.
 """
 
 import contextlib
@@ -35,16 +33,14 @@ class CommandFailedError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One finished command: wall-clock seconds from its start to its end, CPU seconds, its peak memory, what it
-    wrote to files, and what it printed.
+    """One finished command: wall-clock seconds from its start to its end, CPU seconds, its peak memory, and what
+    it printed.
     """
 
     seconds: float
     cpu_seconds: float
     tree_bytes: int
     process_bytes: int
-    written_bytes: int
-    stored_bytes: int
     stdout: str
 
     @property
@@ -70,11 +66,8 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: 
             start_new_session=True,
         )
         with _sampled(process.pid) as peak, _ended_with_us(process.pid):
-            # Until it is waited for, what it wrote can still be asked for.
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-            seconds = time.perf_counter() - started
-            written, stored = _written(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             raise CommandFailedError(_failure(command, process.returncode, _text(stderr)))
@@ -85,17 +78,8 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: 
             cpu_seconds=usage.ru_utime + usage.ru_stime,
             tree_bytes=tree_bytes,
             process_bytes=process_bytes,
-            written_bytes=written,
-            stored_bytes=stored,
             stdout=_text(stdout),
         )
-
-
-def _written(pid: int) -> tuple[int, int]:
-    """Bytes that went through `write`, and towards a disk, by a process that has ended, and its children."""  # proc(5)
-    lines = pathlib.Path(f"/proc/{pid}/io").read_text().splitlines()
-    found = {name: int(value) for name, _, value in (line.partition(": ") for line in lines)}
-    return found["wchar"], found["write_bytes"] - found["cancelled_write_bytes"]
 
 
 def _environment() -> dict[str, str]:

@@ -6,7 +6,6 @@ steady state = (high - low) bytes / (high - low) seconds        start-up = secon
 import dataclasses
 import math
 import os
-from typing import Any
 
 from scripts.benchmarks import figures
 from scripts.benchmarks.figures import median, number, spread
@@ -14,7 +13,6 @@ from scripts.benchmarks.preparing import (
     COMBINATIONS,
     COMMON,
     ONE_CORE,
-    SECTIONS,
     Results,
     Settings,
     Trial,
@@ -25,40 +23,17 @@ from scripts.benchmarks.preparing import (
 
 def report(settings: Settings, results: Results, *, sections: set[str]) -> list[str]:
     """The tables of the sections."""
-    titles = {
-        "raw": "Times",
-        "build": "Steady state",
-        "common": "Against the common script",
-        "cores": "All cores against one",
-        "memory": "Memory",
-    }
     parts = {
-        "raw": _times,
-        "build": _steady_states,
-        "common": _against_common,
-        "cores": _cores,
-        "memory": _memory,
+        "raw": ("Times", _times),
+        "build": ("Steady state", _steady_states),
+        "common": ("Against the common script", _against_common),
+        "cores": ("All cores against one", _cores),
+        "memory": ("Memory", _memory),
     }
     return [
-        f"## {titles[section]}\n\n{parts[section](settings, results)}"
-        for section in SECTIONS
+        f"## {title}\n\n{part(settings, results)}"
+        for section, (title, part) in parts.items()
         if section in sections or (section == "raw" and results)
-    ]
-
-
-def runs_json(results: Results) -> list[dict[str, Any]]:
-    """Every single run, for those who want to compute something else from them."""
-    return [
-        {
-            **dataclasses.asdict(trial),
-            "seconds": seconds_of(trial, run),
-            "process_seconds": run.seconds,
-            "cpu_seconds": run.cpu_seconds,
-            "tree_bytes": run.tree_bytes,
-            "process_bytes": run.process_bytes,
-        }
-        for trial, runs in results.items()
-        for run in runs
     ]
 
 
@@ -74,7 +49,7 @@ def _times(settings: Settings, results: Results) -> str:
             [
                 trial.kind,
                 trial.layout,
-                _name_of(trial),
+                f"{trial.contender}{', one core' * bool(trial.cores)}",
                 *texts,
                 spread(seconds),
                 whole,
@@ -83,10 +58,6 @@ def _times(settings: Settings, results: Results) -> str:
         )
     headers = ["tokenizer", "layout", "what", "text", "examples", "runs", "seconds", "whole process, s", "MB/s"]
     return figures.table(headers, sorted(rows))
-
-
-def _name_of(trial: Trial) -> str:
-    return f"{trial.contender}, one core" if trial.cores else trial.contender
 
 
 def _median_of(results: Results, trial: Trial, size: str, what: str) -> float:

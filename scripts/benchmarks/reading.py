@@ -9,7 +9,6 @@ _WHAT = {
     "ours": "our reader: three-level shuffle, int32",
     "bare": "batch, map(parse_example): no shuffle, int64",
     "per_record": "map(parse_single_example), cast, shuffle, batch",
-    "per_record_one_thread": "the same without num_parallel_calls",
     "ours_objective": "our reader with the masked-LM objective",
     "bare_objective": "shuffle, batch, map(parse_example), cast, masked-LM objective",
 }

@@ -53,10 +53,6 @@ def _per_record(root: pathlib.Path) -> Any:
     return baselines.per_record(root, batch_size=BATCH_SIZE)
 
 
-def _per_record_one_thread(root: pathlib.Path) -> Any:
-    return baselines.per_record_one_thread(root, batch_size=BATCH_SIZE)
-
-
 def _bare(root: pathlib.Path) -> Any:
     return baselines.bare(root, batch_size=BATCH_SIZE)
 
@@ -71,7 +67,6 @@ CONTENDERS: dict[str, Callable[[pathlib.Path], Any]] = {
     "ours": _ours,
     "bare": _bare,
     "per_record": _per_record,
-    "per_record_one_thread": _per_record_one_thread,
     "ours_objective": _ours_objective,
     "bare_objective": _bare_objective,
 }

@@ -6,13 +6,13 @@ A build of 400 rows is nearly all start-up. Its CPU seconds are divided by those
 the ratio hardly depends on what else the machine does.
 """
 
-import pathlib
 import shutil
 import sys
 
 from scripts.benchmarks import corpus, figures, measure, preparing, tokenizer_training
 from scripts.benchmarks.figures import spread
 
+_PROGRAM = [sys.executable, "-m", "prep_tfrecords"]
 _HELP_RUNS = 10
 _ROWS = 400
 _TURNS = 7
@@ -31,9 +31,8 @@ print(json.dumps({"tensorflow": "tensorflow" in sys.modules}))
 
 def report(settings: preparing.Settings) -> str:
     """The table of this section."""
-    program = _program()
-    measure.run([*program, "--help"])  # byte-compiles, reads from disk
-    seconds = [measure.run([*program, "--help"]).seconds for _ in range(_HELP_RUNS)]
+    measure.run([*_PROGRAM, "--help"])  # byte-compiles, reads from disk
+    seconds = [measure.run([*_PROGRAM, "--help"]).seconds for _ in range(_HELP_RUNS)]
     imports, builds = _cpu_seconds(settings)
     imported = _imports_tensorflow(settings)
     rows = [
@@ -47,12 +46,6 @@ def report(settings: preparing.Settings) -> str:
         ["TensorFlow imported by a build", "yes" if imported else "no"],
     ]
     return figures.table(["start-up", "measured"], rows)
-
-
-def _program() -> list[str]:
-    """The installed command, or the module where the package is used from a checkout."""
-    beside_python = pathlib.Path(sys.executable).with_name("prep-tfrecords")
-    return [str(beside_python)] if beside_python.exists() else [sys.executable, "-m", "prep_tfrecords"]
 
 
 def _cpu_seconds(settings: preparing.Settings) -> tuple[list[float], dict[str, list[float]]]:
@@ -82,6 +75,6 @@ def _build(settings: preparing.Settings, kind: str, program: list[str]) -> measu
     )
     try:
         with measure.fresh_caches(settings.workdir) as env:
-            return measure.run([*program, *arguments], env=env)
+            return measure.run([*_PROGRAM, *arguments], env=env)
     finally:
         shutil.rmtree(output, ignore_errors=True)

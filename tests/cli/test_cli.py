@@ -53,7 +53,7 @@ OPTIONS = {
     "report": ["--output", "-o"],
     "tokenizer": flags(
         "--chat-template --config --data-files --filter --format --kind --limit "
-        "--lowercase --map --max-length --min-frequency --no-lowercase --num-proc --output --overwrite --revision "
+        "--lowercase --map --max-length --min-frequency --no-lowercase --num-proc --output --revision "
         "--sample --sample-by --source-option --special-token --split --style --text-column --vocab-size --workers -o"
     ),
     "trace": [*flags("--record --shard --split"), *CONSENT],

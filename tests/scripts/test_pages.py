@@ -39,7 +39,7 @@ FOREIGN_OPTIONS = {
     *("--sdk_container_image", "--sdk_location", "--experiments", "--number_of_worker_harness_threads"),
     *("--number_of_execution_retries", "--check", "--fast", "--lowest", "--upgrade", "--strict", "--outdir", "--wheel"),
     *("--no-deps", "--repo-type", "--help", "--direct_running_mode"),
-    *("--runs", "--large-runs", "--only", "--engine", "--strings", "--seed", "--minutes", "--any-version"),
+    *("--runs", "--only", "--engine", "--strings", "--seed", "--minutes", "--any-version"),
     *("--maxtext", "--float64", "--devices", "--long-bytes", "--beam_pipeline_options"),
     *("--xla_gpu_deterministic_ops", "--append-eod", "--reset-position-ids", "--reset-attention-mask"),
 }

@@ -125,9 +125,9 @@ def training_batches(
             records_from, compression=found["compression"], index_stride=found["stride"], buffer_size=buffer_size
         )
         records = functools.partial(_windows, read=read, shuffle=shuffle, given=found["given"])
-        all_ = shards[k]
+        paths_S, rows_S = shards[k]
         epochs = tf.data.Dataset.counter(found["epoch"]).flat_map(
-            lambda epoch: records(epoch_pieces(*all_, found["given"], epoch), epoch=epoch)
+            lambda epoch: records(epoch_pieces(paths_S, rows_S, found["given"], epoch), epoch=epoch)
         )
         if is_begun:
             epoch, first, skip, skip_block = tf.unstack(found["place"])

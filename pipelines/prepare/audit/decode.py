@@ -77,31 +77,27 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
                 record += 1
 
 
-def json_value(value: Any) -> Any:
-    """Return a feature's value as JSON: bytes in base64, arrays as lists."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value if isinstance(value, str) else value.tolist()
-
-
 def _decode(
     row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
     schema = manifest.schema
-    marks, target = input_marks(row, manifest), target_marks(row, manifest)
-    features: dict[str, Any] = {}
+    marks, features = _marks(row, manifest), dict[str, Any]()
     if marks.segments is not None:
         counts = np.unique(marks.segments[marks.segments > 0], return_counts=True)[1]
         features["tokens of each document"] = counts.tolist()
-    if target is not None:
-        features["target text"] = decoded(target.ids[~target.padding], tokenizer)
+    target, mask = schema.values(row, "target_ids"), schema.values(row, "target_mask")
+    if target is not None and mask is not None:
+        features["target text"] = decoded(target[mask > 0], tokenizer)
     if marks.learned is not None:
         edges = np.flatnonzero(np.diff(marks.learned.astype(np.int8), prepend=0, append=0))
         features["learned"] = [decoded(marks.ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]
     features |= _annotations(row, marks, manifest, tokenizer)
     for feature in schema.features:
         if ROLES[feature.role].shown_as == "value":
-            features[feature.name] = json_value(row[feature.name])
+            value: Any = row[feature.name]
+            if isinstance(value, bytes):
+                value = base64.b64encode(value).decode()
+            features[feature.name] = value if isinstance(value, str) else value.tolist()
     if "label" in features and manifest.label_names is not None:
         label, names = row["label"], manifest.label_names
         if manifest.multi_hot_size:
@@ -122,11 +118,11 @@ def _decode(
 
 def _annotations(row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
     schema, found = manifest.schema, dict[str, Any]()
-    tagged = schema.values(row, "token_label_mask")
-    if marks.tags is not None and tagged is not None:
+    labels, tagged = schema.values(row, "token_labels"), schema.values(row, "token_label_mask")
+    if labels is not None and tagged is not None:
         chosen = np.flatnonzero(tagged)
         tokens = tokenizer.convert_ids_to_tokens(marks.ids[chosen].tolist())
-        tags = marks.tags[chosen].tolist()
+        tags = labels[chosen].tolist()
         named = tags if manifest.label_names is None else [manifest.label_names[tag] for tag in tags]
         found["tags"] = [f"{token} {tag}" for token, tag in zip(tokens, named, strict=True)]
     starts, ends = schema.values(row, "char_starts"), schema.values(row, "char_ends")
@@ -140,29 +136,26 @@ def _annotations(row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manife
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenMarks:
-    """Marks of the L positions of the inputs, or the target, of one record; every array is [L].
+    """Marks of the L positions of the inputs of one record; every array is [L].
 
-    `ids` int64; `padding` and `special` bool; `learned` and `answer` bool; `segments` int64, from 1, 0 on padding;
-    `tags` int64, -1 where a token has none. The last four are None if the dataset has no such feature.
+    `ids` int64; `padding`, `learned` and `answer` bool; `segments` int64, from 1, 0 on padding. The last three are None
+    if the dataset has no such feature.
     """
 
     ids: np.ndarray
     padding: np.ndarray
-    special: np.ndarray
-    learned: np.ndarray | None = None
-    answer: np.ndarray | None = None
-    segments: np.ndarray | None = None
-    tags: np.ndarray | None = None
+    learned: np.ndarray | None
+    answer: np.ndarray | None
+    segments: np.ndarray | None
 
 
-def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks:
+def _marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks:
     """Return the marks of the inputs of a record; `row` holds one array for each feature."""
     schema = manifest.schema
     ids = schema.values(row, "token_ids")
     assert ids is not None, "a manifest has them"
     padding = invariants.padding(row, schema, length=len(ids), left=manifest.tokenizer.padding_side == "left")
-    learned, tags = schema.values(row, "loss_mask"), schema.values(row, "token_labels")
-    tagged = schema.values(row, "token_label_mask")
+    learned = schema.values(row, "loss_mask")
     first, last = schema.values(row, "start_position"), schema.values(row, "end_position")
     answer = None
     if first is not None and last is not None:  # both are 0 where there is no answer in the row
@@ -171,22 +164,9 @@ def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks
     return TokenMarks(
         ids=ids,
         padding=padding,
-        special=np.isin(ids, manifest.tokenizer.special_ids) & ~padding,
         learned=None if learned is None else learned > 0,
         answer=answer,
         segments=schema.values(row, "segment_ids"),
-        tags=None if tags is None or tagged is None else np.where(tagged > 0, tags, -1),
-    )
-
-
-def target_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks | None:
-    """Return the marks of the target of a record; None if the dataset has no targets."""
-    ids, mask = manifest.schema.values(row, "target_ids"), manifest.schema.values(row, "target_mask")
-    if ids is None or mask is None:
-        return None
-    padding = mask == 0
-    return TokenMarks(
-        ids=ids, padding=padding, special=np.isin(ids, manifest.tokenizer.special_ids) & ~padding, learned=~padding
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipelines.prepare.crosscheck.comparing import engine_of
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
-from pipelines.prepare.launch.split_plans import PlannedSplit, plan_splits
+from pipelines.prepare.launch.split_plans import PlannedSplit, hub_requests, plan_splits
 from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.options.bucket_lengths import choose, length_index
 from pipelines.prepare.options.config import PrepareConfig
@@ -65,7 +65,7 @@ class Estimate:
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `left_out`: the `rows_filtered` by reason.
     `steps`: the user functions as on the command line.
-    `chats`: the form of conversations. `row`: what a row of text files is.
+    `chats`: the form of conversations. `row`: what a row of text files is. `requests`: those for rows on the hub.
     If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
     from the sample.
     """
@@ -85,6 +85,7 @@ class Estimate:
     chats: str = ""
     row: str = ""
     engine: str = ""
+    requests: int = 0
     left_out: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -143,6 +144,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         chats=spec.columns.chats,
         row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),
+        requests=hub_requests(opened.source.splits[planned.plan.split].groups, planned.plan),
     )
 
 

@@ -13,17 +13,26 @@ If no row may be rejected, an unusable row found later ends the job at its shard
 import collections
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.suggestions import against_padding
-from pipelines.prepare.plan.planning import ROOM, Blocks, ShardSpec, SplitPlan, block_rows, cut_rows, plan_split
+from pipelines.prepare.plan.planning import (
+    ROOM,
+    Blocks,
+    ShardSpec,
+    SplitPlan,
+    block_rows,
+    cut_rows,
+    plan_split,
+    runs_of,
+)
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.parquet.groups import Cover, cover
+from pipelines.prepare.sources.parquet.groups import Cover, Groups, cover, covers
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.terminal import stages
@@ -97,19 +106,29 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> N
     requests = num_bytes = 0
     for split, each in planned.items():
         groups = opened.source.splits[split].groups
-        if groups.files[0].path.startswith("hf://"):
-            requests += len(cover(groups.ends, each.plan.spans_of(0, each.plan.num_shards))) + len(groups.files)
+        if found := hub_requests(groups, each.plan):
+            requests += found
             num_bytes += int(groups.stored_bytes.sum())
     if requests > _HUB_REQUESTS:
         _log.warning(
-            "the rows are read from the hub by %s requests, of which it answers %s in five minutes to an address: %.1f "
-            "hours at least from this one. Copied to a disk or a bucket first, their %.1f GB take a request for each "
-            "file: hf download --repo-type dataset",
+            "the rows are read from the hub by up to %s requests, of which it answers %s in five minutes to an "
+            "address: %.1f hours from this one. Copied to a disk or a bucket first, their %.1f GB take a request for "
+            "each file: hf download --repo-type dataset",
             f"{requests:,}",
             f"{_HUB_REQUESTS:,}",
             requests / _HUB_REQUESTS / 12,
             num_bytes / 1e9,
         )
+
+
+def hub_requests(groups: Groups, plan: SplitPlan) -> int:
+    """Return how many requests read the rows from the hub: for each run of rows of a file in a shard, and its footer.
+
+    There are fewer, since a process keeps the footers that it read lately; and none for rows that are elsewhere.
+    """
+    if not groups.files[0].path.startswith("hf://"):
+        return 0
+    return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
 
 
 def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
@@ -133,8 +152,19 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
         seed=config.seed,
         shuffle=config.shuffle,
         tasks_before=opened.job.splits[split].tasks_before,
+        runs=_runs(opened, source, blocks, shard_bytes=task_bytes),
     )
     return PlannedSplit(plan=plan, sample=sample, unusable=find_unusable(spec.columns, source, sample.read))
+
+
+def _runs(opened: OpenJob, source: SplitSource, blocks: Blocks, *, shard_bytes: int) -> np.ndarray | None:
+    """Return the runs of blocks to shuffle, if the rows are read from the hub, which limits requests; else None."""
+    listing, groups = opened.request.source.listing, source.groups
+    # Workers elsewhere may read copies, but the plan is the same.
+    on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
+    if not on_hub or groups.files[0].ingested:
+        return None
+    return runs_of(blocks, groups.file[np.searchsorted(groups.ends, blocks.starts, "right")], shard_bytes=shard_bytes)
 
 
 def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Blocks:
@@ -143,31 +173,45 @@ def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows:
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
         return cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
-    found = cover(split.groups.ends, split.ranges)
-    text_bytes, usable = _texts_of_groups(spec, split, sample)
     numbers = np.searchsorted(split.groups.ends, read.numbers[read.usable], "right")
     sizes = sample.sizes.of_groups(read.text_bytes[read.usable], numbers)
-    rows = found.counts * usable[found.groups]
-    predicted = rows * sizes(text_bytes[found.groups], found.ends - found.counts / 2)
-    return _cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes)
+    texts_of, first = _texts_of_groups(spec, split, sample), 0
+    blocks = []
+    for found in covers(split.groups.ends, split.ranges):
+        text_bytes, usable = texts_of(found.groups)
+        predicted = found.counts * usable * sizes(text_bytes, first + found.ends - found.counts / 2)
+        blocks.append(_cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes))
+        first += int(found.counts.sum())
+    return Blocks.joined(blocks)
 
 
-def _texts_of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-    """Return each group's text bytes per usable row, and its share of usable rows; both float64 [N].
+def _texts_of_groups(
+    spec: ShardSpec, split: SplitSource, sample: Sample
+) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return a function of indices of groups, int64 [n], that estimates their texts.
 
-    Both are estimated. `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows that
-    were read give the text bytes for each of these bytes. They also give the usable share of the rows without nulls.
+    It returns the text bytes of each group per usable row, and its share of usable rows; both float64 [n].
+    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows that were read give the
+    text bytes for each of these bytes. They also give the usable share of the rows without nulls.
     """
     groups, read = split.groups, sample.read
-    rows = np.maximum(groups.num_rows, 1)
-    # Several nulls may be in one row, so only those of the column with the most are subtracted.
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
-    filled = np.maximum(rows - np.max([np.zeros_like(rows), *nulls], axis=0), 0)
-    group_bytes = groups.num_bytes / np.maximum(filled, 1)
-    owner = np.searchsorted(groups.ends, read.numbers, "right")
-    usable = min(1.0, float(read.usable.sum() / max((filled / rows)[owner].sum(), 1.0)))
-    ratio = read.text_bytes[read.usable].sum() / max(group_bytes[owner[read.usable]].sum(), 1.0)
-    return group_bytes * ratio, usable * filled / rows
+
+    def filled_of(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.maximum(groups.num_rows[which], 1)
+        # Several nulls may be in one row, so only those of the column with the most are subtracted.
+        filled = np.maximum(rows - np.max([np.zeros_like(rows), *(counts[which] for counts in nulls)], axis=0), 0)
+        return filled / rows, groups.num_bytes[which] / np.maximum(filled, 1)
+
+    share, group_bytes = filled_of(np.searchsorted(groups.ends, read.numbers, "right"))
+    usable = min(1.0, float(read.usable.sum() / max(share.sum(), 1.0)))
+    ratio = read.text_bytes[read.usable].sum() / max(group_bytes[read.usable].sum(), 1.0)
+
+    def texts_of(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        share, group_bytes = filled_of(which)
+        return group_bytes * ratio, usable * share
+
+    return texts_of
 
 
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:

@@ -15,11 +15,14 @@ from 4.5 times the target on.
 Everything is held in arrays, since a large split has ten million blocks.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import hashlib
 import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +42,11 @@ MAX_BLOCK_ROWS = 4_000
 # bytes; many blocks make that error small. But a row group that is cut into several blocks is decoded for each shard
 # that has one of them: with 128 blocks in a shard of `pad`, 2.7 times at 1 GB, row groups of 2,000 rows of 1.3 KB.
 _BLOCKS_PER_SHARD = 32
+# Of a source that limits requests, so many runs of neighbouring blocks: with a cut at its end a shard has one more, and
+# takes a request for each, and one for the footer of its file.
+_RUNS_PER_SHARD = 5
+# Spans of so many shards are made at a time.
+_SHARDS_AT_ONCE = 4096
 # A block may have this many times the bytes that its number of average rows would have.
 ROOM = 2.0
 
@@ -85,6 +93,12 @@ class Blocks:
     starts: np.ndarray
     stops: np.ndarray
     predicted_bytes: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence[Blocks]) -> Blocks:
+        """Concatenate blocks."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,22 +202,60 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
     return Blocks(numbers[edges], numbers[last] + 1, np.add.reduceat(weights, edges))
 
 
+def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarray:
+    """Return the first block of each run, int64 [R]: the equal parts of a file's blocks, about a fifth of a shard.
+
+    `files` int64 [N]: number of each block's file.
+    """
+    first = np.flatnonzero(np.diff(files, prepend=-1))
+    ends = np.cumsum(np.maximum(blocks.predicted_bytes, 1e-9))
+    edges = np.concatenate([[0.0], ends[first[1:] - 1], ends[-1:]])
+    parts = np.maximum(1, np.rint(_RUNS_PER_SHARD * np.diff(edges) / shard_bytes)).astype(np.int64)
+    owner = np.repeat(np.arange(len(first)), parts)
+    part = np.arange(len(owner)) - (np.cumsum(parts) - parts)[owner]
+    return np.unique(np.searchsorted(ends, edges[owner] + part * (np.diff(edges) / parts)[owner], "right"))
+
+
+def _expanded(order: np.ndarray, runs: np.ndarray, *, count: int) -> np.ndarray:
+    """Return the order of all `count` blocks from that of their runs."""
+    sizes = np.diff(runs, append=count)[order]
+    blocks = np.arange(count, dtype=order.dtype)
+    blocks += np.repeat((runs[order] - (np.cumsum(sizes) - sizes)).astype(order.dtype), sizes)
+    return blocks
+
+
 def plan_split(
-    blocks: Blocks, split: SplitSource, *, shard_bytes: int, seed: int, shuffle: bool, tasks_before: int = 0
+    blocks: Blocks,
+    split: SplitSource,
+    *,
+    shard_bytes: int,
+    seed: int,
+    shuffle: bool,
+    tasks_before: int = 0,
+    runs: np.ndarray | None = None,
 ) -> SplitPlan:
-    """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty."""
-    starts, stops, weights = blocks.starts, blocks.stops, blocks.predicted_bytes
+    """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty.
+
+    `runs`: those of `runs_of`, which the shuffle moves as a whole.
+    """
+    order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half of int64's memory
     if shuffle:
-        order = np.arange(len(starts))
         np.random.default_rng([seed, split_seed(split.name)]).shuffle(order)
-        starts, stops, weights = starts[order], stops[order], weights[order]
-    sizes = stops - starts
-    total = float(weights.sum())
+    if runs is not None:
+        order = _expanded(order, runs, count=len(blocks.starts))
+    rows = np.zeros(len(order) + 1, np.int64)
+    rows[1:] = blocks.stops[order]
+    rows[1:] -= blocks.starts[order]
+    np.cumsum(rows, out=rows)
+    weights = np.zeros(len(rows))
+    weights[1:] = blocks.predicted_bytes[order]
+    total = float(weights[1:].sum())
     # Shards are equal; their number is the one that brings their size nearest to the target.
     low = max(1, int(total // shard_bytes))
     nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
-    count = 1 if total <= shard_bytes else min(nearest, int(sizes.sum()))
-    cuts = _cut_positions(sizes, weights, count=count)
+    num_shards = 1 if total <= shard_bytes else min(nearest, int(rows[-1]))
+    cuts = _cut_positions(rows, weights, count=num_shards)
+    del weights
     return SplitPlan(
         split=split.name,
         source_split=split.source_split,
@@ -211,14 +263,17 @@ def plan_split(
         predicted_bytes=round(total),
         rows=tuple(np.diff(cuts).tolist()),
         tasks_before=tasks_before,
-        spans=_spans(starts, sizes, cuts, ascending=shuffle),  # a later shuffle decides the order
+        spans=_spans(blocks.starts, order, rows, cuts, ascending=shuffle),  # a later shuffle decides the order
     )
 
 
-def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
-    """Return row positions that divide the weights equally: int64 [count + 1], increasing from 0 to the row count."""
-    rows = np.concatenate(([0], np.cumsum(sizes)))
-    total = np.concatenate(([0.0], np.cumsum(np.maximum(weights, 1e-9))))
+def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
+    """Return row positions that divide the weights equally: int64 [count + 1], increasing from 0 to the row count.
+
+    `rows` int64 [N + 1]: the rows before each block; `weights` float64 [N + 1]: 0, and those of blocks; overwritten.
+    """
+    np.maximum(weights[1:], 1e-9, out=weights[1:])
+    total = np.cumsum(weights, out=weights)
     wanted = np.linspace(0.0, total[-1], count + 1)
     cuts = np.rint(np.interp(wanted, total, rows)).astype(np.int64)
     # At least one row between neighbouring cuts.
@@ -227,20 +282,30 @@ def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.
     return np.minimum(cuts, rows[-1] - (count - index))
 
 
-def _spans(starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
-    """Return the row ranges between successive cuts, int64 [S, 2], sorted within each shard if `ascending`."""
-    ends = np.cumsum(sizes)
-    # A range ends where a block or a shard ends.
-    stops = np.unique(np.concatenate([ends, cuts[1:]]))
-    begins = np.concatenate([[0], stops[:-1]])
-    block = np.searchsorted(ends, begins, "right")
-    shard = np.searchsorted(cuts, begins, "right") - 1
-    lows = starts[block] + begins - (ends - sizes)[block]
-    highs = lows + stops - begins
-    if ascending:
-        order = np.lexsort((lows, shard))
-        lows, highs = lows[order], highs[order]  # the shards are in order already
-    return _merged(lows, highs, owners=shard)
+def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
+    """Return the row ranges between successive cuts, int64 [S, 2], sorted within each shard if `ascending`.
+
+    `rows` int64 [N + 1]: the rows before each block in `order`.
+    """
+    found = np.empty((len(order) + len(cuts), 2), np.int64)
+    count = 0
+    for first in range(0, len(cuts) - 1, _SHARDS_AT_ONCE):
+        part = cuts[first : first + _SHARDS_AT_ONCE + 1]
+        low, high = np.searchsorted(rows, part[0], "right") - 1, np.searchsorted(rows, part[-1], "left")
+        # A range ends where a block or a shard ends.
+        begins = np.union1d(rows[low:high], part[:-1])
+        begins = begins[begins >= part[0]]
+        block = np.searchsorted(rows[low:high], begins, "right") - 1 + low
+        shard = np.searchsorted(part, begins, "right")
+        lows = starts[order[block]] + begins - rows[block]
+        highs = lows + np.diff(begins, append=part[-1])
+        if ascending:
+            by_row = np.lexsort((lows, shard))
+            lows, highs = lows[by_row], highs[by_row]  # the shards are in order already
+        merged = _merged(lows, highs, owners=shard)
+        found[count : count + len(merged)] = merged
+        count += len(merged)
+    return found[:count]
 
 
 def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.plan.planning import Blocks, RowRanges, SplitPlan, block_rows, cut_rows, plan_split
+from pipelines.prepare.plan.planning import Blocks, RowRanges, SplitPlan, block_rows, cut_rows, plan_split, runs_of
 
 
 def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] | None = None) -> Blocks:
@@ -103,6 +103,17 @@ def test_shuffled_shards_are_read_in_ascending_order_and_follow_from_the_seed() 
     assert plans[0] == plans[1] != plans[2]
     assert all(list(shard) == sorted(shard) for shard in plans[0])
     assert all(len(shard) > 1 for shard in plans[0])  # from many places
+
+
+def test_runs_of_a_files_blocks_stay_together_so_that_a_shard_takes_few_requests() -> None:
+    blocks, files = _blocks([10] * 3000, [1.0] * 3000), np.arange(3000) // 300
+    runs = runs_of(blocks, files, shard_bytes=100)
+    assert runs.tolist() == list(range(0, 3000, 20))
+    plan = _plan(blocks, shard_bytes=100, runs=runs)
+    assert plan.num_shards == 30
+    assert len(plan.spans_of(0, 30)) <= 30 * 6
+    assert sorted(itertools.chain.from_iterable(map(_rows, _shards(plan)))) == list(range(30_000))
+    assert _shards(plan) != _shards(_plan(blocks, shard_bytes=100, runs=runs, seed=1))
 
 
 # Blocks

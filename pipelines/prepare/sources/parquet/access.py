@@ -46,15 +46,19 @@ def is_remote(path: str) -> bool:
 
 
 @contextlib.contextmanager
-def opened(file: DataFile, addresses: Mapping[str, str]) -> Iterator[pa.NativeFile]:
+def opened(
+    file: DataFile, addresses: Mapping[str, str], *, ahead: Sequence[tuple[int, int]] = ()
+) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow or `read_at`. `addresses`: see `RowReader`.
+
+    `ahead`: ranges [start, stop) of a remote file, each requested once, from which reads inside them are answered.
 
     Raises: SourceError if it is gone, cannot be opened, or has changed since the plan, also during reads of a remote
     file. Errors of the local disk and of decoders are passed on.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
-        with contextlib.closing(pa.PythonFile(_open_remote(file, address), mode="r")) as handle:
+        with contextlib.closing(pa.PythonFile(_open_remote(file, address, ahead), mode="r")) as handle:
             yield handle
         return
     local = storage.local_path(address) or address
@@ -103,8 +107,8 @@ def _reading(address: str) -> Iterator[None]:
         ) from error
 
 
-def _open_remote(file: DataFile, address: str) -> object_storage.RemoteFile:
-    """Open a remote file, at the planned version if the service can select it; every read is one request."""
+def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]]) -> object_storage.RemoteFile:
+    """Open a remote file, at the planned version if the service can select it; every other read is a request."""
     with _reading(address):
         fs, inner = storage.file_system(address)
     options: dict[str, str] = {}
@@ -122,7 +126,15 @@ def _open_remote(file: DataFile, address: str) -> object_storage.RemoteFile:
         with _reading(address):
             return object_storage.fetch(request, start, stop, path=without_access(address))
 
-    return object_storage.RemoteFile(fs, inner, get=get, size=file.size, cache_type="none")
+    held = [(start, stop, get(start, stop)) for start, stop in ahead]
+
+    def find(start: int, stop: int) -> bytes:
+        found = (
+            content[start - first : stop - first] for first, last, content in held if first <= start <= stop <= last
+        )
+        return next(found, None) or get(start, stop)
+
+    return object_storage.RemoteFile(fs, inner, get=find, size=file.size, cache_type="none")
 
 
 @functools.lru_cache(maxsize=_MOST_COMPARED)

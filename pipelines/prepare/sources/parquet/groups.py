@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -77,13 +77,29 @@ def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> C
     """Return the parts of groups that [start, stop) row ranges cover; `ends` int64 [G]: each group's `Groups.ends`."""
     spans = _spans(ranges)
     first = np.searchsorted(ends, spans[:, 0], "right")
-    counts = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
-    owner = np.repeat(np.arange(len(spans)), counts)
-    group = np.arange(counts.sum()) - (np.cumsum(counts) - counts - first)[owner]
-    starts = np.maximum(spans[owner, 0], np.where(group > 0, ends[group - 1], 0))
-    stops = np.minimum(spans[owner, 1], ends[group])
-    filled = starts < stops  # a group may have no rows
-    return Cover(groups=group[filled], starts=starts[filled], counts=(stops - starts)[filled])
+    sizes = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
+    stops = np.cumsum(sizes)
+    group = np.arange(sizes.sum())
+    group += np.repeat(first - (stops - sizes), sizes)
+    # Whole groups, but for the first and the last one of each range; in place, since there may be 100 million.
+    starts = ends[group - 1]
+    starts[stops - sizes] = spans[:, 0]
+    counts = ends[group]
+    counts[stops - 1] = spans[:, 1]
+    counts -= starts
+    if (counts > 0).all():
+        return Cover(groups=group, starts=starts, counts=counts)
+    filled = counts > 0  # a group may have no rows
+    return Cover(groups=group[filled], starts=starts[filled], counts=counts[filled])
+
+
+def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, most: int = 1 << 20) -> Iterator[Cover]:
+    """Yield the parts of `cover` in their order, some at a time: of each range those in at most `most` groups."""
+    for start, stop in _spans(ranges).tolist():
+        while start < stop:
+            last = int(np.searchsorted(ends, start, "right")) + most - 1
+            yield cover(ends, [(start, until := min(stop, int(ends[min(last, len(ends) - 1)])))])
+            start = until
 
 
 def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
@@ -93,12 +109,11 @@ def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Groups:
-    """N groups of a split in row order, without gaps. All arrays are [N].
+    """N groups of a split in row order, without gaps. All arrays are [N], of any signed integer dtype.
 
-    `num_rows` int64; `file` int32 and `at` int64 as in `Pieces`. `num_bytes` int64: uncompressed bytes of the columns
-    that the job reads; `stored_bytes` int64: their compressed bytes in the file. `nulls` int64 by column: number of
-    nulls, for columns where it is known. `source_rows` int64 [S]: rows of each file of the source, or of each shard of
-    its stream where files are not known.
+    `file` and `at` as in `Pieces`. `num_bytes`: uncompressed bytes of the columns that the job reads; `stored_bytes`:
+    their compressed bytes in the file. `nulls` by column: number of nulls, for columns where it is known.
+    `source_rows` int64 [S]: rows of each file of the source, or of each shard of its stream where files are not known.
     """
 
     files: tuple[DataFile, ...]
@@ -142,7 +157,7 @@ class Groups:
             counts=found.counts,
             skips=found.starts - (self.ends[group] - self.num_rows[group]),
             file=self.file[group],
-            at=self.at[group],
+            at=self.at[group].astype(np.int64),
         )
 
     @classmethod
@@ -166,7 +181,7 @@ class Groups:
         offsets = np.cumsum([0, *(len(part.files) for part in parts)])
         columns = sorted(set.intersection(*(set(part.nulls) for part in parts))) if parts else []
         arrays = {
-            name: np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
+            name: np.concatenate([np.zeros(0, np.int8), *(getattr(part, name) for part in parts)])
             for name in ("num_rows", "at", "num_bytes", "stored_bytes", "source_rows")
         }
         shifted = [part.file + offset for part, offset in zip(parts, offsets, strict=False)]

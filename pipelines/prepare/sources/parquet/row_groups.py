@@ -6,9 +6,11 @@ Of a footer the launcher keeps only the schema and arrays of numbers: rows, byte
     fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
     batches     one for each piece, with the requested columns in the types of the split
 
-Remote files are fetched ahead by several threads. Footers, needed for each group of a file, are cached.
+Remote files are fetched ahead by several threads, neighbouring row groups by one request. Footers, needed for each
+group of a file, are cached.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -39,6 +41,10 @@ _THREADS = 32
 # times as much memory.
 _READERS = 8
 _CACHED_BYTES = 8 << 20
+# Serialized bytes of neighbouring row groups that a remote file is asked for at once, and bytes that nobody needs
+# between two columns for which one request is worth its time.
+_FETCH_BYTES = 32 << 20
+_HOLE_BYTES = 4 << 20
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, KeyError, TypeError, ValueError, StopIteration)
 
@@ -129,8 +135,8 @@ def _footer(
             statistics = chunks[position].statistics
             if statistics is not None and statistics.has_null_count:
                 nulls[name].append(statistics.null_count)
-    num_rows, num_bytes_G, stored_bytes_G, all_bytes = np.array(sizes, np.int64).reshape(-1, 4).T
-    source_rows = num_rows.sum(keepdims=True)
+    num_rows, num_bytes_G, stored_bytes_G, all_bytes = map(_narrow, np.array(sizes, np.int64).reshape(-1, 4).T)
+    source_rows = num_rows.sum(keepdims=True, dtype=np.int64)
     if file.ingested:
         source_rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
         if source_rows.sum() != metadata.num_rows:
@@ -139,15 +145,22 @@ def _footer(
         files=(file,),
         num_rows=num_rows,
         file=np.zeros(len(sizes), np.int32),
-        at=np.arange(len(sizes), dtype=np.int64),
+        at=np.arange(len(sizes), dtype=np.int32),
         num_bytes=num_bytes_G,
         stored_bytes=stored_bytes_G,
         source_rows=source_rows,
-        nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(sizes)},
+        nulls={
+            name: _narrow(np.array(counted, np.int64)) for name, counted in nulls.items() if len(counted) == len(sizes)
+        },
     )
     is_in_place = (num_rows <= MOST_ROWS_IN_PLACE).all() and (all_bytes <= MOST_BYTES_IN_PLACE).all()
     notes = json.loads((metadata.metadata or {}).get(NOTES, b"{}")) if file.ingested else {}
     return Footer(schema=schema, groups=groups, is_in_place=bool(is_in_place), notes=notes)
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """Return int64 values as int32 if they fit, since there may be 100 million of them."""
+    return values.astype(np.int32) if values.max(initial=0) < 2**31 else values.copy()
 
 
 def read_rows(
@@ -161,42 +174,117 @@ def read_rows(
     wanted = stored_columns.schema_of(types, columns)
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)
 
-    def load(indices: Sequence[int]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode a row group once, and return the rows of its pieces `indices`."""
-        file, group = pieces.files[pieces.file[indices[0]]], int(pieces.at[indices[0]])
-        shown = without_access(file.path)
-        try:
-            with access.opened(file, addresses) as handle:
-                batch = stored_columns.cast(
-                    _read_group(file, group, handle, columns, remote=remote), wanted, where=shown
-                )
-            skips, counts = pieces.skips[indices].tolist(), pieces.counts[indices].tolist()
-            if (rows := max(map(sum, zip(skips, counts, strict=True)))) > batch.num_rows:
-                raise ValueError(f"it has {batch.num_rows} rows, expected at least {rows}")
-            cut = (batch.slice(skip, count) for skip, count in zip(skips, counts, strict=True))
-            return list(zip(pieces.starts[indices].tolist(), cut, strict=True))
-        except _UNREADABLE as error:
-            row = int(pieces.starts[indices[0]])
-            raise SourceError(
-                f"{shown}: row group {group}, row {row} of the split, cannot be decoded ({visible_line(str(error))})",
-                remedy=_remedy(file),
-            ) from error
+    def place_of(index: int) -> tuple[DataFile, int, int]:
+        return pieces.files[pieces.file[index]], int(pieces.at[index]), int(pieces.starts[index])
 
-    groups = list(zip(pieces.file.tolist(), pieces.at.tolist(), strict=True))
-    fetches = (list(same) for _, same in itertools.groupby(range(len(pieces)), key=groups.__getitem__))
-    for batches in ordered_map(load, fetches, threads=_READERS if remote else 1):
+    def fetches(run: np.ndarray) -> list[_Fetch]:
+        """Divide the pieces of a run into those that are decoded together."""
+        if not remote:
+            return [_Fetch(run)]
+        file, group, row = place_of(run[0])
+        with _decoding(file, group, row), access.opened(file, addresses) as handle:
+            metadata = _metadata(file, handle)
+            leaves, _ = _leaves(metadata.schema, columns)
+            return [
+                _Fetch(run[np.isin(pieces.at[run], groups)], metadata, _ranges(metadata, groups, leaves))
+                for groups in _batched(metadata, np.unique(pieces.at[run]).tolist(), leaves)
+            ]
+
+    def load(fetch: _Fetch) -> list[tuple[int, pa.RecordBatch]]:
+        """Decode the row groups of a fetch once, and return the rows of its pieces."""
+        file, first, row = place_of(fetch.pieces[0])
+        at = pieces.at[fetch.pieces]
+        groups = list(range(first, int(at[-1]) + 1))
+        with _decoding(file, first, row):
+            with access.opened(file, addresses, ahead=fetch.ranges) as handle:
+                metadata = fetch.metadata or _metadata(file, handle)
+                batch = _read_groups(metadata, groups, handle, columns, remote=remote)
+                batch = stored_columns.cast(batch, wanted, where=without_access(file.path))
+            ends = np.cumsum([metadata.row_group(each).num_rows for each in groups])
+            skips = pieces.skips[fetch.pieces] + np.append(0, ends)[at - first]
+            stops = skips + pieces.counts[fetch.pieces]
+            if (stops > np.minimum(ends[at - first], batch.num_rows)).any():
+                raise ValueError(f"it has {batch.num_rows} rows, expected at least {stops.max()}")
+            cut = (batch.slice(skip, stop - skip) for skip, stop in zip(skips.tolist(), stops.tolist(), strict=True))
+            return list(zip(pieces.starts[fetch.pieces].tolist(), cut, strict=True))
+
+    threads = _READERS if remote else 1
+    runs = ordered_map(fetches, _runs(pieces, neighbours=remote), threads=threads)
+    for batches in ordered_map(load, itertools.chain.from_iterable(runs), threads=threads):
         yield from batches
 
 
-def _read_group(
-    file: DataFile, group: int, handle: pa.NativeFile, names: Sequence[str], *, remote: bool
-) -> pa.RecordBatch:
-    """Read the columns and struct fields `names` of a row group in their stored types."""
-    metadata = _metadata(file, handle)
+@dataclasses.dataclass(frozen=True)
+class _Fetch:
+    """Pieces of one file, int64 [n], that are decoded together; `ranges` of a remote file are requested first."""
+
+    pieces: np.ndarray
+    metadata: pq.FileMetaData | None = None
+    ranges: Sequence[tuple[int, int]] = ()
+
+
+def _runs(pieces: Pieces, *, neighbours: bool) -> list[np.ndarray]:
+    """Return the indices of consecutive pieces of the same row group, or of the same and `neighbours`."""
+    steps = np.diff(pieces.at)
+    apart = (steps != 0) & (steps != 1) if neighbours else steps != 0
+    edges = [0, *(np.flatnonzero((np.diff(pieces.file) != 0) | apart) + 1).tolist(), len(pieces)]
+    return [np.arange(start, stop) for start, stop in itertools.pairwise(edges) if start < stop]
+
+
+def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> Iterator[list[int]]:
+    """Yield successive groups, each time of at most `_FETCH_BYTES`, or one."""
+    batch: list[int] = []
+    room = _FETCH_BYTES
+    for group in groups:
+        size = sum(stop - start for start, stop in _ranges(metadata, [group], leaves))
+        if batch and size > room:
+            yield batch
+            batch, room = [], _FETCH_BYTES
+        batch.append(group)
+        room -= size
+    yield batch
+
+
+def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the bytes [start, stop) that hold the leaves of row groups, with what lies in small holes between."""
+    ranges: list[tuple[int, int]] = []
+    chunks = (_group(metadata, group).column(leaf) for group in groups for leaf in leaves)
+    for start, size in sorted(
+        (chunk.dictionary_page_offset or chunk.data_page_offset, chunk.total_compressed_size) for chunk in chunks
+    ):
+        if ranges and start - ranges[-1][1] <= _HOLE_BYTES:
+            start, size = ranges[-1][0], start + size - ranges.pop()[0]
+        ranges.append((start, start + size))
+    return ranges
+
+
+def _group(metadata: pq.FileMetaData, group: int) -> pq.RowGroupMetaData:
     if group >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
+    return metadata.row_group(group)
+
+
+@contextlib.contextmanager
+def _decoding(file: DataFile, group: int, row: int) -> Iterator[None]:
+    """Turn errors of damaged files into SourceError."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        shown = without_access(file.path)
+        raise SourceError(
+            f"{shown}: row group {group}, row {row} of the split, cannot be decoded ({visible_line(str(error))})",
+            remedy=_remedy(file),
+        ) from error
+
+
+def _read_groups(
+    metadata: pq.FileMetaData, groups: Sequence[int], handle: pa.NativeFile, names: Sequence[str], *, remote: bool
+) -> pa.RecordBatch:
+    """Read the columns and struct fields `names` of row groups in their stored types."""
+    for group in groups:
+        _group(metadata, group)
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
-    table = stored_columns.select(reader.read_row_group(group, columns=list(names), use_threads=False), names)
+    table = stored_columns.select(reader.read_row_groups(groups, columns=list(names), use_threads=False), names)
     batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     return batches[0]  # there is one, unless the footer lies about the size
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
@@ -66,9 +67,34 @@ def quiet() -> Iterator[Any]:
         yield datasets
 
 
+class _ListedOnce(LocalFileSystem):
+    """Local file system that finds the files below a folder once: `datasets` does so for each of its 66 patterns."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, **options: Any) -> Any:
+        key = (path, maxdepth, withdirs, *sorted(options.items()))
+        if key not in self._known:
+            self._known[key] = super().find(path, maxdepth=maxdepth, withdirs=withdirs, **options)
+        return self._known[key]
+
+
+@contextlib.contextmanager
+def _listed_once() -> Iterator[None]:
+    before = fsspec.get_filesystem_class("file")
+    fsspec.register_implementation("file", _ListedOnce, clobber=True)
+    try:
+        yield
+    finally:
+        fsspec.register_implementation("file", before, clobber=True)
+        _ListedOnce.clear_instance_cache()
+
+
 def open_builder(path: str, **options: Any) -> Any:
     """Call `load_dataset_builder`, and delete its cache, which would only hold locks."""
-    with quiet() as datasets, warnings.catch_warnings():
+    with quiet() as datasets, _listed_once(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of readers that a later release will drop
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as cache:
             return datasets.load_dataset_builder(path, cache_dir=cache, **options)

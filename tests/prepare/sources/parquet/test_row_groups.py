@@ -79,24 +79,48 @@ def test_any_segments_give_the_rows_of_the_table(
     )
 
 
-def test_far_away_a_group_takes_one_request_and_the_footer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests: list[tuple[int, int]] = []
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The ranges that are requested of remote files."""
+    found: list[tuple[int, int]] = []
     fetch = object_storage.fetch
 
     def noted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-        requests.append((start, stop))
+        found.append((start, stop))
         return fetch(get, start, stop, path=path)
 
     monkeypatch.setattr(object_storage, "fetch", noted)
-    table = pa.table({"a": [f"{row}" * 20 for row in range(900)], "b": range(900), "c": [os.urandom(1_000)] * 900})
-    groups = in_place(parquet("memory://rows/counted.parquet", table, rows=300, use_dictionary=False))
+    return found
+
+
+WIDE = pa.table({"a": [f"{row}" * 20 for row in range(900)], "c": [os.urandom(1_000)] * 900, "b": range(900)})
+
+
+def test_far_away_neighbouring_groups_take_one_request_and_the_footer_one(requests: list[tuple[int, int]]) -> None:
+    groups = in_place(parquet("memory://rows/counted.parquet", WIDE, rows=100, use_dictionary=False))
     requests.clear()
-    read(groups, [(0, 300), (600, 900)], ["a", "b"], types=table.schema)
-    assert len(requests) == 3, "footer and two groups, whose columns lie side by side"
+    found = read(groups, [(0, 250), (300, 350), (600, 900)], ["a", "b"], types=WIDE.schema)
+    assert len(requests) == 3, "footer, groups 0 to 3 and groups 6 to 8, with the bytes of the column between"
+    assert [first for first, _ in found] == [0, 100, 200, 300, 600, 700, 800]
     requests.clear()
-    read(groups, [(300, 600)], ["a", "b"], types=table.schema)
+    read(groups, [(400, 600)], ["a", "b"], types=WIDE.schema)
     assert len(requests) == 1, "the footer is kept"
-    assert sum(stop - start for start, stop in requests) < 60_000, "the column that nobody asked for stays where it is"
+
+
+def test_far_away_large_holes_and_large_groups_are_apart(
+    requests: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = in_place(parquet("memory://rows/holes.parquet", WIDE, rows=300, use_dictionary=False))
+    monkeypatch.setattr(row_groups, "_HOLE_BYTES", 1_000)
+    requests.clear()
+    read(groups, [(0, 300)], ["a", "b"], types=WIDE.schema)
+    assert len(requests) == 3, "footer, and each column"
+    assert sum(stop - start for start, stop in requests[1:]) < 60_000, "what nobody asked for stays where it is"
+    monkeypatch.setattr(row_groups, "_FETCH_BYTES", 1_000)
+    requests.clear()
+    expected = pa.Table.from_batches([batch for _, batch in read(groups, [(0, 900)], ["c"], types=WIDE.schema)])
+    assert len(requests) == 3, "one for each group"
+    assert expected.equals(WIDE.select(["c"]))
 
 
 # What another file of the same split may hold.
@@ -171,13 +195,13 @@ def test_a_file_of_the_same_size_and_time_that_took_its_place_is_refused(tmp_pat
 
 def test_a_file_that_shrinks_while_it_is_decoded_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, path = written(tmp_path)
-    read_row_group = pq.ParquetFile.read_row_group
+    read_row_groups = pq.ParquetFile.read_row_groups
 
     def shrinking(self: pq.ParquetFile, *arguments: object, **options: object) -> pa.Table:
         os.truncate(path, 40)
-        return read_row_group(self, *arguments, **options)
+        return read_row_groups(self, *arguments, **options)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", shrinking)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", shrinking)
     assert "was changed since the job was planned" in refused(groups)
 
 

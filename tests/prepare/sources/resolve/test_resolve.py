@@ -14,6 +14,7 @@ import datasets
 import fsspec
 import pytest
 import xxhash
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipelines.prepare.options.config import SourceConfig
@@ -67,6 +68,20 @@ def test_a_folder_is_searched_in_depth_without_hidden_files_and_metadata(tmp_pat
     _write(tmp_path, "a/b/train.jsonl", "a/test.jsonl", ".cache/train.jsonl", "a/.train.jsonl", "__x/train.jsonl")
     _write(tmp_path, "a/dataset_info.json", "README.md", "metadata.json", content=b"{}")
     assert _paths(_resolve(tmp_path), tmp_path) == {"train": ["a/b/train.jsonl"], "test": ["a/test.jsonl"]}
+
+
+def test_a_folder_is_listed_once_for_all_patterns_of_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, "a/train.jsonl", "a/test.jsonl")
+    listed, ls = list[str](), LocalFileSystem.ls
+
+    def noted(self: LocalFileSystem, path: str, **options: Any) -> Any:
+        listed.append(os.fspath(path).rstrip("/"))
+        return ls(self, path, **options)
+
+    monkeypatch.setattr(LocalFileSystem, "ls", noted)
+    _resolve(tmp_path)
+    assert listed.count(f"{tmp_path}/a") < 10, "`datasets` has 66 patterns of names"
+    assert fsspec.get_filesystem_class("file") is LocalFileSystem
 
 
 @pytest.mark.parametrize("where", ["local", "remote"])

@@ -1,0 +1,86 @@
+"""`build` against other tools of today that tokenize a corpus once: JSON lines to packed tokens of byte-level BPE.
+
+Each tool is installed by pip in an environment of its own below the work folder, on its first use.
+
+MosaicML Streaming is none of them: it writes samples that a script of the user's has tokenized, as the common script
+does, and brings torch and five clouds.
+"""
+
+import pathlib
+import shutil
+import sys
+
+import pyarrow.parquet as pq
+
+from scripts.benchmarks import figures, measure, preparing
+
+_DATATROVE = """
+import os, sys
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.tokens import DocumentTokenizer
+if __name__ == "__main__":
+    lines, tokenizer, output = sys.argv[1:]
+    steps = [JsonlReader(lines), DocumentTokenizer(output, tokenizer, eos_token="<|endoftext|>")]
+    cores = len(os.sched_getaffinity(0))
+    LocalPipelineExecutor(steps, tasks=cores, workers=cores, logging_dir=f"{output}/logs").run()
+"""
+# What pip installs, the program, and its arguments: {0} JSON lines, {1} tokenizer.json, {2} the output.
+_PEERS = {
+    "tokbin==0.1.0": ["tokbin", "build", "{2}", "--from-jsonl", "{0}", "--tokenizer", "{1}"],
+    "datatrove[io,processing]==0.10.1": ["python", "{script}", "{0}", "{1}", "{2}"],
+}
+
+
+def report(settings: preparing.Settings) -> str:
+    """The table of this section."""
+    home = settings.workdir / "peers"
+    lines, tokenizer = _json_lines(settings), preparing.tokenizer_folder(settings, "bpe")
+    build = ["build", str(lines), "--tokenizer", str(tokenizer), "--layout", "concat"]
+    build += ["--max-length", str(preparing.MAX_LENGTH), "--overwrite", "--output", str(home / "built")]
+    ours = [measure.run([sys.executable, "-m", "prep_tfrecords", *build]).seconds for _ in range(settings.small_runs)]
+    rows = [_row("prep-tfrecords", ours, ours)]
+    script = home / "run_datatrove.py"
+    script.write_text(_DATATROVE)
+    for requirement, command in _PEERS.items():
+        name = requirement.partition("=")[0].partition("[")[0]
+        output = home / f"built-{name}"
+        places = (str(lines), str(tokenizer / "tokenizer.json"), str(output))
+        theirs = []
+        try:
+            programs = _installed(home / name, requirement)
+            for _ in range(settings.small_runs):
+                shutil.rmtree(output, ignore_errors=True)
+                arguments = [each.format(*places, script=script) for each in command[1:]]
+                theirs.append(measure.run([str(programs / command[0]), *arguments]).seconds)
+        except measure.CommandFailedError as error:
+            rows.append([requirement, f"failed: {str(error).splitlines()[-1]}", ""])
+        else:
+            rows.append(_row(requirement, theirs, ours))
+    return figures.table(["tool", "s", "`build` is times as fast"], rows)
+
+
+def _row(name: str, theirs: list[float], ours: list[float]) -> list[str]:
+    return [name, figures.spread(theirs), figures.number(figures.median(theirs) / figures.median(ours))]
+
+
+def _installed(folder: pathlib.Path, requirement: str) -> pathlib.Path:
+    """The programs of an environment with the requirement."""
+    if not (folder / "installed").exists():
+        measure.run([sys.executable, "-m", "venv", "--clear", str(folder)])
+        measure.run([str(folder / "bin" / "pip"), "install", "--quiet", requirement])
+        (folder / "installed").touch()
+    return folder / "bin"
+
+
+def _json_lines(settings: preparing.Settings) -> pathlib.Path:
+    """The small corpus as JSON lines, in eight files: some tools take a file for each process."""
+    folder = settings.workdir / "peers" / f"lines-{settings.small_bytes}"
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in preparing.corpus_folder(settings, "small").glob("*.parquet"):
+            table = pq.read_table(source, columns=["text"]).to_pandas()
+            for part in range(8):
+                table[part::8].to_json(folder / f"{source.stem}-{part}.jsonl", orient="records", lines=True)
+        (folder / "done").touch()
+    return folder
