@@ -1,14 +1,9 @@
-"""The tokenizers of the examples: made again byte by byte, and named by every command that is shown."""
+"""The tokenizers of the examples are named by every command that is shown."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
-
-from tests import building
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 # The examples that have a tokenizer of their own; the reviews' serves all others.
@@ -21,16 +16,6 @@ SHOWN = [
     REPOSITORY / "docs" / "start" / "first-dataset.md",
     REPOSITORY / "scripts" / "quickstart",
 ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("example", OWN)
-def test_a_tokenizer_script_writes_the_same_bytes_in_every_process(example: str, tmp_path: pathlib.Path) -> None:
-    script = REPOSITORY / "examples" / example / "train_tokenizer.py"
-    environment = {**os.environ, "PYTHONHASHSEED": "2"}
-    subprocess.run([sys.executable, str(script), str(tmp_path)], env=environment, check=True, capture_output=True)
-    assert building.files(tmp_path) == building.files(building.tokenizer(example))
-    assert (tmp_path / "tokenizer.json").exists()
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: str(path.relative_to(REPOSITORY)))

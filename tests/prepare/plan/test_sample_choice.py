@@ -80,14 +80,6 @@ def test_a_split_of_few_bytes_is_read_whole() -> None:
     assert num_sampled(choice) == 4096
 
 
-def test_groups_come_from_all_along_the_split() -> None:
-    split = split_of(groups=4000, ranges=((1_000_000, 3_000_000),))
-    read = groups_read(split, chosen(split))
-    assert read.min() >= 1000
-    assert read.max() < 3000
-    assert np.abs(np.diff(read)).max() < 3 * 2000 / len(read)
-
-
 def test_of_rows_that_functions_change_only_runs_are_read() -> None:
     choice = chosen(split_of(groups=100, changes="a map"))
     assert choice.read_ranges.tolist() == choice.tokenized_ranges.tolist()

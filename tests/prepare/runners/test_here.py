@@ -206,9 +206,3 @@ def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
     monkeypatch.setattr(here, "memory_bytes", lambda: memory)
     assert here.number(tasks, task_bytes=100_000_000, wanted=wanted, most=most) == expected
     assert (said in caplog.text) if said else not caplog.text
-
-
-def test_one_process_with_a_thread_for_each_core_does_more_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "cores", lambda: 2)
-    for tasks, threaded, expected in [(5, False, 2), (5, True, 0), (8, True, 2)]:
-        assert here.number(tasks, task_bytes=100_000_000, wanted=None, threaded=threaded) == expected

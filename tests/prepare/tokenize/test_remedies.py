@@ -16,15 +16,14 @@ import transformers
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
-from pipelines.cli import objects
 from pipelines.prepare.layouts.pad import _TokensEncoder
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import TokenizerConfig
-from pipelines.prepare.tokenize import special_tokens, tokenization
+from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.engines import open_reference
 from pipelines.prepare.tokenize.text_rows import joins_words
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.errors import TokenizerError
 
 INT32 = np.dtype(np.int32)
 State = dict[str, Any]
@@ -145,25 +144,6 @@ def test_a_space_before_each_word(zoo: Zoo, tmp_path: Path, kind: str, caplog: p
     assert words[0] == [token for word in own for token in word]
 
 
-@pytest.mark.parametrize(
-    ("kind", "given", "words", "role"),
-    [("unigram", "bos-eos", "eos or tokenizer, or set bos_token", "bos_token"), ("", "eos", "none, set eos_token", "")],
-)
-def test_special_tokens_around_documents(zoo: Zoo, kind: str, given: Any, words: str, role: str) -> None:
-    tokenizer = zoo.tokenizer(kind or "byte_bpe")
-    for missing in ("bos_token",) if role else ("eos_token", "sep_token"):
-        setattr(tokenizer, missing, None)
-    with pytest.raises(TokenizerError) as refused:
-        special_tokens.open_frame(tokenizer, given)
-    assert words in refused.value.remedy
-    others: dict[str, tuple[Any, ...]] = {"bos-eos": ("eos", "tokenizer"), "eos": ("none",)}
-    for other in others[given]:
-        special_tokens.open_frame(tokenizer, other)
-    setattr(tokenizer, role or "eos_token", tokenizer.convert_ids_to_tokens(0))
-    frame = special_tokens.open_frame(tokenizer, given)
-    assert 0 in (*frame.before, *frame.after)
-
-
 def test_an_unknown_token() -> None:
     def made(**unknown: str) -> Any:
         vocabulary = {entry: number for number, entry in enumerate(["[UNK]", "[PAD]", "a"])}
@@ -194,15 +174,6 @@ def test_tekken_alone(tmp_path: Path) -> None:
         _resolve(tmp_path / "new")
     _edit(tmp_path / "new", "tokenizer_config.json", lambda config: config.update(pad_token="</s>"))
     assert _resolve(tmp_path / "new")("ab")["input_ids"] == [3 + ord("a"), 3 + ord("b")]
-
-
-def test_a_tokenizer_of_the_library_tokenizers(zoo: Zoo, tmp_path: Path) -> None:
-    backend = zoo.tokenizer("wordpiece_cased").backend_tokenizer
-    with pytest.raises(ConfigError) as refused:
-        objects._save(backend, str(tmp_path))
-    (command,) = re.findall(r"transformers\.\w+\(.*\)", refused.value.remedy)
-    wrapped = eval(command.replace("...", "backend"), {"transformers": transformers, "backend": backend})
-    assert Path(objects._save(wrapped, str(tmp_path))).is_dir()
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

@@ -55,14 +55,6 @@ def test_rows_of_a_batch_are_from_other_blocks_each() -> None:
         assert len(set((order.place(step)[1] // 16).tolist())) == 32
 
 
-def test_columns_of_a_window_are_blocks_of_their_own() -> None:
-    order = order_of((16 * 640,), block=16, batch=32, window=32 * 16)
-    for first in (0, 8, 24):
-        _, _, rows = order.of_window(3, first, first + 8, NUMPY)
-        assert len(rows) == 128
-        assert len(set((rows // 16).tolist())) == 8  # read once each, and wholly used
-
-
 @pytest.mark.parametrize("block", [1, 8])
 def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
     cycle = mixing_plan.cycle((("a", 0.7), ("b", 0.2), ("c", 0.1)), rows=12)
@@ -70,15 +62,6 @@ def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
     for step in range(40):
         columns = np.concatenate([part.place(step)[0] for part in parts])
         assert sorted(columns.tolist()) == list(range(12))
-
-
-def test_rows_of_a_mixture_are_spread_over_the_batch() -> None:
-    cycle = mixing_plan.cycle((("a", 0.75), ("b", 0.25)), rows=16)
-    order = GlobalOrder(shard_rows=(30,), seed=0, block=1, window=24, cycle=cycle, part=1)
-    steps, columns = order.in_batches(np.arange(8, dtype=np.int64), NUMPY)
-    assert steps.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert np.diff(columns[:4]).tolist() == [4, 4, 4]
-    assert order.counts(0, 8).tolist() == [2]
 
 
 def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
