@@ -1,7 +1,7 @@
 """Runs a command as a process of its own and says how long it took, and what its whole tree held and used.
 
-Memory has two numbers. `tree_bytes` is the largest sum of proportional sets over all processes of the command's session,
-sampled ten times a second from /proc: what the machine must have, pages that forked workers share counted once.
+Memory has two numbers. `tree_bytes` is the largest sum of proportional sets over all processes of the command's
+session, sampled ten times a second from /proc: what the machine must have, pages that workers share counted once.
 `process_bytes` is the kernel's own high-water mark of the largest single process, which no sampling can miss.
 
 `cpu_seconds` are of the command and of every process below it that was waited for.
