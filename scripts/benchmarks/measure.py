@@ -1,7 +1,7 @@
 """Runs a command as a process of its own and says how long it took, and what its whole tree held and used.
 
-Memory has two numbers. `tree_bytes` is the largest sum of resident sets over all processes of the command's session,
-sampled ten times a second from /proc: what the machine must have, pages that processes share counted once for each.
+Memory has two numbers. `tree_bytes` is the largest sum of proportional sets over all processes of the command's
+session, sampled ten times a second from /proc: what the machine must have, pages that workers share counted once.
 `process_bytes` is the kernel's own high-water mark of the largest single process, which no sampling can miss.
 
 `cpu_seconds` are of the command and of every process below it that was waited for.
@@ -23,7 +23,6 @@ from typing import Any
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _SAMPLE_SECONDS = 0.1
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TAIL_LINES = 30
 
 
@@ -155,10 +154,11 @@ def _session_bytes(session: int) -> int:
             stat = pathlib.Path(entry.path, "stat").read_text()
         except OSError:  # it ended while we looked
             continue
-        # proc(5): pid (name) state ppid pgrp session ...; the name may hold spaces. rss is field 24, in pages.
-        fields = stat.rpartition(")")[2].split()
-        if int(fields[3]) == session:
-            total += int(fields[21]) * _PAGE_BYTES
+        # proc(5): pid (name) state ppid pgrp session ...; the name may hold spaces.
+        if int(stat.rpartition(")")[2].split()[3]) == session:
+            with contextlib.suppress(OSError):
+                shares = pathlib.Path(entry.path, "smaps_rollup").read_text().partition("\nPss:")[2].split()
+                total += int(shares[0]) * 1024 if shares else 0
     return total
 
 

@@ -46,7 +46,10 @@ _CACHED_BYTES = 8 << 20
 _FETCH_BYTES = 32 << 20
 _HOLE_BYTES = 4 << 20
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
-_UNREADABLE = (OSError, EOFError, pa.ArrowException, KeyError, TypeError, ValueError, StopIteration)
+_UNREADABLE = (OSError, EOFError, pa.ArrowException, IndexError, KeyError, TypeError, ValueError, StopIteration)
+
+# Indices of pieces, int64 [n], that are decoded together, and the ranges of a remote file to request for them.
+_Fetch = tuple[np.ndarray, Sequence[tuple[int, int]]]
 
 _footers: dict[DataFile, pq.FileMetaData] = {}
 _locks: dict[DataFile, threading.Lock] = {}
@@ -178,49 +181,39 @@ def read_rows(
         return pieces.files[pieces.file[index]], int(pieces.at[index]), int(pieces.starts[index])
 
     def fetches(run: np.ndarray) -> list[_Fetch]:
-        """Divide the pieces of a run into those that are decoded together."""
+        """Divide the pieces of a run, int64 [n], into those that are decoded together, with the ranges to request."""
         if not remote:
-            return [_Fetch(run)]
-        file, group, row = place_of(run[0])
-        with _decoding(file, group, row), access.opened(file, addresses) as handle:
+            return [(run, ())]
+        with _decoding(*place_of(run[0])) as file, access.opened(file, addresses) as handle:
             metadata = _metadata(file, handle)
             leaves, _ = _leaves(metadata.schema, columns)
             return [
-                _Fetch(run[np.isin(pieces.at[run], groups)], metadata, _ranges(metadata, groups, leaves))
+                (run[np.isin(pieces.at[run], groups)], _ranges(metadata, groups, leaves))
                 for groups in _batched(metadata, np.unique(pieces.at[run]).tolist(), leaves)
             ]
 
     def load(fetch: _Fetch) -> list[tuple[int, pa.RecordBatch]]:
         """Decode the row groups of a fetch once, and return the rows of its pieces."""
-        file, first, row = place_of(fetch.pieces[0])
-        at = pieces.at[fetch.pieces]
-        groups = list(range(first, int(at[-1]) + 1))
-        with _decoding(file, first, row):
-            with access.opened(file, addresses, ahead=fetch.ranges) as handle:
-                metadata = fetch.metadata or _metadata(file, handle)
+        which, ranges = fetch
+        at = pieces.at[which]
+        groups = list(range(int(at[0]), int(at[-1]) + 1))
+        with _decoding(*place_of(which[0])) as file:
+            with access.opened(file, addresses, ahead=ranges) as handle:
+                metadata = _metadata(file, handle)
                 batch = _read_groups(metadata, groups, handle, columns, remote=remote)
                 batch = stored_columns.cast(batch, wanted, where=without_access(file.path))
             ends = np.cumsum([metadata.row_group(each).num_rows for each in groups])
-            skips = pieces.skips[fetch.pieces] + np.append(0, ends)[at - first]
-            stops = skips + pieces.counts[fetch.pieces]
-            if (stops > np.minimum(ends[at - first], batch.num_rows)).any():
+            skips = pieces.skips[which] + np.append(0, ends)[at - at[0]]
+            stops = skips + pieces.counts[which]
+            if (stops > np.minimum(ends[at - at[0]], batch.num_rows)).any():
                 raise ValueError(f"it has {batch.num_rows} rows, expected at least {stops.max()}")
             cut = (batch.slice(skip, stop - skip) for skip, stop in zip(skips.tolist(), stops.tolist(), strict=True))
-            return list(zip(pieces.starts[fetch.pieces].tolist(), cut, strict=True))
+            return list(zip(pieces.starts[which].tolist(), cut, strict=True))
 
     threads = _READERS if remote else 1
     runs = ordered_map(fetches, _runs(pieces, neighbours=remote), threads=threads)
     for batches in ordered_map(load, itertools.chain.from_iterable(runs), threads=threads):
         yield from batches
-
-
-@dataclasses.dataclass(frozen=True)
-class _Fetch:
-    """Pieces of one file, int64 [n], that are decoded together; `ranges` of a remote file are requested first."""
-
-    pieces: np.ndarray
-    metadata: pq.FileMetaData | None = None
-    ranges: Sequence[tuple[int, int]] = ()
 
 
 def _runs(pieces: Pieces, *, neighbours: bool) -> list[np.ndarray]:
@@ -248,7 +241,7 @@ def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[
 def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> list[tuple[int, int]]:
     """Return the bytes [start, stop) that hold the leaves of row groups, with what lies in small holes between."""
     ranges: list[tuple[int, int]] = []
-    chunks = (_group(metadata, group).column(leaf) for group in groups for leaf in leaves)
+    chunks = (metadata.row_group(group).column(leaf) for group in groups for leaf in leaves)
     for start, size in sorted(
         (chunk.dictionary_page_offset or chunk.data_page_offset, chunk.total_compressed_size) for chunk in chunks
     ):
@@ -258,17 +251,11 @@ def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[i
     return ranges
 
 
-def _group(metadata: pq.FileMetaData, group: int) -> pq.RowGroupMetaData:
-    if group >= metadata.num_row_groups:
-        raise ValueError(f"the file has {metadata.num_row_groups} row groups")
-    return metadata.row_group(group)
-
-
 @contextlib.contextmanager
-def _decoding(file: DataFile, group: int, row: int) -> Iterator[None]:
-    """Turn errors of damaged files into SourceError."""
+def _decoding(file: DataFile, group: int, row: int) -> Iterator[DataFile]:
+    """Yield the file, and turn errors of damaged files into SourceError."""
     try:
-        yield
+        yield file
     except _UNREADABLE as error:
         shown = without_access(file.path)
         raise SourceError(
@@ -281,8 +268,8 @@ def _read_groups(
     metadata: pq.FileMetaData, groups: Sequence[int], handle: pa.NativeFile, names: Sequence[str], *, remote: bool
 ) -> pa.RecordBatch:
     """Read the columns and struct fields `names` of row groups in their stored types."""
-    for group in groups:
-        _group(metadata, group)
+    if groups[-1] >= metadata.num_row_groups:
+        raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
     table = stored_columns.select(reader.read_row_groups(groups, columns=list(names), use_threads=False), names)
     batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
