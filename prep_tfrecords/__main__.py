@@ -1,5 +1,6 @@
 """The program `prep-tfrecords`, also as `python -m prep_tfrecords`."""
 
+import signal
 import sys
 
 
@@ -14,6 +15,8 @@ def main() -> None:
             f"error: prep-tfrecords needs the package {error.name}, which is not installed\n"
             "remedy: pip install prep-tfrecords, without --no-deps"
         )
+    except KeyboardInterrupt:  # on a cold disk the imports take some seconds
+        sys.exit(128 + signal.SIGINT)
     commands.main()
 
 

@@ -48,6 +48,12 @@ def test_a_missing_package_is_named_in_two_lines(tmp_path: Path) -> None:
     ]
 
 
+def test_an_interrupt_while_libraries_are_imported_ends_quietly(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    ended = run("-m", "prep_tfrecords", "--help", folder=tmp_path)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
 @pytest.mark.parametrize("command", [*commands.main.commands.values(), *train_tpu.main.commands.values()])
 def test_the_list_of_commands_shows_whole_sentences(command: click.Command) -> None:
     assert command.short_help
