@@ -7,7 +7,8 @@ processor time, nearly all of it imports, and 290 MB of memory.
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit.decode import decoded_rows, load_tokenizer
@@ -130,12 +131,16 @@ def _samples_section(root: str, subject: Subject) -> Section:
     head, groups = ("record", "text", "other features"), []
     for split in subject.splits:
         rows = tuple(
-            (f"{row.record} of {row.shard}", _short(row.text), _short(json.dumps(row.features, ensure_ascii=False)))
+            (f"{row.record} of {row.shard}", _short(row.text), _short(_pairs(row.features)))
             for row in decoded_rows(root, subject.manifest, split.name, rows=_ROWS)
         )
         groups.append(Group(title=split.name, tables=(Table(caption="The first rows", head=head, rows=rows),)))
     says = "What a model sees of a row, special tokens included, without padding. `inspect --rows N` shows more."
     return Section(name="samples", title="Sample rows", says=says, groups=tuple(groups))
+
+
+def _pairs(features: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in features.items())
 
 
 def _short(text: str) -> str:
