@@ -20,15 +20,13 @@ pytestmark = [
 
 
 def open_builder(root: Path) -> Any:
-    import tensorflow_datasets
-
+    tensorflow_datasets = pytest.importorskip("tensorflow_datasets")
     return tensorflow_datasets.builder_from_directory(str(root))
 
 
 def tfds_rows(builder: Any, split: str) -> dict[str, np.ndarray]:
     """Every row, in the shards' order."""
-    import tensorflow_datasets
-
+    tensorflow_datasets = pytest.importorskip("tensorflow_datasets")
     options = tensorflow_datasets.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     (rows,) = builder.as_dataset(split=split, shuffle_files=False, read_config=options, batch_size=1000)
     return {name: values.numpy() for name, values in rows.items()}
