@@ -10,6 +10,7 @@ import click
 import cloup
 
 from pipelines.cli.request import WithFunctions, folder, functions_of, takes_consent, takes_dataset
+from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, write_json
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError
 from tfrecord_io.local_paths import local_path
@@ -203,17 +204,17 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
     if own_files.read_manifest(dataset) is None:
         raise ManifestError(
             f"{dataset}: no finished dataset is here, and names on the hub are not looked up",
-            remedy=f"to check where a build is to write, give --output {dataset}; `plan` checks what it reads",
+            remedy=f"to check where a build is to write, give --output {dataset}, and --source FILES for what it reads",
         )
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    if not is_verbose():
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        from tfrecord_io import reader, readiness
+        tensorflow_start.load(verbose=is_verbose())
     except ImportError as error:
         raise ConfigError(
             f"--tpu needs TensorFlow, which cannot be imported ({error})", remedy="run `pip install '.[train]'`"
         ) from error
+    from tfrecord_io import reader, readiness
+
     opened = reader.open(dataset)
     # Buckets of different lengths are read separately.
     every = [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Literal
 
+from pipelines.terminal import tensorflow_start
 from pipelines.train import targets
 from pipelines.train.config import PredictConfig, TrainConfig
 from pipelines.train.targets import Target
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
     """Import TensorFlow, and Keras with the given backend. Raises: ConfigError if they cannot be imported."""
     os.environ["KERAS_BACKEND"] = backend  # set first, because TensorFlow imports Keras
-    if not verbose:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
+        tensorflow_start.load(verbose=verbose)
         import keras  # noqa: F401
-        import tensorflow as tf
 
         if backend == "jax":
             importlib.import_module("orbax.checkpoint")
+            import tensorflow as tf
+
             tf.config.set_visible_devices([], "GPU")
             tf.config.set_visible_devices([], "TPU")
     except ImportError as error:

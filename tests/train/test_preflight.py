@@ -9,18 +9,13 @@ from pathlib import Path
 import pytest
 
 from pipelines.train.config import TrainConfig
-from pipelines.train.preflight import compiler, preflight, tpu_slices
+from pipelines.train.preflight import compiler, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.tpu_slices import Slice
 from tests import building
 from tests.train import rule_breakers, training
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _short_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_FEED_SECONDS", 0.1)
 
 
 def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

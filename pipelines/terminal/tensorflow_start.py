@@ -1,0 +1,47 @@
+"""Import of TensorFlow without the messages that it prints, some of which no setting turns off:
+
+    WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+    I0000 00:00:1795341063.773306   29615 port.cc:153] oneDNN custom operations are on. …
+    E0000 00:00:1795341078.929193   29615 cuda_platform.cc:52] failed call to cuInit: …
+
+Its C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL decides what is printed.
+"""
+
+import glob
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def load(*, verbose: bool = False) -> None:
+    """Import TensorFlow, and let it look for GPUs. Raises: ImportError.
+
+    Its messages are shown only if the import fails or it cannot use a GPU of this machine; with `verbose`, or if
+    TF_CPP_MIN_LOG_LEVEL asks for messages, they are shown at once.
+    """
+    if verbose or os.environ.setdefault(_LOG_LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
+        importlib.import_module("tensorflow")
+        return
+    sys.stderr.flush()
+    matters = True
+    with tempfile.TemporaryFile() as notes, open(os.dup(2), "wb", buffering=0) as terminal:
+        os.dup2(notes.fileno(), 2)
+        try:
+            tensorflow = importlib.import_module("tensorflow")
+            gpus = tensorflow.config.list_physical_devices("GPU")  # loads their libraries, which print notes too
+            matters = _has_gpu() and not gpus
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal.fileno(), 2)
+            if matters:
+                notes.seek(0)
+                shutil.copyfileobj(notes, terminal)
+
+
+def _has_gpu() -> bool:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
+    return bool(glob.glob("/dev/nvidia[0-9]*")) and not hidden
