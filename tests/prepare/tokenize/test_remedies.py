@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,7 +61,7 @@ def _not_normalized(state: State) -> None:
 
 
 # Kind, file, fault, words of the remedy, and what they ask for.
-FILES: list[tuple[str, str, Callable[[State], Any], str, Callable[[State], Any]]] = [
+FILES: list[Any] = [
     (
         "byte_bpe",
         "tokenizer.json",
@@ -75,12 +76,13 @@ FILES: list[tuple[str, str, Callable[[State], Any], str, Callable[[State], Any]]
         "number the entries of the vocabulary in its tokenizer.json from 0 on",
         _renumber,
     ),
-    (
+    pytest.param(
         "wordpiece_cased",
         "tokenizer.json",
         lambda state: state["model"]["vocab"].update(one=9000, other=9000),
         "give each entry of the vocabulary an id of its own in its tokenizer.json",
         _renumber,
+        marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="its newest transformers drops one entry itself"),
     ),
     (
         "unigram",
@@ -107,7 +109,9 @@ FILES: list[tuple[str, str, Callable[[State], Any], str, Callable[[State], Any]]
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize(("kind", "file", "fault", "words", "mend"), FILES, ids=[each[3] for each in FILES])
+@pytest.mark.parametrize(
+    ("kind", "file", "fault", "words", "mend"), FILES, ids=[getattr(each, "values", each)[3] for each in FILES]
+)
 def test_an_edit_of_the_files(
     zoo: Zoo,
     tmp_path: Path,

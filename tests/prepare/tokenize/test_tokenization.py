@@ -123,11 +123,12 @@ _BARE_ACCENT = {"type": "Replace", "pattern": {"String": "\u0301"}, "content": "
     ("kind", "part", "changes", "said"),
     [
         ("byte_bpe", "model", {"dropout": 0.1}, "BPE dropout 0.1"),
-        (
+        pytest.param(
             "wordpiece_cased",
             "vocab",
             {"brandnew": 9000, "other": 9000},
             "'brandnew' and 'other' of its vocabulary have the same",
+            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="its transformers drops one entry itself"),
         ),
         ("wordpiece_cased", "vocab", {"far": 20_000_000}, "the id 20000000"),
         (
