@@ -204,7 +204,7 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
     if own_files.read_manifest(dataset) is None:
         raise ManifestError(
             f"{dataset}: no finished dataset is here, and names on the hub are not looked up",
-            remedy=f"to check where a build is to write, give --output {dataset}, and --source FILES for what it reads",
+            remedy=f"to check where a build is to write, give --output {dataset}; `plan` checks what it reads",
         )
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     try:
