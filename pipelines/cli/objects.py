@@ -14,20 +14,20 @@ a function                      its name, and its source text if no module has i
 
 import contextlib
 import dataclasses
+import datetime
 import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import click
-
-from pipelines.cli import commands, request
+from pipelines.cli import request
 from pipelines.prepare.options.config import FunctionOption, PrepareConfig
 from pipelines.prepare.options.suggestions import suggestion
-from pipelines.terminal.console import usage_cause
-from pipelines.terminal.option_fields import declared
+from pipelines.terminal.option_fields import Option, declared
 from tfrecord_io.errors import ConfigError
+
+_EXPECTED = {int: "a whole number", float: "a number"}
 
 
 @contextlib.contextmanager
@@ -113,21 +113,53 @@ def parsed(
         raise ConfigError(f"beam_args={beam_args!r}, expected a list of words", remedy=f"give [{beam_args!r}]")
     if not datasets:
         raise ConfigError("no dataset was given", remedy="name a hub id, files or a folder first, or give an object")
-    command = commands.main.commands["build"]
-    declared_here = {option.name for config in request.CONFIGS for option in declared(config)}
-    known = {name: each for name, each in request.by_name(command).items() if each[0].name in declared_here}
-    defaults: dict[str, Any] = {"datasets": [os.fspath(each) for each in datasets]}
-    see = "options are named as those of `prep-tfrecords build --help`"
+    known = keywords()
+    params: dict[str, Any] = {"datasets": tuple(map(os.fspath, datasets)), "functions": (), "beam_args": beam_args}
     for name, value in options.items():
-        if (flag := name.replace("_", "-")) not in known:
-            near = suggestion(name, sorted(each.replace("-", "_") for each in known))
-            raise ConfigError(f"no option {name!r}", remedy=f"{near}{see}")
-        try:
-            defaults |= request.default_of(known, flag, value, place=name)
-        except click.UsageError as error:
-            raise ConfigError(error.message, remedy=f"see --{flag} of `prep-tfrecords build --help`") from None
+        if name not in known:
+            near = suggestion(name, sorted(known))
+            raise ConfigError(
+                f"no option {name!r}", remedy=f"{near}options are named as those of `prep-tfrecords build --help`"
+            )
+        option, means_yes = known[name]
+        if value is not None:
+            params[option.name] = _typed(option, value, name=name, means_yes=means_yes)
+    if params.get("tokenizer") is None:
+        raise ConfigError("tokenizer=None, expected a tokenizer", remedy="give a hub id, a folder, or an object")
+    return params
+
+
+def keywords() -> dict[str, tuple[Option, bool]]:
+    """Map the keywords of options to the option, and to whether True switches it on."""
+    found = {}
+    for option in (option for config in request.CONFIGS for option in declared(config)):
+        for spelling in filter(lambda text: text.startswith("--"), option.spellings):
+            for flag, means_yes in zip(spelling.split("/"), (True, False), strict=False):
+                found[flag.removeprefix("--").replace("-", "_")] = option, means_yes
+    return found
+
+
+def _typed(option: Option, value: Any, *, name: str, means_yes: bool) -> Any:
+    """Convert a keyword's value to what the command line would pass on. Raises: ConfigError."""
+    if option.kind is bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name}={value!r:.100}, expected True or False", remedy="give one of them")
+        return value == means_yes
+    several = list(value) if isinstance(value, list | tuple) else [value]
+    for each in several:
+        if isinstance(each, bool) or not isinstance(each, str | int | float | os.PathLike | datetime.date):
+            raise ConfigError(
+                f"{name}={each!r:.100}, expected {_EXPECTED.get(option.kind, 'a text')}",
+                remedy=f"see {option.flag} of `prep-tfrecords build --help`",
+            )
+    if option.is_repeatable:
+        return tuple(map(str, several))
+    text = ",".join(map(str, several))  # lengths of buckets are one word on the command line
+    if option.parse or option.kind not in _EXPECTED:
+        return text
     try:
-        params = command.make_context("build", [], default_map=defaults).params
-    except click.UsageError as error:
-        raise ConfigError(usage_cause(error), remedy=see) from None
-    return {**params, "beam_args": beam_args}
+        return option.kind(text)
+    except ValueError:
+        raise ConfigError(
+            f"{name}={value!r:.100}, expected {_EXPECTED[option.kind]}", remedy="give a number, or None for the default"
+        ) from None

@@ -86,12 +86,6 @@ def write_json(content: Any) -> None:
         click.echo(json.dumps(content))
 
 
-def usage_cause(error: click.UsageError) -> str:
-    """Return click's message about a wrong option, worded like our own causes."""
-    said = error.format_message().removesuffix(".")
-    return said[:1].lower() + said[1:]
-
-
 class TwoLineErrors(click.Group):
     """Group of commands that reports wrong options like other errors: cause and remedy."""
 
@@ -104,7 +98,8 @@ class TwoLineErrors(click.Group):
             status = error.exit_code
         except click.UsageError as error:
             page = f"`{error.ctx.command_path} --help`" if error.ctx else "--help"
-            status = _fail(usage_cause(error), f"see {page}", status=error.exit_code).code
+            said = error.format_message().removesuffix(".")
+            status = _fail(said[:1].lower() + said[1:], f"see {page}", status=error.exit_code).code
         except click.Abort:  # an interrupt before the command has begun
             status = 1
         sys.exit(status)
