@@ -79,6 +79,14 @@ class TestObjects:
         assert gcs.objects(bucket) == {str(number): bytes([number]) * size for number in range(4)}
 
 
+def test_elsewhere_nothing_is_asked_and_the_last_one_wins(tmp_path: Any) -> None:
+    for path in (str(tmp_path / "file"), "memory://folder/file"):
+        assert storage.generations([path]) == {}
+        for content in (b"first", b"second"):
+            storage.write_bytes(path, content, replacing=0)
+            assert storage.read_bytes(path) == content
+
+
 @pytest.fixture
 def job(gcs: Gcs, bucket: str) -> OpenJob:
     """A job in a bucket that has made every shard, and has not committed."""
@@ -133,6 +141,11 @@ class TestJobs:
         assert building.read_manifest(f"gs://{bucket}/out").splits.keys() == {"validation"}
         committed(one_split("train"))
         assert building.read_manifest(f"gs://{bucket}/out") == whole
+
+    def test_two_that_commit_the_same_agree(self, gcs: Gcs, bucket: str, job: OpenJob, delayed: Delayed) -> None:
+        delayed(manifest.FILE_NAME, lambda: committed(job))
+        committed(job)
+        assert gcs.objects(bucket, "out/") == building.files(building.reviews())
 
     def test_a_plan_for_other_rows_that_came_meanwhile_stays(self, gcs: Gcs, bucket: str, job: OpenJob) -> None:
         plan, groups = split_plans.plan_one(job, "train").plan, job.source.splits["train"].groups

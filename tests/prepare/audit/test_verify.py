@@ -93,6 +93,13 @@ def test_a_flipped_bit_is_found_anywhere(damaged: Path, place: int) -> None:
     assert "crc" in problem or "cut off" in problem
 
 
+def test_a_shard_that_was_cut_off_is_found(damaged: Path) -> None:
+    shard = train_shards(damaged)[0]
+    size = shard.stat().st_size
+    shard.write_bytes(shard.read_bytes()[:1000])
+    assert problems(damaged) == {shard.name: f"{shard}: 1000 bytes, expected {size}"}
+
+
 def test_exchanged_records_are_found(damaged: Path) -> None:
     def exchange(columns: Columns) -> None:
         for values in columns.values():
@@ -214,6 +221,19 @@ def test_token_types_are_checked_where_they_are_constant(damaged: Path) -> None:
     rewrite(damaged, train_shards(damaged)[0], set_at("token_type_ids", 1, 2, value=1))
     ((_, problem),) = problems(damaged).items()
     assert problem.endswith("record 1: a token_type_ids other than 0")
+
+
+def test_a_record_is_numbered_through_the_batches_of_a_large_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = read_manifest(reviews())
+    shard = facts.splits["train"].shards[0]
+    seen: list[int] = []
+    small = records.read_payloads
+    monkeypatch.setattr(records, "read_payloads", lambda *args, **kw: small(*args, **{**kw, "batch_bytes": 1000}))
+    monkeypatch.setattr(verify, "check_columns", lambda columns, facts, *, path, first: seen.append(first))
+    verify.verify_shard(str(reviews()), shard, facts)
+    assert seen[0] == 0
+    assert len(seen) > 10
+    assert seen == sorted(set(seen))
 
 
 @pytest.mark.parametrize("command", ["verify", "inspect"])

@@ -6,6 +6,7 @@ import re
 import shutil
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -228,6 +229,16 @@ def test_runs_count_by_characters_where_a_script_has_no_spaces() -> None:
     assert (every.find(pa.array(texts)) >= 0).tolist() == expected
 
 
+@pytest.mark.slow
+def test_ranges_of_keys_do_not_change_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = write(tmp_path / "in", train_b=COPIES)
+    build(dataset, tmp_path / "one", dedup="exact")
+    monkeypatch.setattr(deciding, "_RANGE_ROWS", 100)
+    monkeypatch.setattr(deciding, "_TASK_ROWS", 90)
+    build(dataset, tmp_path / "many", dedup="exact")
+    assert decided(tmp_path / "one") == decided(tmp_path / "many")
+
+
 def test_which_splits_are_compared_is_part_of_the_fingerprint(tmp_path: Path) -> None:
     """Rows that equal one of test must not stay in train because test was asked for later."""
     dataset = write(tmp_path / "in", train_b=[TEXTS[650]])
@@ -253,6 +264,21 @@ def test_a_decision_about_other_rows_is_not_taken_again(tmp_path: Path) -> None:
     build(dataset, tmp_path / "out", dedup="exact", split="train")
     assert left_out(tmp_path / "out") == {"duplicate": 10}
     assert building.command("verify", tmp_path / "out").status == 0
+
+
+def test_a_file_of_keys_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another job may have deleted it: without it, duplicates would stay."""
+    dataset, find = write(tmp_path / "in", train_b=COPIES), deciding.find_duplicates
+
+    def robbed(comparison: deciding.Comparison, *task: Any) -> Any:
+        Path(comparison.folder, "keys-0-0").unlink()
+        return find(comparison, *task)
+
+    monkeypatch.setattr(deciding, "find_duplicates", robbed)
+    outcome = building.command("build", dataset, *building.options(tmp_path / "out", dedup="exact"))
+    assert "keys-0-0: is gone while rows are compared" in outcome.error[0]
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert not list((tmp_path / "out").glob(".prep/rows-*"))
 
 
 @pytest.mark.parametrize(

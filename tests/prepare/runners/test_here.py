@@ -2,11 +2,14 @@
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +142,17 @@ def test_a_process_whose_work_is_done_waits_for_what_another_leaves(
     assert sorted(task for task, _ in done) == [0, 1]
 
 
+def test_a_process_that_is_killed_while_it_sends_its_result_is_told_with_its_task() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    os.write(theirs.fileno(), struct.pack("!i", 1000) + b"the first bytes of a thousand")
+    theirs.close()
+    child = object.__new__(here._Child)
+    child.pipe, child.task = ours, 1
+    child.process = types.SimpleNamespace(join=int, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
+    with pytest.raises(here.WorkerDiedError, match=r"was killed, perhaps for its memory \(SIGKILL\)"):
+        child.receive(Progress())
+
+
 def process_id(_: object) -> int:
     return os.getpid()
 
@@ -206,3 +220,9 @@ def test_there_are_as_many_processes_as_cores_tasks_and_memory_allow(
     monkeypatch.setattr(here, "memory_bytes", lambda: memory)
     assert here.number(tasks, task_bytes=100_000_000, wanted=wanted, most=most) == expected
     assert (said in caplog.text) if said else not caplog.text
+
+
+def test_one_process_with_a_thread_for_each_core_does_more_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here, "cores", lambda: 2)
+    for tasks, threaded, expected in [(5, False, 2), (5, True, 0), (8, True, 2)]:
+        assert here.number(tasks, task_bytes=100_000_000, wanted=None, threaded=threaded) == expected
