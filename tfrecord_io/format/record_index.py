@@ -63,7 +63,7 @@ class ShardIndexes:
     """
 
     def __init__(self, shard_name: str, *, indexed: bool) -> None:
-        self.names = (file_name(shard_name),) * indexed
+        self.names = (file_name(shard_name),) if indexed else ()
         self._record_bytes: list[np.ndarray] = [np.zeros(0, np.int64)]
 
     def add(self, record_bytes: np.ndarray) -> None:

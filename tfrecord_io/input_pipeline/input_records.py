@@ -143,7 +143,7 @@ def training_batches(
             counts_K = counts_PK[batch % len(rows_PK)]
             return tf.boolean_mask(parts_KN, tf.sequence_mask(counts_K, tf.shape(parts_KN)[1]))
 
-        # Padding is cheaper than a ragged batch, which calls a function for each part.
+        # `rebatch` would join them, too, but TensorFlow logs an error for each slice of a slice.
         batches = batches.padded_batch(len(sources)).enumerate().map(joined)
     return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 

@@ -41,9 +41,9 @@ _THREADS = 32
 # times as much memory.
 _READERS = 8
 _CACHED_BYTES = 8 << 20
-# Serialized bytes of neighbouring row groups that a remote file is asked for at once, and bytes that nobody needs
-# between two columns for which one request is worth its time.
-_FETCH_BYTES = 32 << 20
+# Most bytes of neighbouring row groups that a remote file is asked for at once, and that they may have when they are
+# decoded; and bytes that nobody needs between two columns for which one request is worth its time.
+_FETCH_BYTES, _DECODED_BYTES = 32 << 20, 128 << 20
 _HOLE_BYTES = 4 << 20
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, IndexError, KeyError, TypeError, ValueError, StopIteration)
@@ -225,16 +225,17 @@ def _runs(pieces: Pieces, *, neighbours: bool) -> list[np.ndarray]:
 
 
 def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> Iterator[list[int]]:
-    """Yield successive groups, each time of at most `_FETCH_BYTES`, or one."""
+    """Yield successive groups, each time of at most `_FETCH_BYTES` and `_DECODED_BYTES`, or one."""
     batch: list[int] = []
-    room = _FETCH_BYTES
+    room, decoded_room = _FETCH_BYTES, _DECODED_BYTES
     for group in groups:
         size = sum(stop - start for start, stop in _ranges(metadata, [group], leaves))
-        if batch and size > room:
+        decoded = sum(metadata.row_group(group).column(leaf).total_uncompressed_size for leaf in leaves)
+        if batch and (size > room or decoded > decoded_room):
             yield batch
-            batch, room = [], _FETCH_BYTES
+            batch, room, decoded_room = [], _FETCH_BYTES, _DECODED_BYTES
         batch.append(group)
-        room -= size
+        room, decoded_room = room - size, decoded_room - decoded
     yield batch
 
 

@@ -123,6 +123,19 @@ def test_far_away_large_holes_and_large_groups_are_apart(
     assert expected.equals(WIDE.select(["c"]))
 
 
+def test_far_away_groups_that_unpack_to_much_are_apart(
+    requests: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text column that decodes to 2 GiB would come in two batches, after as much memory for each thread."""
+    same = pa.table({"a": ["the same text" * 100] * 900})
+    groups = in_place(parquet("memory://rows/same.parquet", same, rows=100, use_dictionary=False))
+    monkeypatch.setattr(row_groups, "_DECODED_BYTES", 300_000)  # 131 kB each, in the file 7 kB
+    requests.clear()
+    expected = pa.Table.from_batches([batch for _, batch in read(groups, [(0, 900)], ["a"], types=same.schema)])
+    assert len(requests) == 6, "the footer, and two groups each"
+    assert expected.equals(same)
+
+
 # What another file of the same split may hold.
 
 CASTS: dict[str, tuple[pa.Array, pa.DataType]] = {
