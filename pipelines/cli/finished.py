@@ -95,7 +95,8 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
         )
     total = sum(len(split.shards) for split in manifest.splits.values())
     num_examples = sum(split.num_examples for split in manifest.splits.values())
-    show(f"{total} shards with {num_examples:,} examples are as the manifest says")
+    shards = "1 shard" if total == 1 else f"{total:,} shards"
+    show(f"as the manifest says: {shards} with {num_examples:,} examples")
 
 
 def _verify_export(root: str, *, repair: bool) -> bool:
