@@ -43,6 +43,8 @@ def _isolate() -> None:
         TF_CPP_MIN_LOG_LEVEL="2",
         # JAX looks for a TPU otherwise, and TPU's library ends the process on a machine without /sys.
         JAX_PLATFORMS="cpu",
+        # A step of bert-tiny compiles in 10 s of CPU for 19.
+        XLA_FLAGS="--xla_backend_optimization_level=0",
         # gcsfs decides when it is imported, for the whole process, and would ask Google of what kind our emulator's
         # buckets are, some minutes in vain.
         GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT="false",

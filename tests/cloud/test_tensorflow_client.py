@@ -78,6 +78,15 @@ def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dic
     return read(gcs.endpoint, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
 
 
+@pytest.fixture(scope="module")
+def faulty(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """With faults on the way, and where TensorFlow is told to ask for exact ranges; and what it wrote."""
+    faults = Faults(unavailable=0.1, cut_downloads=0.25, cut_uploads=0.5)
+    parts, exact = ["written", "records", "global"], {global_order.GCS_BLOCK_SIZE: "0"}
+    found = read(gcs.endpoint, bucket, tmp_path_factory.mktemp("faulty"), parts=parts, faults=faults, environment=exact)
+    return {**found, "arrived": gcs.read(bucket, "written")}
+
+
 class TestRecords:
     def test_tensorflow_reads_the_records_of_the_local_shards(self, seen: dict[str, Any]) -> None:
         assert len(seen["records"]["gs"]) == 4
@@ -89,12 +98,10 @@ class TestRecords:
     def test_what_tensorflow_writes_arrives_whole(self, seen: dict[str, Any], gcs: Gcs, bucket: str) -> None:
         assert gcs.read(bucket, "written") == reading.WRITTEN
 
-    def test_faults_on_the_way_change_nothing(self, gcs: Gcs, bucket: str, tmp_path: Path) -> None:
-        faults = Faults(unavailable=0.1, cut_downloads=0.25, cut_uploads=0.5)
-        seen = read(gcs.endpoint, bucket, tmp_path, parts=["written", "records"], faults=faults)
-        assert all(seen["counts"][kind] for kind in ("unavailable", "cut_downloads", "cut_uploads")), seen["counts"]
-        assert seen["records"]["gs"] == seen["records"]["local"]
-        assert gcs.read(bucket, "written") == reading.WRITTEN
+    def test_faults_on_the_way_change_nothing(self, faulty: dict[str, Any]) -> None:
+        assert all(faulty["counts"][kind] for kind in ("unavailable", "cut_downloads", "cut_uploads")), faulty["counts"]
+        assert faulty["records"]["gs"] == faulty["records"]["local"]
+        assert faulty["arrived"] == reading.WRITTEN
 
 
 class TestReader:
@@ -108,15 +115,13 @@ class TestReader:
         assert seen["batches"]["gs"]["training from a step on"] == expected
 
     def test_the_global_order_asks_for_blocks_if_tensorflow_is_not_told_otherwise(
-        self, seen: dict[str, Any], gcs: Gcs, bucket: str, tmp_path: Path
+        self, seen: dict[str, Any], faulty: dict[str, Any]
     ) -> None:
         """If it asks for what is needed by itself one day, `ask_for_exact_ranges` and the warning can go."""
-        environment = {global_order.GCS_BLOCK_SIZE: "0"}
-        exact = read(gcs.endpoint, bucket, tmp_path, parts=["global"], environment=environment)
-        expected = exact["global"]["local"]
+        expected = faulty["global"]["local"]
         assert len(expected) == 4
-        assert exact["global"]["gs"] == expected
-        assert max(exact["sizes"]) < 1 << 20
+        assert faulty["global"]["gs"] == expected
+        assert max(faulty["sizes"]) < 1 << 20
         *found, warned = seen["global"]["gs"]
         assert found == expected
         assert global_order.GCS_BLOCK_SIZE in warned

@@ -140,7 +140,7 @@ def every_code_point(*, step: int = 1) -> Iterator[list[str]]:
     All of the first two planes and of the tags; every 16th where thousands in a row are alike: ideographs, syllables,
     private use, and planes without letters. Of these, every `step`-th one.
     """
-    points = [chr(point) for point in range(0x110000) if _counts(point)][::step]
+    points = _points()[::step]
     docs = [
         "".join(f"{c}a{c} {c}1{c}.{c}{c}'{c}s\n{c}\n\n {c}  {c}\u0301é{c}中" for c in points[start : start + 16])
         for start in range(0, len(points), 16)
@@ -149,8 +149,10 @@ def every_code_point(*, step: int = 1) -> Iterator[list[str]]:
         yield docs[start : start + 2_000]
 
 
-def _counts(point: int) -> bool:
-    return point not in _SURROGATES and (point % 16 == 0 or not any(point in alike for alike in _ALIKE))
+@functools.cache
+def _points() -> list[str]:
+    alike = set().union(*_ALIKE, _SURROGATES)
+    return [chr(point) for point in range(0x110000) if point not in (alike if point % 16 else _SURROGATES)]
 
 
 def long_documents(num_bytes: int, *, seed: int, material: Sequence[str]) -> list[str]:

@@ -155,12 +155,26 @@ def test_cells_that_need_the_cloud_are_marked_and_no_others(path: Path) -> None:
             assert (cell["metadata"].get("tags") == ["needs-cloud"]) == bool(needs), cell["id"]
 
 
+@pytest.fixture(scope="module")
+def cells(copy: Path) -> dict[str, Any]:
+    """The cells of all notebooks by id, with their outputs, after one kernel has run those that need no cloud."""
+    whole = nbformat.v4.new_notebook()
+    for path in NOTEBOOKS:
+        others = nbformat.read(path, as_version=4).cells
+        local = [each for each in others if "needs-cloud" not in each.metadata.get("tags", ())]
+        whole.cells += [nbformat.v4.new_code_cell(source) for source in ("%reset -f", IN_KERNEL)] + local
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(copy)
+        for name, value in environment().items():
+            patched.setenv(name, value)
+        NotebookClient(whole, timeout=None, kernel_name="python3").execute()
+    return {cell.id: cell for cell in whole.cells}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(copy)
-    cells = run_cells(nbformat.read(path, as_version=4))
+def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, cells: dict[str, Any]) -> None:
     made = copy / "out" / ("colab" if path.stem == "colab" else "kaggle")
     if path.stem == "colab":
         assert pq.read_table(made / "test.parquet").num_rows == 200
@@ -186,19 +200,6 @@ def run(line):
 backbones._SIZES["tiny"] = (1, 2, 128)
 get_ipython().system = run
 """
-
-
-def run_cells(notebook: Any) -> dict[str, Any]:
-    """The cells by id, with their outputs, after a kernel has run those that need no cloud. Fails if one fails."""
-    for cell in notebook.cells:
-        if "needs-cloud" in cell.metadata.get("tags", ()):
-            cell.cell_type = "raw"
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(IN_KERNEL))
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in environment().items():
-            patched.setenv(name, value)
-        NotebookClient(notebook, timeout=None, kernel_name="python3").execute()
-    return {cell.id: cell for cell in notebook.cells}
 
 
 def shown(cell: Any) -> list[str]:

@@ -9,7 +9,9 @@ training a process. One of kind "python" is source text. Prints JSON: for each s
 
 import contextlib
 import io
+import itertools
 import json
+import shutil
 import subprocess
 import sys
 import traceback
@@ -20,15 +22,27 @@ from tests.support.processes import REPOSITORY
 _SHORT = ("--steps", "2", "--warmup", "1", "--replicas", "1", "--log-every", "1", "--steps-per-call", "1")
 
 
+_trained: dict[tuple[tuple[str, str], ...], str] = {}
+
+
 def _train(words: list[str]) -> None:
+    """Run a command line. A training of data, a task and a model that were trained before is that one, copied."""
     from pipelines.train import cli
 
-    short = () if words[0] in cli.main.commands else _SHORT  # `predict` and `export` have no steps
+    training = words[0] not in cli.main.commands  # `predict` and `export` have no steps
+    pairs = list(itertools.pairwise(words))
+    what = tuple(pair for pair in pairs if pair[0] in ("--data", "--task", "--model", "--pooling"))
+    if training and what in _trained:
+        shutil.copytree(_trained[what], dict(pairs)["--model-dir"])
+        return
+    short = _SHORT if training else ()
     try:
         cli.main.main([*words, *short, "--verbose"], prog_name="train-tpu")
     except SystemExit as ended:
         if ended.code:
             raise RuntimeError(f"exit status {ended.code}") from None
+    if training:
+        _trained[what] = dict(pairs)["--model-dir"]
 
 
 def _failure(kind: str, what: list[str] | str) -> str:

@@ -4,6 +4,7 @@ Keras has one backend in a process, so what JAX does is done once, in a process 
 """
 
 import contextlib
+import os
 import re
 import shutil
 import socket
@@ -104,7 +105,7 @@ def on_jax(folder: Path, on_hosts: list[list[Outcome]]) -> dict[str, Outcome]:
     words = ["--model", folder / "eight", "--data", training.data(), "--output", folder / "eight.parquet"]
     words += ["--split", "validation", "--backend", "jax", "--replicas", 8]
     commands["predict eight"] = ["predict", *map(str, words)]
-    variables = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    variables = {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"}
     ran = backend_runs.run("jax", list(commands.values()), variables=variables, how=["one layer"])
     return dict(zip(commands, ran, strict=True))
 

@@ -151,15 +151,16 @@ def test_threads_that_share_an_engine_get_what_one_thread_gets(name: str, kind: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind"), ONE)
-def test_an_engine_that_travels_to_another_process_gives_the_same_ids(name: str, kind: str) -> None:
-    """There it needs no `transformers`, whose import costs 0.5 s of CPU."""
-    engine, texts_of_all_scripts = comparing.opened(name, tokenizer(kind)), pa.array(BATTERY)
-    code = "import pickle, sys; engine, texts = pickle.load(sys.stdin.buffer); runs = engine.encode(texts)\n"
-    code += "assert 'transformers' not in sys.modules; sys.stdout.buffer.write(pickle.dumps(runs))"
-    given_input = pickle.dumps((engine, texts_of_all_scripts))
+def test_engines_that_travel_to_another_process_give_the_same_ids() -> None:
+    """There they need no `transformers`, whose import costs 0.5 s of CPU."""
+    engines, texts_of_all_scripts = [comparing.opened(name, tokenizer(kind)) for name, kind in ONE], pa.array(BATTERY)
+    code = "import pickle, sys; engines, texts = pickle.load(sys.stdin.buffer)\n"
+    code += "runs = [each.encode(texts) for each in engines]; assert 'transformers' not in sys.modules\n"
+    code += "sys.stdout.buffer.write(pickle.dumps(runs))"
+    given_input = pickle.dumps((engines, texts_of_all_scripts))
     answer = subprocess.run([sys.executable, "-c", code], input=given_input, capture_output=True)
-    assert_same(pickle.loads(answer.stdout), engine.encode(texts_of_all_scripts), list(BATTERY))
+    for engine, runs in zip(engines, pickle.loads(answer.stdout), strict=True):
+        assert_same(runs, engine.encode(texts_of_all_scripts), list(BATTERY))
 
 
 @pytest.mark.parametrize("split", [False, True])
