@@ -2,16 +2,14 @@
 
     python scripts/benchmark.py [--workdir DIR] [--quick] [--only NAME ...] [--runs N]
 
-    corpus   makes the text and trains the tokenizers; kept in the work folder for the next time
-    raw      the tokenizer alone, on all cores
-    build    `prep-tfrecords build`, steady state against the tokenizer alone: between 1 and 4 GB
+    build    `prep-tfrecords build` between 1 and 4 GB, against the tokenizer alone
     common   `prep-tfrecords build` against the script that people write by hand, start-up included
     peers    `prep-tfrecords build` against tokbin and datatrove, which pip installs in environments of their own
     cores    `build` on all cores against one
     memory   the peak of `build`, all processes together, at 1 and 4 GB
     chat     conversations against plain text of the same tokens
     reader   examples per second of our reader against hand-written input functions
-    startup  `--help`; CPU seconds of a build of 400 rows over those of its imports; that preparing needs no TensorFlow
+    startup  `--help`; CPU seconds of a build of 400 rows over those of its imports
 
 `python scripts/benchmark.py --runs 1` gives every figure in about an hour on two quiet cores, with 15 GB on disk.
 
@@ -21,28 +19,13 @@ Needs Linux, whose /proc says what memory a tree of processes holds. Exit status
 import argparse
 import pathlib
 import sys
-import time
 
 # `python scripts/benchmark.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from scripts import arguments
-from scripts.benchmarks import (
-    chat,
-    corpus,
-    figures,
-    machine,
-    measure,
-    peers,
-    preparing,
-    preparing_tables,
-    reading,
-    startup,
-    tokenizer_training,
-    words,
-)
+from scripts.benchmarks import chat, machine, measure, peers, preparing, preparing_tables, reading, startup
 
-SECTIONS = ("corpus", *preparing.SECTIONS, "peers", "chat", "reader", "startup")
+SECTIONS = (*preparing.SECTIONS, "peers", "chat", "reader", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -62,8 +45,6 @@ def main() -> int:
 
 def _run(settings: preparing.Settings, sections: set[str]) -> None:
     """Prints the tables of the sections."""
-    if "corpus" in sections:
-        print(f"## Corpus\n\n{_corpus_table(settings)}\n", flush=True)
     if sections & set(preparing.SECTIONS):
         results = preparing.race(settings, sections=sections)
         print("\n\n".join(preparing_tables.report(settings, results, sections=sections)), end="\n\n", flush=True)
@@ -77,23 +58,6 @@ def _run(settings: preparing.Settings, sections: set[str]) -> None:
             print(f"## {title}\n\n{section.report(settings)}\n", flush=True)
 
 
-def _corpus_table(settings: preparing.Settings) -> str:
-    rows = []
-    for size in ("small", "large", "low", "high"):
-        started = time.perf_counter()
-        folder = preparing.corpus_folder(settings, size)
-        rows.append([f"corpus, {settings.num_bytes(size) / 1e6:,.0f} MB", folder.name, _seconds(started)])
-    for kind in tokenizer_training.KINDS:
-        started = time.perf_counter()
-        folder = preparing.tokenizer_folder(settings, kind)
-        rows.append([f"tokenizer {kind}", folder.name, _seconds(started)])
-    words_and_documents = (
-        f"{words.NUM_WORDS:,} word forms, documents of {corpus.MEAN_DOCUMENT_BYTES:,} bytes on average"
-    )
-    rows.append(["text", words_and_documents, ""])
-    return figures.table(["what", "folder", "made in, s"], rows)
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=_DESCRIPTION)
     parser.add_argument(
@@ -102,10 +66,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="5, 20, 10 and 40 MB of text: shows that all works, measures little"
     )
-    arguments.add_only(parser, SECTIONS)
+    parser.add_argument(
+        "--only", nargs="+", choices=SECTIONS, default=SECTIONS, metavar="NAME", help=", ".join(SECTIONS)
+    )
     parser.add_argument(
         "--runs",
-        type=arguments.positive,
+        type=int,
         help="of each thing, of our build three times as many; default 3, and 1 on the large corpus",
     )
     return parser.parse_args()
@@ -122,10 +88,6 @@ def _settings(options: argparse.Namespace) -> preparing.Settings:
         reader_rounds=max(3, options.runs or 3),
         reader_seconds=3.0 if options.quick else 10.0,
     )
-
-
-def _seconds(started: float) -> str:
-    return figures.number(time.perf_counter() - started)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,6 @@ import urllib.request
 import zipfile
 from collections.abc import Sequence
 
-# This file is run by its path, whatever the working directory.
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from scripts import fetching
-from scripts.fetching import NotFetchedError
-
 FLINK = "1.19"
 # The newest release of which every part could be had. Beam's protocols change little: it serves newer Python SDKs.
 BEAM = "2.62.0"
@@ -61,10 +55,19 @@ _POM = f"""\
 """
 
 
+class NotFetchedError(Exception):
+    """There is no job server, and the reason why."""
+
+
 def main() -> int:
     """Prints the path, after getting it if need be."""
-    remedy = "install Java 11 or 17 and Maven, and let Maven reach its repository"
-    return fetching.print_path(fetch, program="job server for Flink", remedy=remedy)
+    try:
+        print(fetch())
+    except NotFetchedError as error:
+        print(f"error: no job server for Flink: {error}", file=sys.stderr)
+        print("remedy: install Java 11 or 17 and Maven, and let Maven reach its repository", file=sys.stderr)
+        return 1
+    return 0
 
 
 def path() -> pathlib.Path:

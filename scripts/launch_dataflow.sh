@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
 # Builds a dataset on Google Cloud Dataflow: looks whether everything is there that a job needs, then launches it.
 #
-#   scripts/launch_dataflow.sh [OPTIONS] -- DATASET --output gs://BUCKET/FOLDER --tokenizer NAME [BUILD OPTIONS]
+#   scripts/launch_dataflow.sh [--check] -- DATASET --output gs://BUCKET/FOLDER --tokenizer NAME [BUILD OPTIONS]
+#                                        [-- BEAM OPTIONS]
 #
-#   --project P           default: gcloud config get project
-#   --region R            default: gcloud config get dataflow/region, or compute/region; best that of the bucket
-#   --temp gs://B/F       temporary files; default: tmp/ in the bucket of --output
-#   --service-account E   that workers run as; default: the project's Compute Engine default service account
-#   --machine-type T      default: n2-standard-8 (see below)
-#   --threads N           shards that each process of a machine works on at a time; default: 1
-#   --max-workers N       machines; default: the service decides
-#   --image I             workers' container image, made by scripts/dataflow_worker.Dockerfile; default: Beam's own,
-#                         in which each machine installs this package for two or three minutes
-#   --private             no public addresses; needs Private Google Access in the subnetwork, and --image
-#   --check               only look, launch nothing
+#   --check       only look, launch nothing
+#
+# Options of Beam that are not given after a -- of their own:
+#
+#   --project                 gcloud config get project
+#   --region                  gcloud config get dataflow/region, or compute/region; best that of the bucket
+#   --temp_location           tmp/ in the bucket of --output
+#   --service_account_email   the project's Compute Engine default service account
+#   --machine_type            n2-standard-8 (see below)
+#   --number_of_worker_harness_threads   1: shards that each process of a machine works on at a time
+#
+# With --sdk_container_image=IMAGE --sdk_location=container, made by scripts/dataflow_worker.Dockerfile, machines need not
+# install this package for two or three minutes. --no_use_public_ips needs that, and Private Google Access.
 #
 # The roles that are needed, and no others:
 #
@@ -48,40 +51,26 @@ usage() {
   exit "$1"
 }
 
-PROJECT="" REGION="" TEMP="" ACCOUNT="" MACHINE="n2-standard-8" THREADS="" MAX_WORKERS="" IMAGE="" PRIVATE="" CHECK=""
-
+CHECK=""
 while [ $# -gt 0 ]; do
   case "$1" in
-    --project | --region | --temp | --service-account | --machine-type | --threads | --max-workers | --image)
-      [ $# -ge 2 ] || die "$1 without a value" "see $0 --help"
-      case "$1" in
-        --project) PROJECT="$2" ;;
-        --region) REGION="$2" ;;
-        --temp) TEMP="$2" ;;
-        --service-account) ACCOUNT="$2" ;;
-        --machine-type) MACHINE="$2" ;;
-        --threads) THREADS="$2" ;;
-        --max-workers) MAX_WORKERS="$2" ;;
-        --image) IMAGE="$2" ;;
-      esac
-      shift 2
-      ;;
-    --private) PRIVATE=1 && shift ;;
     --check) CHECK=1 && shift ;;
     -h | --help) usage 0 ;;
     --) shift && break ;;
-    *) die "unknown option $1" "options of this script come before the --, those of prep-tfrecords build after it" ;;
+    *) die "unknown option $1" "options of prep-tfrecords build come after a --, those of Beam after another one" ;;
   esac
 done
 [ $# -gt 0 ] || die "nothing to build" \
   "say what after the --, for example: -- imdb --output gs://BUCKET/imdb --tokenizer gpt2"
 
-output_of() {
+# given NAME ARGUMENTS...: the value of an option.
+given() {
+  local name="$1"
+  shift
   while [ $# -gt 0 ]; do
     case "$1" in
-      --output) printf '%s\n' "${2:-}" && return ;;
-      --output=*) printf '%s\n' "${1#--output=}" && return ;;
-      --) return ;;
+      "$name") printf '%s\n' "${2:-}" && return ;;
+      "$name"=*) printf '%s\n' "${1#*=}" && return ;;
     esac
     shift
   done
@@ -102,8 +91,10 @@ check_tools() {
 }
 
 check_settings() {
+  PROJECT="$(given --project "$@")"
   PROJECT="${PROJECT:-$(setting project)}"
   [ -n "$PROJECT" ] || die "no project" "give --project, or: gcloud config set project PROJECT"
+  REGION="$(given --region "$@")"
   REGION="${REGION:-$(setting dataflow/region)}"
   REGION="${REGION:-$(setting compute/region)}"
   [ -n "$REGION" ] || die "no region" \
@@ -114,14 +105,13 @@ check_settings() {
 }
 
 check_places() {
-  OUTPUT="$(output_of "$@")"
+  OUTPUT="$(given --output "$@")"
   case "$OUTPUT" in
     gs://?*/?*) ;;
     *) die "--output ${OUTPUT:-is missing}, expected a gs:// address with a folder" \
       "give --output gs://BUCKET/FOLDER after the --" ;;
   esac
   BUCKET="$(bucket_of "$OUTPUT")"
-  TEMP="${TEMP:-gs://$BUCKET/tmp}"
   local location make="gcloud storage buckets create gs://$BUCKET --project=$PROJECT --location=$REGION"
   location="$(gcloud storage buckets describe "gs://$BUCKET" --project="$PROJECT" --format='value(location)' \
     2>/dev/null)" || die "no bucket gs://$BUCKET, or no right to look at it" "$make --uniform-bucket-level-access"
@@ -146,6 +136,7 @@ check_services() {
 
 check_roles() {
   local number me
+  ACCOUNT="$(given --service_account_email "$@")"
   if [ -z "$ACCOUNT" ]; then
     number="$(gcloud projects describe "$PROJECT" --format='value(projectNumber)' 2>/dev/null)" ||
       die "no project $PROJECT, or no right to look at it" "check --project, and gcloud auth list"
@@ -181,14 +172,11 @@ look_for() {
 }
 
 launch() {
-  local beam=()
-  beam+=(--runner=DataflowRunner "--project=$PROJECT" "--region=$REGION" "--temp_location=$TEMP")
-  beam+=("--machine_type=$MACHINE" "--service_account_email=$ACCOUNT")
-  beam+=("--number_of_worker_harness_threads=${THREADS:-1}")
-  [ -z "$MAX_WORKERS" ] || beam+=("--max_num_workers=$MAX_WORKERS")
-  [ -z "$IMAGE" ] || beam+=("--sdk_container_image=$IMAGE" --sdk_location=container)
-  [ -z "$PRIVATE" ] || beam+=(--no_use_public_ips)
-  # Options of Beam may have been given too, after a -- of their own.
+  local each beam=()
+  for each in --runner=DataflowRunner "--project=$PROJECT" "--region=$REGION" "--temp_location=gs://$BUCKET/tmp" \
+    --machine_type=n2-standard-8 "--service_account_email=$ACCOUNT" --number_of_worker_harness_threads=1; do
+    [ -n "$(given "${each%%=*}" "$@")" ] || beam+=("$each")
+  done
   case " $* " in
     *" -- "*) set -- "$@" "${beam[@]}" ;;
     *) set -- "$@" -- "${beam[@]}" ;;
@@ -199,10 +187,8 @@ launch() {
 }
 
 check_tools
-check_settings
+check_settings "$@"
 check_places "$@"
 check_services
-check_roles
-[ -z "$PRIVATE" ] || [ -n "$IMAGE" ] || die "--private without --image" \
-  "workers without public addresses cannot install packages: make an image with scripts/dataflow_worker.Dockerfile"
+check_roles "$@"
 launch "$@"

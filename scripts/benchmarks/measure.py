@@ -15,6 +15,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = (sys.executable, "-m", "prep_tfrecords")
 _SAMPLE_SECONDS = 0.1
 _TAIL_LINES = 30
 

@@ -38,7 +38,7 @@ def report(settings: preparing.Settings) -> str:
     lines, tokenizer = _json_lines(settings), preparing.tokenizer_folder(settings, "bpe")
     build = ["build", str(lines), "--tokenizer", str(tokenizer), "--layout", "concat"]
     build += ["--max-length", str(preparing.MAX_LENGTH), "--overwrite", "--output", str(home / "built")]
-    ours = [measure.run([sys.executable, "-m", "prep_tfrecords", *build]).seconds for _ in range(settings.small_runs)]
+    ours = [measure.run([*measure.PROGRAM, *build]).seconds for _ in range(settings.small_runs)]
     rows = [_row("prep-tfrecords", ours, ours)]
     script = home / "run_datatrove.py"
     script.write_text(_DATATROVE)

@@ -61,7 +61,6 @@ def _beside(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
 
 
 _NEEDS: dict[str, Callable[[], tuple[Trial, ...]]] = {
-    "raw": lambda: _RAW,
     "build": lambda: (*_RAW, *_BUILDS),
     "common": lambda: _beside(COMMON),
     "cores": lambda: _beside(ONE_CORE),
@@ -169,7 +168,7 @@ def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, out
         return [sys.executable, "-m", "scripts.benchmarks.raw", str(folder), str(tokenizer)]
     if trial.contender == "build":
         arguments = build_arguments(trial.layout, folder=folder, tokenizer=tokenizer, output=output)
-        return [sys.executable, "-m", "prep_tfrecords", *arguments]
+        return [*measure.PROGRAM, *arguments]
     command = [sys.executable, "-m", "scripts.benchmarks.common_script", f"{folder}/*.parquet", str(output)]
     return [*command, "--tokenizer", str(tokenizer), "--layout", trial.layout, "--max-length", str(MAX_LENGTH)]
 

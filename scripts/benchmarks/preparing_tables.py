@@ -24,40 +24,14 @@ from scripts.benchmarks.preparing import (
 def report(settings: Settings, results: Results, *, sections: set[str]) -> list[str]:
     """The tables of the sections."""
     parts = {
-        "raw": ("Times", _times),
         "build": ("Steady state", _steady_states),
         "common": ("Against the common script", _against_common),
         "cores": ("All cores against one", _cores),
         "memory": ("Memory", _memory),
     }
     return [
-        f"## {title}\n\n{part(settings, results)}"
-        for section, (title, part) in parts.items()
-        if section in sections or (section == "raw" and results)
+        f"## {title}\n\n{part(settings, results)}" for section, (title, part) in parts.items() if section in sections
     ]
-
-
-def _times(settings: Settings, results: Results) -> str:
-    rows = []
-    for trial, runs in sorted(results.items(), key=lambda item: dataclasses.astuple(item[0])):
-        seconds = [seconds_of(trial, run) for run in runs]
-        megabytes = settings.num_bytes(trial.size) / 1e6
-        counts = runs[-1].result
-        texts = (f"{megabytes:,.0f} MB", f"{counts.get('examples', counts.get('rows')):,}", str(len(runs)))
-        whole = number(median(run.seconds for run in runs))
-        rows.append(
-            [
-                trial.kind,
-                trial.layout,
-                f"{trial.contender}{', one core' * bool(trial.cores)}",
-                *texts,
-                spread(seconds),
-                whole,
-                number(megabytes / median(seconds)),
-            ]
-        )
-    headers = ["tokenizer", "layout", "what", "text", "examples", "runs", "seconds", "whole process, s", "MB/s"]
-    return figures.table(headers, sorted(rows))
 
 
 def _median_of(results: Results, trial: Trial, size: str, what: str) -> float:

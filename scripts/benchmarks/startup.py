@@ -1,5 +1,4 @@
-"""How fast the command answers, what a build costs before it tokenizes, and whether preparing data stays free of
-TensorFlow.
+"""How fast the command answers, and what a build costs before it tokenizes.
 
 A build of 400 rows is nearly all start-up. Its CPU seconds are divided by those of a process that only imports pyarrow,
 `datasets` and `AutoTokenizer`, as every script with the three would. CPU seconds, and imports and builds in turns: so
@@ -12,29 +11,17 @@ import sys
 from scripts.benchmarks import corpus, figures, measure, preparing, tokenizer_training
 from scripts.benchmarks.figures import spread
 
-_PROGRAM = [sys.executable, "-m", "prep_tfrecords"]
 _HELP_RUNS = 10
 _ROWS = 400
 _TURNS = 7
 _IMPORTS = "import datasets, pyarrow; from transformers import AutoTokenizer"
-# In the process itself, after a whole build: a lazy import on the way would be seen too.
-_BUILD_AND_LOOK = """
-import json, sys
-from pipelines.cli.commands import main
-try:
-    main.main(sys.argv[1:], prog_name="prep-tfrecords")
-except SystemExit as ended:
-    assert not ended.code, ended.code
-print(json.dumps({"tensorflow": "tensorflow" in sys.modules}))
-"""
 
 
 def report(settings: preparing.Settings) -> str:
     """The table of this section."""
-    measure.run([*_PROGRAM, "--help"])  # byte-compiles, reads from disk
-    seconds = [measure.run([*_PROGRAM, "--help"]).seconds for _ in range(_HELP_RUNS)]
+    measure.run([*measure.PROGRAM, "--help"])  # byte-compiles, reads from disk
+    seconds = [measure.run([*measure.PROGRAM, "--help"]).seconds for _ in range(_HELP_RUNS)]
     imports, builds = _cpu_seconds(settings)
-    imported = _imports_tensorflow(settings)
     rows = [
         [f"`prep-tfrecords --help`, s, median of {_HELP_RUNS}", spread(seconds)],
         [f"importing pyarrow, `datasets` and `AutoTokenizer`, CPU s, median of {_TURNS}", spread(imports)],
@@ -43,7 +30,6 @@ def report(settings: preparing.Settings) -> str:
             [f"the same over the imports, {kind}", figures.number(figures.median(each) / figures.median(imports))]
             for kind, each in builds.items()
         ),
-        ["TensorFlow imported by a build", "yes" if imported else "no"],
     ]
     return figures.table(["start-up", "measured"], rows)
 
@@ -54,7 +40,7 @@ def _cpu_seconds(settings: preparing.Settings) -> tuple[list[float], dict[str, l
     builds: dict[str, list[float]] = {kind: [] for kind in tokenizer_training.KINDS}
     for turn in range(_TURNS + 1):
         run = measure.run([sys.executable, "-c", _IMPORTS])
-        made = {kind: _build(settings, kind, [sys.executable, "-m", "prep_tfrecords"]) for kind in builds}
+        made = {kind: _build(settings, kind) for kind in builds}
         if turn:  # the first one reads from disk, and compiles kernels
             imports.append(run.cpu_seconds)
             for kind, each in made.items():
@@ -62,12 +48,7 @@ def _cpu_seconds(settings: preparing.Settings) -> tuple[list[float], dict[str, l
     return imports, builds
 
 
-def _imports_tensorflow(settings: preparing.Settings) -> bool:
-    run = _build(settings, tokenizer_training.KINDS[0], [sys.executable, "-c", _BUILD_AND_LOOK])
-    return bool(run.result["tensorflow"])
-
-
-def _build(settings: preparing.Settings, kind: str, program: list[str]) -> measure.Run:
+def _build(settings: preparing.Settings, kind: str) -> measure.Run:
     folder = corpus.first_rows(settings.workdir, num_rows=_ROWS)
     output = settings.workdir / "built" / f"startup-{kind}"
     arguments = preparing.build_arguments(
@@ -75,6 +56,6 @@ def _build(settings: preparing.Settings, kind: str, program: list[str]) -> measu
     )
     try:
         with measure.fresh_caches(settings.workdir) as env:
-            return measure.run([*_PROGRAM, *arguments], env=env)
+            return measure.run([*measure.PROGRAM, *arguments], env=env)
     finally:
         shutil.rmtree(output, ignore_errors=True)

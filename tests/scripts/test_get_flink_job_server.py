@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts import get_flink_job_server as script
-from scripts.fetching import NotFetchedError
+from scripts.get_flink_job_server import NotFetchedError
 
 
 def test_a_changed_part_is_refused_before_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
