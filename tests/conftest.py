@@ -73,7 +73,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"builds use the reference here: {error}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all cases of a quick test but its first, and put the longest modules where each process begins."""
+    begun = set()
+    for item in items:
+        if not item.get_closest_marker("slow"):
+            test = item.nodeid.partition("[")[0]
+            if test in begun:
+                item.add_marker("further")
+            begun.add(test)
+    _sort(items)
+
+
+def _sort(items: list[pytest.Item]) -> None:
     """Let each of the three processes of `scripts/check` begin with one of the longest modules.
 
     A process gets a third of the list, and takes from the others when it is done: a module that comes last is dealt out

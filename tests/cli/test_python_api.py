@@ -44,6 +44,7 @@ def test_flags_lists_and_lengths_are_given_as_python_has_them(tmp_path: Path) ->
     assert [split.ledger.rows_in for split in made.manifest.splits.values()] == [50]
 
 
+@pytest.mark.slow
 def test_the_callers_logging_is_left_alone(tmp_path: Path) -> None:
     options = {**SMALL, "output": str(tmp_path / "out"), "tokenizer": str(building.tokenizer())}
     program = f"""

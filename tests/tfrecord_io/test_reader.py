@@ -82,6 +82,7 @@ class TestOpen:
         with pytest.raises(ReaderError, match=r"/file: this is no folder"):
             reader.open(tmp_path / "file")
 
+    @pytest.mark.slow
     def test_a_manifest_that_is_too_large_is_not_read(self, data: Data) -> None:
         os.truncate(pathlib.Path(data.root, "manifest.json"), 1 << 40)
         with pytest.raises(ManifestError, match="more than 256 MiB"):

@@ -31,6 +31,7 @@ def num_labels(folder: Path, given: int | None = None) -> int | None:
     return setup.with_num_labels(config, reader.open(folder), eval_split="validation").num_labels
 
 
+@pytest.mark.slow
 def test_the_manifest_has_the_range_of_each_split(tmp_path: Path) -> None:
     folder = labelled([1, 5, 3, 5], [2])
     splits = reader.open(folder).splits

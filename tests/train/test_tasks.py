@@ -170,6 +170,7 @@ def test_positions_are_not_smoothed(data: Data) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_layer")
 def test_a_decoder_does_not_see_what_it_is_to_predict() -> None:
     data = reader.open(training.translations())
     config = TrainConfig(data=data.root, task="seq2seq", model="t5-tiny", dropout=0.0)

@@ -239,6 +239,7 @@ def test_ranges_of_keys_do_not_change_what_is_found(tmp_path: Path, monkeypatch:
     assert decided(tmp_path / "one") == decided(tmp_path / "many")
 
 
+@pytest.mark.slow
 def test_which_splits_are_compared_is_part_of_the_fingerprint(tmp_path: Path) -> None:
     """Rows that equal one of test must not stay in train because test was asked for later."""
     dataset = write(tmp_path / "in", train_b=[TEXTS[650]])

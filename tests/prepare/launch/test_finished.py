@@ -79,6 +79,7 @@ def test_a_source_that_has_moved_is_looked_for_at_its_new_place_from_then_on(tmp
     assert traced.status == 0, traced.err
 
 
+@pytest.mark.slow
 def test_nothing_is_read_of_a_source_that_goes_through_the_users_functions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def thinking(zoo: Zoo, tmp_path: Path) -> Path:
     return chat_tokenizer(zoo, tmp_path / "thinking", template=REWRITING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
 def test_records_of_each_answer_lead_back_to_their_rows_and_are_made_again_alike(
     thinking: Path, tmp_path: Path, packed: bool

@@ -86,5 +86,6 @@ assert len(pa.table({"a": [1]}).to_pandas()) == 1
 """
 
 
+@pytest.mark.slow
 def test_arrow_and_numba_import_nothing_optional_unless_somebody_wants_it() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", _PROGRAM], env=building.environment(), check=True)

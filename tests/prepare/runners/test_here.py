@@ -161,6 +161,7 @@ def allocated(num_bytes: int, _: Progress) -> int:
     return len(bytearray(num_bytes))
 
 
+@pytest.mark.slow
 def test_calls_share_a_process_until_one_kills_it_or_it_is_gone_or_ended() -> None:
     first = here.call(process_id, 1)
     with pytest.raises(SourceError, match="leave it out"):

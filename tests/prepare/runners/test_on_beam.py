@@ -258,6 +258,7 @@ def test_an_error_arrives_as_it_was_and_without_a_traceback(
     assert building.files(tmp_path / "out") == building.files(reviews())
 
 
+@pytest.mark.slow
 def test_a_bug_is_two_lines_and_keeps_its_traceback_for_verbose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def whole(path: Any, folder: int | None) -> str:
     return os.fspath(path) if folder is None else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)
 
 
+@pytest.mark.slow
 def test_whatever_appears_what_it_counts_on_would_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"text": None if row % 9 == 0 else f"this is row {row}"} for row in range(200)]
     data = building.source(tmp_path / "data", train=rows)

@@ -253,6 +253,7 @@ def test_the_generic_class_is_chosen_where_the_folder_soundly_names_it(
     assert saved_copy.class_for(str(path.parent)) is (PreTrainedTokenizerFast if is_generic else AutoTokenizer)
 
 
+@pytest.mark.slow
 def test_loading_a_generic_tokenizer_does_not_import_the_models(zoo: Zoo) -> None:
     code = (
         "import sys\n"

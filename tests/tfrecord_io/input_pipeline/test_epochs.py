@@ -83,6 +83,7 @@ def taken(data: InputFunctions, *, hosts: int, batch: int, steps: int, **options
     return collections.Counter(row for each in inputs for element in each for row in element["row"].numpy().tolist())
 
 
+@pytest.mark.slow
 def test_rows_that_are_left_over_come_in_the_batch_that_begins_the_next_epoch(data: Data) -> None:
     hosts = 3
     rows, batch = data.num_examples("train"), 10 * hosts

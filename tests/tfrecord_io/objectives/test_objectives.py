@@ -319,6 +319,7 @@ def test_segments_and_positions_are_inputs(objective: Objective) -> None:
     assert_the_graph_gives_the_same(objective.bind(make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER)), features)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(rows=st.lists(documents, min_size=1, max_size=3))
 def test_the_steps_of_packed_rows_that_count_are_those_of_the_documents_alone(rows: list[Documents]) -> None:

@@ -152,6 +152,7 @@ assert os.waitpid(child, 0)[1] == 0, "a forked process reads on, too"
 """
 
 
+@pytest.mark.slow
 def test_reading_needs_numpy_and_numba_and_nothing_else(root: pathlib.Path) -> None:
     found = imported_by(READING, root)
     assert {"numpy", "numba"} <= found

@@ -18,6 +18,7 @@ def inputs() -> dict[str, np.ndarray]:
     return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
 
 
+@pytest.mark.slow
 def test_a_keras_folder_holds_the_model_its_tokenizer_and_a_card_and_may_be_there_empty(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     done("export", model=finished("classify", BAG), format="keras", output=f"{tmp_path}/out/", json=True)

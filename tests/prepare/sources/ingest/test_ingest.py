@@ -90,6 +90,7 @@ def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pyt
     assert digests[0] == digests[1] == digests[2]
 
 
+@pytest.mark.slow
 def test_damage_to_a_part_is_an_error_that_names_it_and_never_other_rows(tmp_path: Path) -> None:
     source = some(tmp_path)
     made(source)
@@ -144,6 +145,7 @@ def test_the_folder_is_that_of_the_content_wherever_it_lies(tmp_path: Path) -> N
     assert one == same != other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "where"), [(0, r"a\.jsonl"), (400_000, r"a\.jsonl or one of the next 1 files")], ids=["head", "later"]
 )
