@@ -21,7 +21,6 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -140,13 +139,15 @@ class ReferenceRows:
     def __init__(
         self, tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, words: bool = False
     ) -> None:
+        import transformers
+
         self._tokenizer = tokenizer
         self._length = length
         self._truncation: Truncation = truncation
         self._dtype = dtype
         self._words = words
         self._has_types = "token_type_ids" in tokenizer.model_input_names
-        self.version = metadata.version("transformers")
+        self.version = transformers.__version__
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
         """Encode the rows of one or two text columns, or of one column of word lists, all without nulls."""
