@@ -17,7 +17,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.support.tokenizers_zoo import Zoo
@@ -54,8 +54,10 @@ def _isolate() -> None:
 _isolate()
 gc.disable()
 # How long an example takes says more about what else the machine does than about us.
-settings.register_profile("without deadlines", deadline=None)
-settings.load_profile("without deadlines")
+settings.register_profile(
+    "ours", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("ours")
 
 
 # Modules whose tests share what takes minutes to make, or take one each.

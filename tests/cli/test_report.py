@@ -198,7 +198,6 @@ def test_traced_rows_are_shown_whatever_is_in_them(name: str, text: str, file: s
     assert "    tools: null\n" in told
 
 
-@settings(deadline=None, max_examples=50)
 @given(NASTY, NASTY, NASTY)
 def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reason: str) -> None:
     made = building.read_manifest(reviews())
@@ -221,7 +220,7 @@ def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reas
     assert_shown(reason, printed(report.summary, built))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(NASTY)
 def test_what_is_said_by_the_way_is_shown_whatever_it_is(note: str) -> None:
     note = f"putting rows to ftp://me:hush@host/out {note}"

@@ -1,7 +1,7 @@
 """Whatever bytes lie on the disk, a reader gives a sound object or an error of ours: no other exception, no hang, no
 room made on the word of a file, and nothing touched beside the dataset.
 
-    documents    the JSON files of a stranger's finished dataset with one field changed: a thousand changes of each
+    documents    the JSON files of a stranger's finished dataset with one field changed: 500 changes of each
                  dataset for the parsers, a few for each command
     plans        their metadata changed, their bytes damaged
     binaries     sizes that are not true, Examples read with another schema
@@ -62,7 +62,7 @@ BUILDS: dict[str, dict[str, Any]] = {
     "pack": {"layout": "pack"},
     "buckets": {"max_length": None, "bucket_lengths": "16,32", "label_column": "label"},
 }
-PARSED = 1_000
+PARSED = 500
 COMMANDS = {"inspect": 20, "trace": 10, "repair": 5}
 
 

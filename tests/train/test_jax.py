@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 STEPS = 4
 EXACT: dict[str, Any] = {"dropout": 0.0, "learning_rate": 1e-3, "warmup": 1, "steps": STEPS, "replicas": 1}
-KINDS = ("buckets", "clm", "everywhere", "mixture", "mlm", "span", "t5")
+KINDS = ("buckets", "clm", "mixture", "mlm", "span", "t5")
 # Where the point is not the model: XLA takes 6 s for a step of bert-tiny, for each length of rows.
 SMALLER: dict[str, dict[str, Any]] = {
     "buckets": {"model": "tests.train.small:steady"},

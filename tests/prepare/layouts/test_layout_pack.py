@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.audit.decode import load_tokenizer
@@ -76,7 +76,6 @@ def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str
 # --- the builder ----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=75)
 @given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS)
 def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int], length: int) -> None:
     packing = pack(np.array(lengths, np.int64), length=length)
@@ -86,7 +85,6 @@ def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int],
     assert packing.firsts.tolist() == [part.first for row in expected for part in row]
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     sizes=st.lists(st.integers(0, 30), max_size=60),
     length=st.integers(1, 24),

@@ -108,7 +108,7 @@ def _as_in_guides(expected: Any, window: int, answer: tuple[str, int] | None) ->
 @pytest.mark.parametrize(
     "kind", slow_but(["wordpiece_uncased", "truncation_left", "byte_bpe_roberta"], "byte_bpe_roberta")
 )
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(words=CONTEXTS, data=st.data())
 def test_positions_are_those_of_the_usual_preprocessing(zoo: Zoo, kind: str, words: list[str], data: Any) -> None:
     words = [word for word in words if word.isascii()] or ["a"]

@@ -82,7 +82,7 @@ def _expected(
 
 
 @pytest.mark.parametrize("kind", slow_but(["wordpiece_cased", "byte_bpe_bos", "unigram_left+left"], "wordpiece_cased"))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(lists=LISTS, every=st.booleans())
 def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
     zoo: Zoo, kind: str, lists: list[list[str]], every: bool

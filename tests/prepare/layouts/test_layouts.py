@@ -86,7 +86,6 @@ def _build(
 
 
 @pytest.mark.parametrize("layout", ["pad", "concat"])
-@settings(deadline=None, max_examples=40)
 @given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
 def test_records_are_the_same_through_any_batches_and_chunks(
     zoo: Zoo, layout: str, texts: list[str], cuts: list[int], chunk: int, seed: int | None
@@ -125,7 +124,6 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@settings(deadline=None)
 @given(rows=st.lists(st.lists(st.integers(0, 65_535), max_size=7), min_size=1, max_size=10))
 def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[list[int]]) -> None:
     mask_of = feature("attention_mask", "", 7, name="mask")
@@ -174,7 +172,7 @@ def _unpadded(blocks: dict[str, np.ndarray]) -> list[int]:
         ("slow_byt5", "eos"),
     ],
 )
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 40))
 def test_blocks_hold_the_documents_with_their_separators_in_source_order(
     zoo: Zoo, kind: str, special_tokens: SpecialTokens, texts: list[str], cuts: list[int], chunk: int
@@ -185,7 +183,6 @@ def test_blocks_hold_the_documents_with_their_separators_in_source_order(
     assert not blocks or (blocks["num_tokens"][:-1] == LENGTH).all()
 
 
-@settings(deadline=None, max_examples=40)
 @given(texts=TEXTS, chunk=st.integers(1, 40))
 def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str], chunk: int) -> None:
     opened = _concat(zoo, remainder="drop")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.options.bucket_lengths import automatic_count, choose, length_index, parse
@@ -21,7 +21,6 @@ def positions(row_tokens: list[int], lengths: tuple[int, ...], weights: list[int
     )
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 70), st.integers(1, 5)), min_size=1, max_size=12),
     count=st.integers(1, 4),

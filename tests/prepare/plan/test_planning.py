@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.plan.planning import Blocks, RowRanges, SplitPlan, block_rows, cut_rows, plan_split, runs_of
@@ -58,7 +58,6 @@ def _layouts(draw: st.DrawFn) -> Blocks:
     return _blocks(sizes, weights, gaps)
 
 
-@settings(max_examples=60, deadline=None)
 @given(blocks=_layouts(), shard_bytes=st.integers(1, 10**6), seed=st.integers(0, 2**40), shuffle=st.booleans())
 def test_every_row_is_in_exactly_one_shard_and_no_shard_is_empty(
     blocks: Blocks, shard_bytes: int, seed: int, shuffle: bool
@@ -73,7 +72,6 @@ def test_every_row_is_in_exactly_one_shard_and_no_shard_is_empty(
         assert plan.num_shards == 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(num_blocks=st.integers(200, 600), targets=st.floats(1.0, 20.0), seed=st.integers(0, 1000), shuffle=st.booleans())
 def test_shards_of_small_blocks_are_within_a_tenth_of_the_target_wherever_equal_shards_can_be(
     num_blocks: int, targets: float, seed: int, shuffle: bool
@@ -131,7 +129,6 @@ def _reads(draw: st.DrawFn) -> tuple[list[int], list[float]]:
     return numbers, draw(st.lists(st.floats(0, 10), min_size=len(numbers), max_size=len(numbers)))
 
 
-@settings(max_examples=150, deadline=None)
 @given(read=_reads(), rows=st.integers(1, 12), row_bytes=st.floats(0.1, 5))
 def test_blocks_are_the_rows_in_order_of_reading_with_their_bytes(
     read: tuple[list[int], list[float]], rows: int, row_bytes: float

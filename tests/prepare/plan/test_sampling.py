@@ -78,8 +78,7 @@ def _work(folder: Path, zoo: Zoo, made: Sequence[str | None], *, group_rows: int
             *(
                 (corpus, {"name": name, "shuffle": shuffle})
                 for corpus in (_sorted, _half_foreign, _alternating)
-                for name in ("pad", "concat")
-                for shuffle in (True, False)
+                for name, shuffle in (("pad", True), ("concat", False))
             ),
             # Smaller ones are too near to the window of the compression, which every shard fills anew.
             *(

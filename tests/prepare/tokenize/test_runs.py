@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated, from_lists, id_dtype
@@ -23,7 +23,6 @@ def test_lists_come_back_as_they_were(lists: list[list[int]]) -> None:
     assert runs.lengths.tolist() == [len(values) for values in lists]
 
 
-@settings(deadline=None)
 @given(LISTS.filter(len), st.data())
 def test_take_picks_runs_in_any_order_and_any_number_of_times(lists: list[list[int]], data: st.DataObject) -> None:
     order = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=20))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
@@ -82,7 +82,6 @@ def _kept(first: int, second: int | None, *, room: int, truncation: Truncation) 
 
 
 @pytest.mark.parametrize("truncation", ["longest_first", "only_first", "only_second"])
-@settings(deadline=None, max_examples=100)
 @given(first=st.integers(0, 60), second=st.none() | st.integers(0, 60), room=st.integers(1, 50))
 def test_texts_are_cut_to_the_lengths_of_the_tokenizers_library(
     truncation: Truncation, first: int, second: int | None, room: int

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import frames
@@ -107,7 +107,6 @@ def assert_framed(found: Payloads, payloads: Payloads) -> None:
     assert np.diff(found.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
 
 
-@settings(max_examples=50, deadline=None)  # the first example compiles
 @given(tables())
 def test_every_record_is_what_tensorflow_serializes_and_gives_every_bit_back(table: tuple[Columns, Schema]) -> None:
     columns, schema = table
@@ -128,7 +127,6 @@ def test_every_int_dtype_gives_the_bytes_of_its_values_as_int64(dtype: str) -> N
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", pytest.param("uint32", marks=pytest.mark.slow)])
-@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_rows_that_are_written_many_values_at_a_time_are_no_different(dtype: str, data: st.DataObject) -> None:
     edges = [value for value in VARINT_EDGES if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max]
@@ -199,7 +197,6 @@ SMALL_COLUMNS: Columns = {
 }
 
 
-@settings(deadline=None)  # the first example compiles
 @given(st.data())
 def test_edited_records_are_refused_or_are_canonical(data: st.DataObject) -> None:
     """So no record that was changed decodes to the values that it had."""

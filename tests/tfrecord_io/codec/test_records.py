@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import frames
@@ -72,7 +72,6 @@ def test_the_lowest_bit_is_found_whatever_is_above_it(bit: int) -> None:
 # -------------------------------------------------------------------------------------------------------------- read
 
 
-@settings(deadline=None)
 @given(messages=messages_lists, batch_bytes=st.integers(1, 200), compression=st.sampled_from(["none", "gzip"]))
 def test_batches_of_any_size_give_the_messages_back(
     messages: list[bytes], batch_bytes: int, compression: records.Compression

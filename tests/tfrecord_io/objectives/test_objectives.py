@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tfrecord_io.conftest import (
@@ -320,7 +320,6 @@ def test_segments_and_positions_are_inputs(objective: Objective) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50)
 @given(rows=st.lists(documents, min_size=1, max_size=3))
 def test_the_steps_of_packed_rows_that_count_are_those_of_the_documents_alone(rows: list[Documents]) -> None:
     features = packed_batch(rows)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tfrecord_io.conftest import (
@@ -188,7 +188,6 @@ def test_the_worked_example() -> None:
     assert {value.dtype for value in (*inputs.values(), labels)} == {tf.int32}
 
 
-@settings(deadline=None, max_examples=60)
 @given(rows=targets, pad_id=st.sampled_from([0, 3]), start=st.sampled_from(["pad", "bos", "eos", "sep", 900]))
 def test_decoder_inputs_are_what_shift_tokens_right_of_transformers_gives(
     rows: list[list[int]], pad_id: int, start: Any

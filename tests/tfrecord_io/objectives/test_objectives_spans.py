@@ -96,7 +96,7 @@ means = st.floats(1.0, 8.0)
 class TestEveryRow:
     """What holds for any text, density and mean."""
 
-    @settings(deadline=None, max_examples=20)
+    @settings(max_examples=20)
     @given(shape=shapes, density=densities, mean_span=means, left=st.booleans(), seed=st.integers(0, 2**31))
     def test_texts_come_back_and_lose_so_many_tokens_in_so_many_spans(
         self, shape: tuple[int, list[int]], density: float, mean_span: float, left: bool, seed: int
@@ -112,7 +112,7 @@ class TestEveryRow:
         ]
 
     @pytest.mark.slow
-    @settings(deadline=None, max_examples=15)
+    @settings(max_examples=15)
     @given(length=st.integers(2, 40), density=densities, mean_span=means)
     def test_lengths_are_those_of_the_longest_row_and_no_longer(
         self, length: int, density: float, mean_span: float

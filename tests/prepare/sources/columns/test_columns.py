@@ -10,7 +10,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.options.config import SourceConfig
@@ -295,7 +295,6 @@ _TYPES = [pa.string(), pa.large_string(), INT, pa.float64(), pa.list_(INT, 2), p
 _NAMES = ("text", "label", "number", "float", "fixed", "vector")
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows=st.lists(_ROW, min_size=1, max_size=20), data=st.data())
 def test_slices_give_what_the_whole_gives(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
     columns = list(zip(*rows, strict=True))

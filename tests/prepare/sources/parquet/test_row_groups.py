@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets.table import table_cast
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.sources.parquet import row_groups
@@ -62,7 +62,6 @@ def some_ranges(total: int) -> st.SearchStrategy[list[tuple[int, int]]]:
 COLUMNS = st.lists(st.sampled_from(TYPES.names), min_size=1, unique=True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(row_ranges=some_ranges(COUNT), columns=COLUMNS)
 def test_any_segments_give_the_rows_of_the_table(
     row_ranges: list[tuple[int, int]], columns: list[str], groups: Groups

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.options.config import SourceConfig
@@ -49,7 +49,7 @@ def filtered(batch: pa.RecordBatch) -> list[bool]:
 class TestReading:
     """Rows behind the functions."""
 
-    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=15)
     @given(
         keep=st.lists(st.booleans(), min_size=2, max_size=40).filter(any),
         cuts=st.lists(st.integers(0, 40), max_size=4),

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xxhash
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.options.config import SourceConfig
@@ -100,7 +100,7 @@ class TestSides:
         assert sorted(numbers(found["a"]) + numbers(found["v"])) == list(range(500))
         assert numbers(found["b"]) == list(range(500, 600))
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=25)
     @given(
         texts=st.lists(st.none() | st.sampled_from("abcdefgh"), min_size=1, max_size=60),
         share=st.integers(1, 99),
@@ -247,7 +247,6 @@ def test_texts_have_it_in_any_type_and_any_slice(values: list[str | None], start
     assert row_hashes([pa.array(values, pa.string()).slice(start)], seed=1).tolist() == plain[start:]
 
 
-@settings(deadline=None)
 @given(values=st.lists(MESSAGES, max_size=12), start=st.integers(0, 12))
 def test_nested_values_have_it_in_any_type_any_order_of_fields_and_any_slice(values: list[Any], start: int) -> None:
     plain = hashes(values, NESTED)
@@ -255,7 +254,6 @@ def test_nested_values_have_it_in_any_type_any_order_of_fields_and_any_slice(val
     assert row_hashes([pa.array(values, NESTED).slice(start)], seed=1).tolist() == plain[start:]
 
 
-@settings(deadline=None)
 @given(values=st.lists(MESSAGES, min_size=2, max_size=12))
 def test_nested_values_are_equal_if_and_only_if_their_hashes_are(values: list[Any]) -> None:
     found = hashes(values, NESTED)

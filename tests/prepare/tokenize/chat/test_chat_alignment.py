@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
@@ -78,7 +78,6 @@ def expected(backend: Tokenizer, rendering: Rendering) -> tuple[list[int], list[
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=rendered)
 def test_the_mask_is_that_of_the_places_that_the_tokenizer_reports(
     zoo: Zoo, kind: str, rows: list[list[tuple[str, bool]]]

@@ -72,7 +72,7 @@ def test_an_engine_gives_the_ids_and_the_rows_of_the_tokenizer(name: str, kind: 
 
 
 @pytest.mark.parametrize(("name", "kind"), EACH)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(given_texts=st.lists(any_text, max_size=20))
 def test_any_texts_get_the_ids_of_the_tokenizer(name: str, kind: str, given_texts: list[str]) -> None:
     engine, reference = pair_of(name, kind)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
@@ -139,7 +139,6 @@ def test_tables_of_any_rules_are_followed(zoo: Zoo) -> None:
 class TestPaths:
     """The best path through a word is the reference's, ties and unknown pieces too."""
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.dictionaries(
             st.text("ab▁é中", min_size=1, max_size=5), st.sampled_from([-3.0, -2.0, -1.0, -0.1, 0.0, 0.1, 7.0, 30.0])

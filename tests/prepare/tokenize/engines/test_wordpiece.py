@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.tokenize.engines.wordpiece.kernels import MEMORY_WORDS
@@ -62,7 +62,6 @@ def test_any_prefix_of_inner_pieces(zoo: Zoo, prefix: str) -> None:
     check("wordpiece", bert(zoo, model={"continuing_subword_prefix": prefix}), TEXTS)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sets(st.text(alphabet="abé中\U0001f600", min_size=1, max_size=7), max_size=30),
     st.lists(st.text(alphabet="abé中\U0001f600 ", max_size=40), min_size=1),
