@@ -11,7 +11,6 @@ import pytest
 
 from pipelines.prepare.export import exporting
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.runners.runner import Done
 from tests import building
 from tests.building import Outcome
 from tests.cloud.emulator import Gcs
@@ -150,7 +149,7 @@ def test_a_bucket_gets_the_files_of_a_local_export(gcs: Gcs, bucket: str, tmp_pa
     command = ["export", f"gs://{bucket}/reviews", "--to", "parquet", "--output", f"gs://{bucket}/out", "--workers", 1]
     made, real = [], exporting.export_shard
 
-    def stop_at_second(task: exporting.ExportTask, progress: Progress) -> Done:
+    def stop_at_second(task: exporting.ExportTask, progress: Progress) -> dict[str, int]:
         made.append(task)
         if len(made) >= 2:
             raise OutputError("stopped", remedy="go on")

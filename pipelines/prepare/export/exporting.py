@@ -39,7 +39,7 @@ from pipelines.prepare.export.parquet import ParquetWriter
 from pipelines.prepare.export.writer import Writer
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
-from pipelines.prepare.runners.runner import Done, Work
+from pipelines.prepare.runners.runner import Work
 from pipelines.prepare.storage import local_storage
 from tfrecord_io import examples
 from tfrecord_io import manifest as manifests
@@ -250,7 +250,7 @@ class _Job:
         return beside | WRITERS[self.settings.to](self.manifest, self.settings).files_beside(exported)
 
 
-def export_shard(task: ExportTask, progress: Progress) -> Done:
+def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
     """Export one shard. Raises: CorruptRecordError if it does not match the manifest; OutputError."""
     place = storage.join(task.root, task.shard.name)
     batches = (
@@ -274,4 +274,4 @@ def export_shard(task: ExportTask, progress: Progress) -> Done:
     storage.write_bytes(path, export_record.dump(receipt), inside=task.settings.output)
     num_bytes = sum(file.num_bytes for file in files)
     progress.add(rows=receipt.num_examples, tokens=receipt.num_tokens, num_bytes=num_bytes, shards=1)
-    return Done(counts={"rows": receipt.num_examples})
+    return {"rows": receipt.num_examples}

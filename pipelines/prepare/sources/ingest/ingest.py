@@ -28,7 +28,6 @@ import pyarrow.parquet as pq
 from pipelines.prepare import storage
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
-from pipelines.prepare.runners.runner import Done
 from pipelines.prepare.sources.parquet import access, row_groups
 from pipelines.prepare.sources.parquet.class_ids import NewIds, with_new_ids
 from pipelines.prepare.sources.parquet.groups import Groups
@@ -130,7 +129,7 @@ class IngestSource:
 RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
-def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> Done:
+def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> dict[str, int]:
     """Run one task on a worker: write its rows as a Parquet part. Beam passes `task` as a plain tuple.
 
     Raises: SourceError if a file has changed, is damaged or has other types; OutputError.
@@ -144,7 +143,7 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
         tables = even_tables(_rows(stream, task, rows, notes))
         chunks = part_chunks(stream.types, tables, rows=rows, notes=notes)
         storage.write_atomic(source.path(task), chunks, inside=source.inside)
-    return Done(counts={"rows_ingested": sum(rows)})
+    return {"rows_ingested": sum(rows)}
 
 
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
@@ -212,7 +211,7 @@ def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
     """Run tasks in one child process, or in this one if `children` returns 0. Raises: as `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
-        list(here.run(functools.partial(run, source), tasks, processes=processes, keep=True))
+        here.run(functools.partial(run, source), tasks, processes=processes)
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[str, str]) -> Iterator[pa.Table]:
