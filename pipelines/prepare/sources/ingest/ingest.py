@@ -154,9 +154,12 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
     paths = [file.path for file in files]
-    if not library.is_seen_by_others([source.folder, *paths]) or library.are_small_texts(streams[0].reader, paths):
+    is_local = library.is_seen_by_others([source.folder])
+    if not library.is_seen_by_others(paths) or not (is_local or source.folder.startswith("gs://")):
         return 0
-    return most if sum(file.size for file in files) >= _LEAST_BYTES else 1
+    if sum(file.size for file in files) >= _LEAST_BYTES:
+        return most
+    return 1 if is_local and not library.are_small_texts(streams[0].reader, paths) else 0  # another client takes longer
 
 
 @contextlib.contextmanager
