@@ -78,14 +78,12 @@ def of_dataset(root: str) -> bytes:
         ),
         place=place,
     )
-
-    by_split = {
-        name: Section(name=name, title=title, says=says, groups=tuple(make(split, subject) for split in subject.splits))
-        for name, title, says, make in _BY_SPLIT
-    }
     sections = (
         overview_section(subject),
-        *(by_split[name] for name in ("lengths", "padding", "tokens", "rows")),
+        *(
+            Section(name=name, title=title, says=says, groups=tuple(make(each, subject) for each in subject.splits))
+            for name, title, says, make in _BY_SPLIT
+        ),
         labels_section(subject),
         _samples_section(root, subject),
         facts_section(subject),

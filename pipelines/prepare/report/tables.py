@@ -9,7 +9,7 @@ from rich.filesize import decimal as size
 
 from pipelines.prepare.options.suggestions import against_padding
 from pipelines.prepare.report.page import Group, Section, Table
-from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, token_positions
+from pipelines.prepare.report.subject import SplitSubject, Subject, count, share
 from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Manifest, dump
 from tfrecord_io.shown import without_secrets
@@ -31,10 +31,8 @@ def overview_section(subject: Subject) -> Section:
         figures = (ledger.rows_in, ledger.rows_left_out, sum(ledger.unusable.values()), split.num_examples)
         more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
         rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
-    texts: tuple[str, ...] = ()
-    shown = {split.name for split in subject.splits}
-    if left_out := [name for name in subject.manifest.splits if name not in shown]:
-        texts = (f"The sections below leave out {len(left_out):,} splits: {', '.join(left_out)}.",)
+    left_out = [name for name in subject.manifest.splits if name not in {split.name for split in subject.splits}]
+    texts = (f"The sections below leave out {len(left_out):,} splits: {', '.join(left_out)}.",) if left_out else ()
     caption = "Splits (exact, from the manifest)"
     table = Table(caption=caption, head=head, rows=tuple(rows), numbers=len(head) - 1)
     return Section(name="overview", title="At a glance", groups=(Group(tables=(table,), texts=texts),))
@@ -58,11 +56,10 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
     says = f"{manifest.layout['name']}, this dataset (exact, from its manifest). "
     says += f"{count(cut)} tokens are cut, {share(cut, tokens + cut)} of all."
     head = ("row length", "shards", "records", "tokens", "padding")
-    warnings: tuple[str, ...] = ()
-    if positions - tokens > _MOST_PADDING * positions:
-        wasted = share(positions - tokens, positions)
-        warnings = (f"{wasted} of the positions are padding: consider {against_padding(manifest.options)}.",)
+    wasted = positions - tokens
+    warning = f"{share(wasted, positions)} of the positions are padding: consider {against_padding(manifest.options)}."
     table = Table(caption=says, head=head, rows=tuple(rows), numbers=4)
+    warnings = (warning,) if wasted > _MOST_PADDING * positions else ()
     return Group(title=split.name, tables=(table,), warnings=warnings)
 
 
@@ -97,7 +94,7 @@ def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
         schema = part.manifest.schema
         ids = schema.values(part.columns, "token_ids")
         assert ids is not None, "a manifest has them"
-        counts += np.bincount(ids[token_positions(part)], minlength=len(counts))
+        counts += np.bincount(ids[part.tokens], minlength=len(counts))
         targets, mask = schema.values(part.columns, "target_ids"), schema.values(part.columns, "target_mask")
         if targets is not None and mask is not None:
             counts += np.bincount(targets[mask > 0], minlength=len(counts))
