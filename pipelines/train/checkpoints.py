@@ -142,18 +142,16 @@ class Saves(abc.ABC):
 
         `note` gets a warning for each that is damaged. Raises: OutputError if all of them are.
         """
-        steps = self.steps
-        return next((step for step in steps[::-1] if self._loaded(step, is_last=step == steps[0], note=note)), 0)
-
-    def _loaded(self, step: int, *, is_last: bool, note: Callable[[str], None]) -> bool:
-        try:
-            self.load(step)
-        except OutputError as error:
-            if is_last:
-                raise
-            note(f"warning: {error.cause}: taking the one before")
-            return False
-        return True
+        oldest, *later = self.steps or [0]
+        for step in reversed(later):
+            try:
+                self.load(step)
+                return step
+            except OutputError as error:  # noqa: PERF203 - loading takes longer
+                note(f"warning: {error.cause}: taking the one before")
+        if oldest:
+            self.load(oldest)
+        return oldest
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:

@@ -126,15 +126,8 @@ class OpenRequest:
         # Encoders never read the label column, whose class names only rows tell.
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
-        context = layouts.LayoutContext(
-            tokenizer=self.tokenizer,
-            facts=self.facts,
-            layout=self.config.layout,
-            length=self.length,
-            columns=columns,
-            engine=self.config.engine,
-        )
-        encoder = layouts.layout_of(self.config.layout).open_encoder(context)
+        given = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
+        encoder = layouts.open_encoder(self.config.layout, **given, engine=self.config.engine)
         for note in encoder.notes:
             _log.warning("%s", note)
         if self.config.engine == "auto" and encoder.reference is None:

@@ -43,6 +43,11 @@ def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
     return {**facts, **options.non_default_options()}
 
 
+def open_encoder(options: LayoutConfig, **given: Any) -> BatchEncoder:
+    """Open the encoder of the layout that the options ask for. `given`: the other fields of LayoutContext."""
+    return layout_of(options).open_encoder(LayoutContext(layout=options, **given))
+
+
 def layout_of(options: LayoutConfig) -> Layout:
     """Return the layout that the options ask for."""
     if options.name == "pad" and options.stride is not None:
