@@ -34,12 +34,13 @@ from pipelines.prepare.layouts.base import (
     beside_reference,
     feature,
     input_ids,
+    one_text,
     permuted,
 )
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame, open_frame
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, left_out_bos, open_frame
 from tfrecord_io.schema import Feature
 
 _NO_FRAME = DocumentFrame()
@@ -153,7 +154,11 @@ class _DocumentEncoder(BatchEncoder):
         super().__init__(engine)
         self._engine = engine
         self._context = context
-        self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
+        name, chosen = context.facts.name, context.layout.special_tokens
+        self._frame = open_frame(context.tokenizer, chosen)
+        if bos := left_out_bos(context.tokenizer, chosen):
+            cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
+            self.notes = (f"{cause}; --special-tokens bos-eos puts it before each document",)
         self.may_reject = context.layout.long_documents == "drop"
 
     def features(self) -> tuple[Feature, ...]:
@@ -181,4 +186,4 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     return beside_reference(lambda engine: _DocumentEncoder(engine, context), *open_engines(context))
 
 
-CONCAT = PACK = Layout(open_encoder=_open_encoder, joins_rows=True, one_record=False)
+CONCAT = PACK = Layout(open_encoder=_open_encoder, inputs=one_text, joins_rows=True, one_record=False)
