@@ -54,7 +54,7 @@ def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, number: int, m
 
     monkeypatch.setattr(local_storage, "_write_all", refuse)
     checks = found(tmp_path)
-    assert verdicts(checks) == {"folder": True, "write": False}
+    assert verdicts(checks) == {"folder": True, "write": False, "space": True}
     assert os.strerror(number) in checks["write"].found
     assert checks["write"].remedy
     assert list(tmp_path.iterdir()) == []
