@@ -41,7 +41,7 @@ def report(dataset: str, output: str) -> None:
 def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
     """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
     from pipelines import python_api
-    from pipelines.cli import report as printing
+    from pipelines.cli import printing
 
     found = python_api.inspect(dataset, split=splits, rows=rows)
     printing.manifest_tables(found.manifest)
@@ -122,7 +122,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
 @common()
 def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **record: Any) -> None:
     """Show the source rows from which a record of a finished DATASET folder was made."""
-    from pipelines.cli import report as printing
+    from pipelines.cli import printing
     from pipelines.prepare.audit import reopened_dataset
     from pipelines.prepare.audit import trace as tracing
     from pipelines.prepare.audit.consent import Consent
