@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
-from pipelines.prepare.layouts import layout_of, manifest_entry
+from pipelines.prepare.layouts import inputs_of, manifest_entry
 from pipelines.prepare.options.config import LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LAYOUT_OPTIONS
 from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, SOURCE_OPTIONS, FunctionOption
@@ -119,7 +119,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         )
     rows = _rows(root, manifest, found)
     readers, described = _readers(found, rows, functions)
-    inputs = layout_of(spec.layout).inputs(source)
+    inputs = inputs_of(spec.layout, source)
     plan = complete_from_manifest(plan_types(source, described, kind=manifest.source["kind"], inputs=inputs), manifest)
     made_by = {engine for counts in manifest.engines.get("splits", {}).values() for engine in counts}
     whole = Job(

@@ -26,12 +26,9 @@ FORMER = re.compile(r"manifest-\d+\.json")
 _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.pattern, r"(?s:.*)\.tfrecord(\.gz)?")))
 
 
-def read_manifest(root: str, *, name: str = manifest.FILE_NAME) -> Manifest | None:
-    """Return the manifest of the dataset in `root`, or None if there is none; `name`: its file name.
-
-    Raises: ManifestError if it is damaged.
-    """
-    path = storage.join(root, name)
+def read_manifest(root: str) -> Manifest | None:
+    """Return the manifest of the dataset in `root`, None if there is none. Raises: ManifestError if it is damaged."""
+    path = storage.join(root, manifest.FILE_NAME)
     refuse_links(root)
     try:
         return manifest.parse(storage.read_bytes(path), place=path)

@@ -77,7 +77,11 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
     """
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)
-    _check(manifest, settings, root=root)
+    if unknown := [name for name in settings.splits if name not in manifest.splits]:
+        raise ConfigError(
+            f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
+        )
+    WRITERS[settings.to](manifest, settings).check()
     runner = runners.choose(settings.beam_args, workers=settings.workers)
     runner.check(settings.output)
     # Worker processes may have another current folder.
@@ -123,14 +127,6 @@ class ExportTask:
     settings: ExportSettings
     stem: str
     key: str
-
-
-def _check(manifest: Manifest, settings: ExportSettings, *, root: str) -> None:
-    if unknown := [name for name in settings.splits if name not in manifest.splits]:
-        raise ConfigError(
-            f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
-        )
-    WRITERS[settings.to](manifest, settings).check()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

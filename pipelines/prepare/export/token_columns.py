@@ -53,9 +53,7 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
     input_ids; labels if some tokens are not to be learned, or if there is a target; position_ids and seq_lengths of
     packed rows (as TRL has them); everything else under its own name. Constant features are left out.
     """
-    schema = manifest.schema
-    left = manifest.tokenizer.padding_side == "left"
-    tokens = ~invariants.padding(dict(columns), schema, length=manifest.row_length, left=left)
+    schema, tokens = manifest.schema, ~invariants.padding(columns, manifest)
     ids = schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
     inputs = _ragged(ids, tokens)
@@ -73,7 +71,7 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
         if column not in (None, "position_ids") or feature.constant is not None:
             continue
         values = columns[feature.name]
-        if feature.role in ("start_position", "end_position") and left:
+        if feature.role in ("start_position", "end_position"):
             values = np.where(values > 0, values - np.argmax(tokens, axis=1), 0)
         name = column or feature.name
         if name in found:

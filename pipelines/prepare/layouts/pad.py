@@ -29,10 +29,12 @@ import numpy as np
 
 from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
+from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype, offsets_of
 from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, joins_words, open_rows, with_engine
+from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature
 
 _log = logging.getLogger(__name__)
@@ -151,8 +153,14 @@ def _aligned(
     return of_tokens, labelled.astype(np.uint8)
 
 
+def _words(source: SourceConfig) -> Inputs:
+    if source.label_column:
+        raise ConfigError(
+            "--layout tokens with --label-column: its labels are the words' tags, and a dataset has one list of names",
+            remedy="leave --label-column out, or keep a column of integers with --keep-column",
+        )
+    return Inputs(nested={"words": source.words_column or "tokens", "tags": source.tags_column or "tags"})
+
+
 PAD = Layout(open_encoder=PadEncoder.open)
-TOKENS = Layout(
-    open_encoder=_TokensEncoder.open,
-    inputs=lambda given: Inputs(nested={"words": given.words_column or "tokens", "tags": given.tags_column or "tags"}),
-)
+TOKENS = Layout(open_encoder=_TokensEncoder.open, inputs=_words)
