@@ -7,7 +7,6 @@ Nothing but these files is changed or deleted. Each generation has its own finge
 receipts. The numbers of tasks and of source rows continue from one generation to the next.
 """
 
-import itertools
 import os
 import re
 
@@ -69,9 +68,3 @@ def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
         rows={name: tuple((start, stop) for start, stop in rows.get(name, ())) for name in manifest.splits},
     )
     return (only,)
-
-
-def task_in(manifest: Manifest, split: str, task: int) -> int:
-    """Return the number of the generation that made a task of a split."""
-    ends = itertools.accumulate(generation.tasks.get(split, 0) for generation in generations_of(manifest))
-    return next(number for number, end in enumerate(ends) if task < end)

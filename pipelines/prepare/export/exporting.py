@@ -22,7 +22,7 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -221,7 +221,13 @@ class _Job:
                 f"{self.output}: the job is done, but {len(missing)} files are not here, the first for {missing[0]}",
                 remedy="workers on other machines need an --output that they share with this one, such as gs://",
             )
-        beside = self._files_beside(made)
+        tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
+        exported = {
+            split: [(shard, made[shard.name].files[0]) for shard in self.manifest.splits[split].shards]
+            for split in self.items["splits"]
+        }
+        beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
+        beside |= WRITERS[self.settings.to](self.manifest, self.settings).files_beside(exported)
         for name, content in beside.items():
             storage.write_bytes(storage.join(self.output, name), content, inside=self.output)
         record = ExportRecord(
@@ -234,16 +240,6 @@ class _Job:
         storage.write_bytes(place, export_record.dump(record), inside=self.output)
         storage.delete(self.work, inside=self.output)
         return record
-
-    def _files_beside(self, made: Mapping[str, ExportedShard]) -> dict[str, bytes]:
-        tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
-        beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
-        files = {name: each.files[0] for name, each in made.items()}
-        exported = {
-            split: [(shard, files[shard.name]) for shard in self.manifest.splits[split].shards]
-            for split in self.items["splits"]
-        }
-        return beside | WRITERS[self.settings.to](self.manifest, self.settings).files_beside(exported)
 
 
 def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:

@@ -8,11 +8,12 @@
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from pipelines.prepare.audit import invariants
+from pipelines.prepare.audit.invariants import Columns
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, ROLES, Schema
 
@@ -20,8 +21,6 @@ IGNORED = -100
 
 # Columns of a document from a packed row.
 _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
-
-Columns = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,13 +79,6 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
     return found
 
 
-def records(
-    batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
-) -> Iterator[dict[str, ExportedColumn]]:
-    """Yield columns without padding, as `unpadded` makes them, with a row for each record."""
-    return (unpadded(columns, manifest, extra=extra) for columns in batches)
-
-
 def documents(
     batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
 ) -> Iterator[dict[str, ExportedColumn]]:
@@ -94,7 +86,7 @@ def documents(
 
     A document is a row (`pad`), a segment (`pack`), or a run of a shard's one stream up to EOS or its end (`concat`).
     """
-    found = records(batches, manifest, extra=extra)
+    found = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:
         parts = list(found)
         stream = {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}

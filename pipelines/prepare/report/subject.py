@@ -8,7 +8,7 @@ The places depend on the dataset alone, so that two reports of it are the same.
 
 import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -106,15 +106,11 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
     return SampledRecords(manifest=manifest, columns=columns, num_records=len(numbers))
 
 
-def lengths_of(parts: Sequence[SampledRecords]) -> np.ndarray:
+def lengths_of(part: SampledRecords) -> np.ndarray:
     """Return the length in tokens of each document of a sample, int64: of a segment (pack, chat), or of a row.
 
     Empty where rows cut documents apart (concat).
     """
-    return np.concatenate([np.zeros(0, np.int64), *map(_lengths, parts)])
-
-
-def _lengths(part: SampledRecords) -> np.ndarray:
     schema, tokens = part.manifest.schema, part.tokens
     segments = schema.values(part.columns, "segment_ids")
     if segments is None and schema.with_role("attention_mask") is None:

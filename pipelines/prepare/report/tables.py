@@ -184,7 +184,7 @@ def _with_bars(caption: str, head: tuple[str, str], names: list[str], counts: li
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
     """Return lengths int64 [N], the noun to go with them (rows or documents), and a note on their source."""
-    found = lengths_of(split.parts)
+    found = np.concatenate([np.zeros(0, np.int64), *map(lengths_of, split.parts)])
     cut = (
         "None was cut."
         if not split.finished.ledger.tokens_cut
