@@ -43,6 +43,7 @@ DEV = [
     "optax>=0.2.8",
     "psutil>=7.0",
     "pytest>=8.3",
+    "pytest-cov>=6.1",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
     "ruff>=0.11",
@@ -98,7 +99,6 @@ setup(
         "xxhash>=3.4.1",
     ],
     extras_require={
-        "fast": [],  # what used to be in it is always installed
         "dataflow": DATAFLOW,
         "train": TRAIN,
         "jax": JAX,

@@ -7,6 +7,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict
 
+from pipelines.prepare.options.config import Compression, EngineName, Side, SpecialTokens, Truncation
+from pipelines.prepare.options.layout_config import LayoutName, Learn, LongDocuments, Remainder
+
 Path = str | os.PathLike[str]
 # One value, or several for an option that the command line takes repeatedly.
 Paths = Path | Sequence[Path]
@@ -48,21 +51,21 @@ class BuildOptions(TypedDict, total=False):
     filter: Functions | None
     # Tokenizer
     tokenizer_revision: str | None
-    truncation_side: Literal["left", "right"] | None
-    padding_side: Literal["left", "right"] | None
+    truncation_side: Side | None
+    padding_side: Side | None
     # Layout
-    layout: Literal["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"] | None
+    layout: LayoutName | None
     max_length: int | None
-    truncation: Literal["longest_first", "only_first", "only_second", "do_not_truncate"] | None
+    truncation: Truncation | None
     bucket_lengths: str | Sequence[int] | None
     stride: int | None
-    special_tokens: Literal["eos", "bos-eos", "tokenizer", "none"] | None
-    remainder: Literal["pad", "drop"] | None
-    long_documents: Literal["split", "drop"] | None
+    special_tokens: SpecialTokens | None
+    remainder: Remainder | None
+    long_documents: LongDocuments | None
     chat_template: Path | None
     chat_date: str | None
     chat_option: Texts | None
-    learn: Literal["all", "last", "each"] | None
+    learn: Learn | None
     learn_whole_turns: bool | None
     pack_rows: bool | None
     target_length: int | None
@@ -71,8 +74,8 @@ class BuildOptions(TypedDict, total=False):
     # Output and run
     name: str | None
     shard_size: str | int | None
-    compression: Literal["none", "gzip"] | None
-    engine: Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"] | None
+    compression: Compression | None
+    engine: EngineName | None
     seed: int | None
     shuffle: bool | None
     max_error_rate: float | None

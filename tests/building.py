@@ -160,7 +160,7 @@ def opened(config: SourceConfig) -> Source:
 
     def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
         with ingest.naming_files(source):
-            list(here.run(functools.partial(ingest.run, source), tasks, processes=1, keep=True))
+            here.run(functools.partial(ingest.run, source), tasks, processes=1)
 
     every = list(found.listing.splits)  # names of string labels come from all of them
     groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)

@@ -21,6 +21,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import textwrap
 from collections.abc import Collection, Iterator, Mapping
 
 import tensorflow as tf
@@ -78,7 +79,8 @@ class Data(InputFunctions):
         root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
         splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
-        return f"Data({root!r}: {_cut(splits, 50)} examples; {_cut(features, 145)})"
+        splits, features = (textwrap.shorten(*each, placeholder=" …") for each in ((splits, 50), (features, 145)))
+        return f"Data({root!r}: {splits} examples; {features})"
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
         """Count the whole global batches in one epoch, at least 1: a split smaller than a batch repeats examples."""
@@ -126,10 +128,6 @@ class Data(InputFunctions):
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         del training  # training and evaluation read the same shards
         return (self.source(split, seed=seed),)
-
-
-def _cut(listing: str, limit: int) -> str:
-    return listing if len(listing) <= limit else listing[: limit - 2].rstrip(" ,") + " …"
 
 
 def _read(folder: str, name: str, *, most: int) -> bytes:

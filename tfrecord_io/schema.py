@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Literal, TypeVar, get_args
 
 from tfrecord_io.errors import SchemaError
@@ -271,10 +271,6 @@ class Schema:
     def of_bytes(self) -> tuple[str, ...]:
         """Return the names of the text and bytes features."""
         return tuple(feature.name for feature in self.features if feature.is_bytes)
-
-    def without(self, names: Collection[str]) -> Schema:
-        """Return the schema without the features `names`."""
-        return Schema(tuple(feature for feature in self.features if feature.name not in names))
 
     def __getitem__(self, name: str) -> Feature:
         for feature in self.features:

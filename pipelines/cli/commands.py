@@ -70,14 +70,14 @@ def build(dry_run: bool, **request: Any) -> None:
     if dry_run:
         _plan(config)
         return
-    from pipelines.cli import report
+    from pipelines.cli import printing
     from pipelines.prepare.launch import launcher
     from pipelines.prepare.runners import here
     from tfrecord_io import manifest
 
-    built = launcher.build(config, watch=report.watch)
+    built = launcher.build(config, watch=printing.watch)
     here.end_idle()
-    report.summary(built)
+    printing.summary(built)
     splits = {
         name: {
             "examples": split.num_examples,
@@ -114,11 +114,11 @@ def plan(dry_run: bool, **request: Any) -> None:
 
 
 def _plan(config: PrepareConfig) -> None:
-    from pipelines.cli import report
+    from pipelines.cli import printing
     from pipelines.prepare.launch import estimate
 
     estimated = estimate.estimate(config)
-    report.estimates(estimated)
+    printing.estimates(estimated)
     write_json([each.to_json() for each in estimated])
 
 
@@ -129,13 +129,13 @@ def _plan(config: PrepareConfig) -> None:
 def train_tokenizer(**given: Any) -> None:
     """Train a tokenizer on the texts of DATASET, named as for `build`, and write it as transformers reads it."""
     request = TokenizerRequest(source=source_of(given), **values_of(TokenizerRequest, given))
-    from pipelines.cli import report
+    from pipelines.cli import printing
     from pipelines.prepare.launch import tokenizer_launcher
 
     configure()
-    watch = functools.partial(report.watch_rows, doing="learning from")
+    watch = functools.partial(printing.watch_rows, doing="learning from")
     trained = tokenizer_launcher.train_tokenizer(request, watch=watch)
-    report.trained_tokenizer(trained)
+    printing.trained_tokenizer(trained)
     write_json(trained.to_json())
 
 
@@ -151,11 +151,11 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> No
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
     wanted = ExportSettings(beam_args=beam_args, **values_of(ExportSettings, given))
-    from pipelines.cli import report
+    from pipelines.cli import printing
     from pipelines.prepare.export import exporting
 
     configure()
-    watch = functools.partial(report.watch_rows, doing="exporting")
+    watch = functools.partial(printing.watch_rows, doing="exporting")
     made = exporting.export(dataset, wanted, watch=watch)
     rows, tokens = (sum(getattr(each, name) for each in made.shards) for name in ("num_examples", "num_tokens"))
     if not is_quiet():

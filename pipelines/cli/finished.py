@@ -40,19 +40,13 @@ def report(dataset: str, output: str) -> None:
 @common()
 def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
     """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
-    from pipelines.cli import report as printing
-    from pipelines.prepare.audit import decode
-    from pipelines.prepare.dataset import own_files
+    from pipelines import python_api
+    from pipelines.cli import printing
 
-    manifest = own_files.require_manifest(dataset)
-    decoded = [
-        row
-        for split in splits or tuple(manifest.splits)
-        for row in decode.decoded_rows(dataset, manifest, split, rows=rows)
-    ]
-    printing.manifest_tables(manifest)
-    printing.rows(decoded)
-    write_json([row.to_json() for row in decoded])
+    found = python_api.inspect(dataset, split=splits, rows=rows)
+    printing.manifest_tables(found.manifest)
+    printing.rows(found.rows)
+    write_json([row.to_json() for row in found.rows])
 
 
 @cloup.command(cls=WithFunctions, short_help="Check every byte of a finished dataset; repair it.")
@@ -128,7 +122,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
 @common()
 def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **record: Any) -> None:
     """Show the source rows from which a record of a finished DATASET folder was made."""
-    from pipelines.cli import report as printing
+    from pipelines.cli import printing
     from pipelines.prepare.audit import reopened_dataset
     from pipelines.prepare.audit import trace as tracing
     from pipelines.prepare.audit.consent import Consent
@@ -186,7 +180,7 @@ def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any
 def _check_place(output: str, *, region: str | None) -> None:
     from pipelines.prepare.doctor import doctor as diagnosing
 
-    checks = diagnosing.diagnose(output, region=region)
+    checks = list(diagnosing.diagnose(output, region=region))
     for check in checks:
         verdict = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
         show(f"{verdict} {check.name}: {check.found}")

@@ -14,7 +14,6 @@ a function                      its name, and its source text if no module has i
 
 import contextlib
 import dataclasses
-import datetime
 import os
 import re
 import tempfile
@@ -64,10 +63,7 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
     from pipelines.prepare.sources.rows import user_functions
 
     given = (
-        (kind, each)
-        for kind, value in options.items()
-        if kind in request.FUNCTIONS and value is not None
-        for each in (value if isinstance(value, list | tuple) else [value])
+        (kind, each) for kind, value in options.items() if kind in request.FUNCTIONS for each in request.listed(value)
     )
     return tuple(
         FunctionOption(kind=kind, spec=each) if isinstance(each, str) else user_functions.option_of(kind, each)
@@ -145,9 +141,9 @@ def _typed(option: Option, value: Any, *, name: str, means_yes: bool) -> Any:
         if not isinstance(value, bool):
             raise ConfigError(f"{name}={value!r:.100}, expected True or False", remedy="give one of them")
         return value == means_yes
-    several = list(value) if isinstance(value, list | tuple) else [value]
+    several = request.listed(value)
     for each in several:
-        if isinstance(each, bool) or not isinstance(each, str | int | float | os.PathLike | datetime.date):
+        if not request.is_word(each):
             raise ConfigError(
                 f"{name}={each!r:.100}, expected {_EXPECTED.get(option.kind, 'a text')}",
                 remedy=f"see {option.flag} of `prep-tfrecords build --help`",

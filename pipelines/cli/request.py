@@ -218,10 +218,10 @@ def default_of(
         if not isinstance(value, bool):
             raise click.UsageError(f"{place} is {value!r}, expected true or false")
         return {str(parameter.name): value == means_yes}
-    for each in _listed(value):
-        if isinstance(each, bool) or not isinstance(each, str | int | float | os.PathLike | datetime.date):
+    for each in listed(value):
+        if not is_word(each):
             raise click.UsageError(f"{place} is {each!r}, expected a text, a number, or a list of these")
-    texts = [str(each) for each in _listed(value)]
+    texts = [str(each) for each in listed(value)]
     # Lengths of buckets are one word on the command line.
     return {str(parameter.name): texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)}
 
@@ -234,15 +234,15 @@ def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     defaults: dict[str, Any] = {}
     functions: list[tuple[str, str]] = []
     content = _read(path)
-    ctx.meta[_BEAM_OF_FILE] = [str(word) for word in _listed(content.pop("beam", None))]
+    ctx.meta[_BEAM_OF_FILE] = [str(word) for word in listed(content.pop("beam", None))]
     for key, value in content.items():
         if key == "functions":
-            for entry in _listed(value):
+            for entry in listed(value):
                 if not isinstance(entry, Mapping):
                     raise click.UsageError(f"{path}: functions has {entry!r:.100}, expected entries such as `map: m:f`")
                 functions += [(kind, _spec(kind, spec, path)) for kind, spec in entry.items()]
         elif key in FUNCTIONS:
-            functions += [(key, _spec(key, spec, path)) for spec in _listed(value)]
+            functions += [(key, _spec(key, spec, path)) for spec in listed(value)]
         elif key not in known:
             raise click.UsageError(f"{path}: no option {key!r}, expected names such as tokenizer or max-length")
         else:
@@ -257,7 +257,13 @@ def _spec(kind: Any, spec: Any, path: str) -> str:
     return spec
 
 
-def _listed(value: Any) -> list[Any]:
+def is_word(value: Any) -> bool:
+    """Return whether a value that was not typed stands for one word of the command line."""
+    return isinstance(value, str | int | float | os.PathLike | datetime.date) and not isinstance(value, bool)
+
+
+def listed(value: Any) -> list[Any]:
+    """Return the values of an option that was not typed: several, one, or none."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 import click
 import cloup
 
-from pipelines.terminal.ending import OwnTemporaryFolder, terminable
+from pipelines.terminal.ending import own_temporary_folder, terminable
 from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
@@ -136,18 +136,16 @@ class Program(TwoLineErrors):
         gc.set_threshold(2_000_000, 50, 100)
         # google-api-core's farewell to Python 3.10, which is still supported here.
         warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
-        temporary = OwnTemporaryFolder()
-        try:
-            return self.main(*args, **kwargs)
-        except SystemExit as error:
-            if error.code or self.leaves_at_once:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                temporary.remove()
-                os._exit(int(error.code or 0))
-            raise
-        finally:
-            temporary.remove()
+        with own_temporary_folder():
+            try:
+                return self.main(*args, **kwargs)
+            except SystemExit as error:
+                if not error.code and not self.leaves_at_once:
+                    raise
+                status = int(error.code or 0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 @contextlib.contextmanager

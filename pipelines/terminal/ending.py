@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -54,27 +53,18 @@ def _is_discarded(frame: FrameType | None) -> bool:
     return False
 
 
-class OwnTemporaryFolder:
-    """Folder in which this process and all processes that it starts make their temporary files.
+@contextlib.contextmanager
+def own_temporary_folder() -> Iterator[None]:
+    """Let this process and all that it starts make their temporary files in one folder, and remove it at the end.
 
     So nothing of a child that was killed stays, nor of a library that cleans up at an orderly exit only.
     """
-
-    def __init__(self) -> None:
-        self._before = os.environ.get("TMPDIR"), tempfile.tempdir
-        self._folder: str | None = None
+    before = os.environ.get("TMPDIR", "")
+    with contextlib.ExitStack() as removed:
         with contextlib.suppress(OSError):  # without one, whoever needs it says so
-            self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
-            os.environ["TMPDIR"] = tempfile.tempdir = self._folder
-
-    def remove(self) -> None:
-        """Remove the folder with all that is in it."""
-        if self._folder is None:
-            return
-        shutil.rmtree(self._folder, ignore_errors=True)
-        variable, tempfile.tempdir = self._before
-        if variable is None:
-            os.environ.pop("TMPDIR", None)
-        else:
-            os.environ["TMPDIR"] = variable
-        self._folder = None
+            folder = tempfile.TemporaryDirectory(prefix="prep-tfrecords-", ignore_cleanup_errors=True)
+            os.environ["TMPDIR"] = tempfile.tempdir = removed.enter_context(folder)
+        try:
+            yield
+        finally:
+            os.environ["TMPDIR"], tempfile.tempdir = before, None

@@ -33,15 +33,11 @@ def load(*, verbose: bool = False) -> None:
         try:
             tensorflow = importlib.import_module("tensorflow")
             gpus = tensorflow.config.list_physical_devices("GPU")  # loads their libraries, which print notes too
-            matters = _has_gpu() and not gpus
+            hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
+            matters = bool(glob.glob("/dev/nvidia[0-9]*")) and not hidden and not gpus
         finally:
             sys.stderr.flush()
             os.dup2(terminal.fileno(), 2)
             if matters:
                 notes.seek(0)
                 shutil.copyfileobj(notes, terminal)
-
-
-def _has_gpu() -> bool:
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
-    return bool(glob.glob("/dev/nvidia[0-9]*")) and not hidden

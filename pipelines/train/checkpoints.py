@@ -12,6 +12,7 @@ training resumed at step S drops the evaluations after S and repeats them, so th
 
 import abc
 import contextlib
+import dataclasses
 import fcntl
 import json
 import math
@@ -142,18 +143,16 @@ class Saves(abc.ABC):
 
         `note` gets a warning for each that is damaged. Raises: OutputError if all of them are.
         """
-        steps = self.steps
-        return next((step for step in steps[::-1] if self._loaded(step, is_last=step == steps[0], note=note)), 0)
-
-    def _loaded(self, step: int, *, is_last: bool, note: Callable[[str], None]) -> bool:
-        try:
-            self.load(step)
-        except OutputError as error:
-            if is_last:
-                raise
-            note(f"warning: {error.cause}: taking the one before")
-            return False
-        return True
+        oldest, *later = self.steps or [0]
+        for step in reversed(later):
+            try:
+                self.load(step)
+                return step
+            except OutputError as error:  # noqa: PERF203 - loading takes longer
+                note(f"warning: {error.cause}: taking the one before")
+        if oldest:
+            self.load(oldest)
+        return oldest
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:
@@ -230,18 +229,18 @@ def _first_line(error: BaseException) -> str:
     return _WHERE.sub("", str(error).strip().partition("\n")[0])[:200]
 
 
+@dataclasses.dataclass
 class History:
     """Evaluations in a folder, local or gs://, by step and ranked by one metric. `writes`: whether we save them."""
 
-    def __init__(self, model_dir: str, *, metric: str, writes: bool = True) -> None:
-        self._writes = writes
-        self._folder = model_dir.rstrip("/")
-        self._metric = metric
-        self.evaluations: dict[int, Mapping[str, float]] = {}
+    model_dir: str
+    metric: str
+    writes: bool = True
+    evaluations: dict[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def open(self, start: int) -> None:
         """Load the evaluations of an earlier run, up to step `start`. Raises: OutputError if they cannot be read."""
-        path = f"{self._folder}/{_EVALUATIONS}"
+        path = f"{self.model_dir.rstrip('/')}/{_EVALUATIONS}"
         if not start or not tf.io.gfile.exists(path):
             return
         try:
@@ -263,9 +262,9 @@ class History:
         """Add an evaluation and save the file; return whether it is the best so far. Raises: OutputError."""
         self.evaluations.pop(step, None)
         self.evaluations[step] = dict(metrics)
-        if self._writes:
+        if self.writes:
             pairs = [(each, as_json(values)) for each, values in self.evaluations.items()]
-            write_json(self._folder, _EVALUATIONS, [{"step": each, "metrics": values} for each, values in pairs])
+            write_json(self.model_dir, _EVALUATIONS, [{"step": each, "metrics": values} for each, values in pairs])
         return self.best == step
 
     @property
@@ -273,8 +272,8 @@ class History:
         """Step of the best evaluation, the first of equal ones; None if none has the metric."""
         best: int | None = None
         for step, metrics in self.evaluations.items():
-            than = None if best is None else self.evaluations[best][self._metric]
-            if is_better(self._metric, metrics.get(self._metric, math.nan), than):
+            than = None if best is None else self.evaluations[best][self.metric]
+            if is_better(self.metric, metrics.get(self.metric, math.nan), than):
                 best = step
         return best
 

@@ -15,7 +15,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Annotated, Any
 
 import tensorflow as tf
 
@@ -27,7 +27,7 @@ from pipelines.train.tasks import decoder_start
 from tfrecord_io import local_paths
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
-from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
+from tfrecord_io.format.json_fields import WRONG, Count, decoded, load, mapping, text
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.labelled import StartToken
 
@@ -36,6 +36,14 @@ _FILE_NAME = "model.json"
 _VERSION = 1
 _MOST_BYTES = 64 << 20  # a manifest without splits is small, but label names may be many
 _SOURCE = ("kind", "name", "revision")  # fields of the source kept with a model: no paths, no row ranges
+
+
+def _metrics(value: Any) -> dict[str, float]:
+    return {text(name): math.nan if each is None else float(each) for name, each in mapping(value).items()}
+
+
+def _manifest(value: Any) -> Manifest:
+    return manifests.parse(json.dumps(value))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,16 +57,16 @@ class TrainedModel:
     task: Task
     model: str
     pooling: Pooling | None
-    backbone: Mapping[str, Any] | None
-    num_outputs: int
+    backbone: Annotated[Mapping[str, Any], mapping] | None
+    num_outputs: Count
     regression: bool
     mask_probability: float
     decoder_start: StartToken | None
     precision: str
-    steps: int
+    steps: Count
     eval_split: str | None
-    metrics: Mapping[str, float]
-    manifest: Manifest
+    metrics: Annotated[Mapping[str, float], _metrics]
+    manifest: Annotated[Manifest, _manifest]
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -112,34 +120,14 @@ def read(model_dir: str) -> TrainedModel:
             remedy="name that folder; a training that was interrupted ends when its command is run again",
         ) from error
     try:
-        return _parsed(mapping(load(content)), place=path)
-    except WRONG as error:
+        if (document := mapping(load(content)))["version"] != _VERSION:
+            raise ValueError(f"version {document['version']!r:.20}, expected {_VERSION}")
+        found: TrainedModel = decoded(TrainedModel, document)
+        return found
+    except (*WRONG, FormatError) as error:
         raise FormatError(
             f"{path}: not what a training writes ({error!r:.200})", remedy="run the training's command again"
         ) from error
-
-
-def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
-    if document["version"] != _VERSION:
-        raise ValueError(f"version {document['version']!r:.20}, expected {_VERSION}")
-    return TrainedModel(
-        task=one_of(document["task"], *get_args(Task)),
-        model=text(document["model"]),
-        pooling=optional(lambda value: one_of(value, *get_args(Pooling)), document["pooling"]),
-        backbone=optional(mapping, document["backbone"]),
-        num_outputs=count(document["num_outputs"]),
-        regression=flag(document["regression"]),
-        mask_probability=float(document["mask_probability"]),
-        decoder_start=optional(lambda value: one_of(value, *get_args(StartToken)), document["decoder_start"]),
-        precision=text(document["precision"]),
-        steps=count(document["steps"]),
-        eval_split=optional(text, document["eval_split"]),
-        metrics={
-            text(name): math.nan if value is None else float(value)
-            for name, value in mapping(document["metrics"]).items()
-        },
-        manifest=manifests.parse(json.dumps(document["manifest"]).encode(), place=place),
-    )
 
 
 def has_tokenizer(folder: str) -> bool:

@@ -7,9 +7,10 @@ a TPU. The rates exclude the first call, which compiles, and the time for evalua
 for half a minute, because each write to gs:// sends the whole file again.
 """
 
+import dataclasses
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -19,46 +20,40 @@ _FLUSH_SECONDS = 30
 _GATHERED = 10_000  # scalars of some 100 bytes each; TensorFlow's default writes after 10
 
 
+@dataclasses.dataclass(kw_only=True)
 class TrainingProgress:
     """Clock and reporter of a training. `speaks`: whether this host reports; only the first does.
 
     `tokens_per_example`: mean of the split, from the manifest. `peak_flops`: per second and device, 0 if unknown.
+    `since`: step, time and FLOPs at which the clock was started, if it was.
     """
 
-    def __init__(
-        self,
-        *,
-        log_dir: str,
-        total: int,
-        batch_size: int,
-        tokens_per_example: float,
-        as_json: bool,
-        peak_flops: float = 0.0,
-        speaks: bool = True,
-    ) -> None:
-        given: dict[str, int] = {"max_queue": _GATHERED, "flush_millis": _FLUSH_SECONDS * 1000}
-        self._writer = tf.summary.create_file_writer(log_dir, **given) if speaks else tf.summary.create_noop_writer()
-        self._speaks = speaks
-        self._total = total
-        self._batch_size = batch_size
-        self._tokens = tokens_per_example
-        self._as_json = as_json
-        self._peak_flops = peak_flops
-        self.running = False  # whether `start_clock` was called
-        self._since: tuple[int, float, float] | None = None
-        self._clock: Callable[[], float] = time.monotonic
+    log_dir: str
+    total: int
+    batch_size: int
+    tokens_per_example: float
+    as_json: bool
+    peak_flops: float = 0.0
+    speaks: bool = True
+    since: tuple[int, float, float] | None = None
+
+    def __post_init__(self) -> None:
+        sizes: dict[str, int] = {"max_queue": _GATHERED, "flush_millis": _FLUSH_SECONDS * 1000}
+        opened = (
+            tf.summary.create_file_writer(self.log_dir, **sizes) if self.speaks else tf.summary.create_noop_writer()
+        )
+        self._writer = opened
 
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
         """Start measuring rates at this step. `flops`: those that one device has done so far."""
-        self.running = True
-        self._since = (step, self._clock(), flops)
+        self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
         """Report a call: the loss of its last step, and the rates since the clock was started."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())
-        self.note(f"step {step:>7,}/{self._total:,}  loss {loss:.4f}  {shown}".rstrip())
+        self.note(f"step {step:>7,}/{self.total:,}  loss {loss:.4f}  {shown}".rstrip())
         self._emit({"step": step, "loss": loss, "learning_rate": learning_rate, **rates})
 
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
@@ -66,12 +61,12 @@ class TrainingProgress:
         self._scalars(step, split, metrics)
         self._writer.flush()  # evaluations are rare, and people wait for them
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self.note(f"step {step:>7,}/{self._total:,}  {split}: {shown}  ({examples:,} examples)")
+        self.note(f"step {step:>7,}/{self.total:,}  {split}: {shown}  ({examples:,} examples)")
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
 
     def note(self, text: str) -> None:
         """Print a line for people on stderr, if this host reports."""
-        if self._speaks:
+        if self.speaks:
             say(text)
 
     def close(self) -> None:
@@ -79,14 +74,14 @@ class TrainingProgress:
         self._writer.close()
 
     def _rates(self, step: int, flops: float) -> dict[str, float]:
-        if self._since is None or step <= self._since[0]:
+        if self.since is None or step <= self.since[0]:
             return {}
-        first, began, done = self._since
-        seconds = max(self._clock() - began, 1e-9)
-        examples = (step - first) / seconds * self._batch_size
-        rates = {"steps/s": (step - first) / seconds, "examples/s": examples, "tokens/s": examples * self._tokens}
-        if self._peak_flops and flops > done:
-            rates["MFU"] = (flops - done) / seconds / self._peak_flops
+        first, began, done = self.since
+        seconds = max(time.monotonic() - began, 1e-9)
+        steps, examples = (step - first) / seconds, (step - first) / seconds * self.batch_size
+        rates = {"steps/s": steps, "examples/s": examples, "tokens/s": examples * self.tokens_per_example}
+        if self.peak_flops and flops > done:
+            rates["MFU"] = (flops - done) / seconds / self.peak_flops
         return rates
 
     def _scalars(self, step: int, group: str, values: Mapping[str, float]) -> None:
@@ -100,5 +95,5 @@ class TrainingProgress:
                 tf.summary.write(tag, tf.constant(value, tf.float32), step=step, metadata=metadata)
 
     def _emit(self, values: Mapping[str, object]) -> None:
-        if self._as_json and self._speaks:
+        if self.as_json and self.speaks:
             print(json.dumps(values), flush=True)

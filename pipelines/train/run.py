@@ -151,12 +151,12 @@ class _Run:
         if config.save_every and step % config.save_every == 0:
             self._save()
             self._start_clock(step)
-        if not self._progress.running or step % config.log_every == 0:
+        if self._progress.since is None or step % config.log_every == 0:
             self._start_clock(step)  # leaves out the first call, which compiles
         return True
 
     def _start_clock(self, step: int) -> None:
-        if not self._progress.running:
+        if self._progress.since is None:
             seconds = time.monotonic() - self._began
             self._progress.note(f"first call: {seconds:.1f} s, compiling included")
         self._progress.start_clock(step, flops=self._learner.flops)

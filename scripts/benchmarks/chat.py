@@ -135,8 +135,7 @@ def _contender(output: pathlib.Path, folder: pathlib.Path, tokenizer: pathlib.Pa
     with contextlib.suppress(SystemExit):  # the command ends its process; without a manifest the next lines fail
         commands.main.main(["build", str(folder), *given], standalone_mode=False)
     facts = manifest.parse((output / manifest.FILE_NAME).read_bytes())
-    reopened = reopened_dataset.reopen(str(output), facts)
-    job, task = reopened.job, reopened.task("train", 0)
+    task, job = reopened_dataset.reopen(str(output), facts).task("train", 0)
     encoder = job.open_encoder()
     return _Contender(
         engine=comparing.engine_of(encoder),

@@ -6,12 +6,14 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from pipelines.prepare.export import exporting
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.runners.runner import Done
+from pipelines.prepare.runners import here as runners_here
+from pipelines.prepare.sources.ingest import ingest
 from tests import building
 from tests.building import Outcome
 from tests.cloud.emulator import Gcs
@@ -43,6 +45,18 @@ def shards(gcs: Gcs, bucket: str) -> list[str]:
 
 def test_a_bucket_gets_the_files_of_a_local_build(gcs: Gcs, bucket: str) -> None:
     done(build(bucket, layout="concat", max_length=64))
+    local = building.built(building.REVIEWS, layout="concat", max_length=64)
+    assert gcs.objects(bucket, "out/") == building.files(local)
+
+
+@pytest.mark.slow
+def test_processes_that_ingest_into_a_bucket_change_no_byte(
+    gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_LEAST_BYTES", 1)
+    with mock.patch.object(runners_here, "run", wraps=runners_here.run) as run:
+        done(build(bucket, layout="concat", max_length=64, workers=2))
+    assert 2 in [call.kwargs["processes"] for call in run.call_args_list]
     local = building.built(building.REVIEWS, layout="concat", max_length=64)
     assert gcs.objects(bucket, "out/") == building.files(local)
 
@@ -150,7 +164,7 @@ def test_a_bucket_gets_the_files_of_a_local_export(gcs: Gcs, bucket: str, tmp_pa
     command = ["export", f"gs://{bucket}/reviews", "--to", "parquet", "--output", f"gs://{bucket}/out", "--workers", 1]
     made, real = [], exporting.export_shard
 
-    def stop_at_second(task: exporting.ExportTask, progress: Progress) -> Done:
+    def stop_at_second(task: exporting.ExportTask, progress: Progress) -> dict[str, int]:
         made.append(task)
         if len(made) >= 2:
             raise OutputError("stopped", remedy="go on")

@@ -78,15 +78,8 @@ def work(
     opened, files = tokenization.resolve(TokenizerConfig(name=str(tokenizer)))
     facts = tokenization.facts(opened, name=str(tokenizer), files=files)
     length = tokenization.resolve_length(opened, layout)
-    context = layouts.LayoutContext(
-        tokenizer=opened,
-        facts=facts,
-        layout=layout,
-        length=length,
-        columns=columns,
-        engine=options.get("engine", "auto"),
-    )
-    encoder = layouts.layout_of(layout).open_encoder(context)
+    given = {"tokenizer": opened, "facts": facts, "length": length, "columns": columns}
+    encoder = layouts.open_encoder(layout, **given, engine=options.get("engine", "auto"))
     features = encoder.features()
     label = (columns.label.feature,) if columns.label else ()
     deciding: dict[str, Any] = {"compression": "none", "seed": 0, "shuffle": True}

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.layouts import LAYOUTS
-from pipelines.prepare.options.layout_config import VALUES_PER_TOKEN
+from pipelines.prepare.options.layout_config import LayoutName
 from tests import building
 from tests.building import REPOSITORY
 from tests.support.speed import slow_but
@@ -240,8 +240,8 @@ def test_roles_dtypes_and_layouts_are_those_of_the_code() -> None:
     feature = SCHEMA["$defs"]["feature"]["properties"]
     assert feature["role"]["enum"] == list(ROLES)
     assert feature["dtype"]["enum"] == list(get_args(DType))
-    assert SCHEMA["properties"]["layout"]["properties"]["name"]["enum"] == list(VALUES_PER_TOKEN)
-    assert set(LAYOUTS) == set(VALUES_PER_TOKEN)
+    assert SCHEMA["properties"]["layout"]["properties"]["name"]["enum"] == list(get_args(LayoutName))
+    assert set(LAYOUTS) == set(get_args(LayoutName))
     padding = {None: "", "pad": "the pad id", 0: "0"}
     for role, spec in ROLES.items():
         row = (f"`{role}`", ", ".join(spec.dtypes), spec.shape, padding[spec.padding], spec.meaning)

@@ -17,7 +17,12 @@ from tests.support import servers
 from tests.support.servers import Server
 
 # A small heap, and no time spent on optimizing what runs for seconds.
-JVM = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JVM = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def jvm(folder: Path) -> tuple[str, ...]:
+    """Options of the Java program, which leaves 22 MB in its folder for temporary files if it is killed."""
+    return *_JVM, f"-Djava.io.tmpdir={folder}"
 
 
 def jar() -> Path:
@@ -32,7 +37,9 @@ def job_server(folder: Path) -> Iterator[Server]:
     """Starts one that runs jobs on a Flink of its own; `folder` gets its log and the files of its jobs."""
     ports = ["--job-port=0", "--artifact-port=0", "--expansion-port=0"]
     options = ["--job-host=localhost", "--flink-master=[local]", f"--artifacts-dir={folder / 'artifacts'}", *ports]
-    with servers.server(["java", *JVM, "-jar", str(jar()), *options], folder / "flink.log", _logged_port) as started:
+    with servers.server(
+        ["java", *jvm(folder), "-jar", str(jar()), *options], folder / "flink.log", _logged_port
+    ) as started:
         yield started
 
 

@@ -144,6 +144,17 @@ def test_hosts_share_one_order_of_each_length(data: reader.Data) -> None:
     assert schedule(two, 9) == schedule(training(data, order="global"), 9)
 
 
+@pytest.mark.slow
+def test_three_hosts_read_each_row_of_a_length_once_an_epoch(data: reader.Data) -> None:
+    num_rows = ROWS["train"][16]
+    fn = training(data, global_batch_size=3, replicas=3).input_fn(16)
+    hosts = [rows_of(fn(context(hosts=3, index=host, replicas=3)).take(num_rows)) for host in range(3)]
+    found = np.array(hosts)  # [hosts, steps, 1]
+    whole = num_rows // 3  # steps within the first epoch
+    assert len(np.unique(found[:, :whole])) == 3 * whole
+    assert set(np.unique(found, return_counts=True)[1]) == {3}
+
+
 # Evaluation
 
 

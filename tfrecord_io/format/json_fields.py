@@ -38,11 +38,8 @@ _MOST_DEPTH = 50
 WRONG = (KeyError, ValueError)
 
 
-def load(content: bytes | str, *, any_depth: bool = False) -> Any:
-    """Parse a JSON document, and refuse NaN, infinity and nesting deeper than 50, since callers recurse into it.
-
-    `any_depth` skips the check of the depth where each field is checked anyway: a plan has a million lists.
-    """
+def load(content: bytes | str) -> Any:
+    """Parse a JSON document, and refuse NaN, infinity and nesting deeper than 50, since callers recurse into it."""
 
     def finite(digits: str) -> float:
         if math.isfinite(number := float(digits)):
@@ -53,7 +50,7 @@ def load(content: bytes | str, *, any_depth: bool = False) -> Any:
         document = json.loads(content, parse_constant=finite, parse_float=finite)
     except RecursionError as error:
         raise ValueError("lists and objects too deep in each other") from error
-    level, depth = [] if any_depth or not has_nested([document]) else [document], 0
+    level, depth = [document] if has_nested([document]) else [], 0
     while level:
         inner = [value.values() if type(value) is dict else value for value in level]
         level = [each for values in inner if has_nested(values) for each in values if type(each) in (dict, list)]

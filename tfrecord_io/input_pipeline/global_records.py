@@ -20,6 +20,7 @@ By default TensorFlow's client for gs:// requests 64 MiB wherever it begins to r
 blocks of 90 kB it requests 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it requests the blocks alone.
 """
 
+import concurrent.futures
 import functools
 import os
 import warnings
@@ -31,7 +32,7 @@ import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_source
-from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards, in_parallel
+from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
@@ -39,6 +40,8 @@ from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_
 _READS = 16
 _WINDOWS = 2
 _LEAST_BUFFER_BYTES = 4096
+# An object store takes 20 to 50 ms for each request, and serves many at a time.
+_REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
@@ -97,8 +100,10 @@ def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int)
         return found.filter(lambda _, rows: tf.size(rows) > 0)
 
     if fits_in_memory(source.shards, compression=source.compression):
-        all_records = source.records(source.paths, order.num_rows).batch(order.num_rows)
-        return all_records.flat_map(
+        compression, size = input_source.TYPES[source.compression], input_source.READ_BYTES
+        records = tf.data.TFRecordDataset(tf.constant(source.paths), compression, buffer_size=size)
+        whole = records.apply(tf.data.experimental.assert_cardinality(order.num_rows)).batch(order.num_rows)
+        return whole.flat_map(
             lambda serialized_N: windows().map(
                 lambda columns, rows: (tf.gather(serialized_N, rows), columns), num_parallel_calls=_WINDOWS
             )
@@ -118,8 +123,9 @@ def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int)
             RuntimeWarning,
             stacklevel=2,
         )
-    offsets = in_parallel(lambda shard: source.block_bytes(shard, length=order.block), range(len(source.shards)))
-    read = functools.partial(_read_blocks, source, length=order.block, bytes_G=np.concatenate(offsets))
+    with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
+        starts = pool.map(functools.partial(source.block_bytes, length=order.block), range(len(source.shards)))
+        read = functools.partial(_read_blocks, source, length=order.block, bytes_G=np.concatenate(list(starts)))
     return windows().map(lambda columns, rows: (read(rows), columns), num_parallel_calls=_WINDOWS)
 
 

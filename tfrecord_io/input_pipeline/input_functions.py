@@ -118,7 +118,6 @@ class InputFunctions(abc.ABC):
         training = split == "train" if training is None else training
         request = InputRequest(
             manifest=self.manifest,
-            split=split,
             sources=self._sources(split, seed=seed, training=training),
             global_batch_size=global_batch_size,
             seed=seed,

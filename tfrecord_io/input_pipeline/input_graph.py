@@ -121,10 +121,10 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
 @in_graph
 def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
     """Parse features to int32 or float32 [B, *shape], those in `keep` to string [B]; add a mask if none is stored."""
-    schema = manifest.schema.without(set(manifest.schema.of_bytes) - set(keep))
+    read = [feature for feature in manifest.schema.features if not feature.is_bytes or feature.name in keep]
     spec = {
         feature.name: tf.io.FixedLenFeature(feature.shape, tf.string if feature.is_bytes else feature.dtype)
-        for feature in schema.features
+        for feature in read
         if feature.constant is None
     }
     parsed = tf.io.parse_example(serialized_B, spec)
@@ -133,11 +133,10 @@ def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]
         if feature.constant is None
         # Parsing constants would cost as much as parsing any other feature: a third of the time for BERT's rows.
         else tf.fill([serialized_B.shape[0], *feature.shape], tf.constant(feature.constant, tf.int32))
-        for feature in schema.features
+        for feature in read
     }
-    mask_name = input_plan.mask_name(schema)
-    if mask_name is not None and mask_name not in features:
-        features[mask_name] = token_mask(features, schema, TensorOps())
+    if (mask_name := input_plan.mask_name(manifest.schema)) not in features:
+        features[mask_name] = token_mask(features, manifest.schema, TensorOps())
     return features
 
 

@@ -159,12 +159,10 @@ def evaluation_steps(num_rows: int, *, global_batch_size: int) -> int:
     return -(-num_rows // global_batch_size)
 
 
-def mask_name(schema: Schema) -> str | None:
-    """Return the name of the attention mask in an element; None for a dataset without tokens."""
+def mask_name(schema: Schema) -> str:
+    """Return the name of the attention mask in an element."""
     stored = schema.with_role("attention_mask")
-    if stored is not None:
-        return stored.name
-    return None if schema.with_role("token_ids") is None else "attention_mask"
+    return "attention_mask" if stored is None else stored.name
 
 
 def resume(

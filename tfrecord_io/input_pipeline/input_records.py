@@ -117,7 +117,8 @@ def training_batches(
     }
     shards = _Ragged([(source.paths, source.rows) for source in sources], [tf.string, tf.int64])
     left = _Ragged([pieces for _, pieces, _ in begun], [tf.string, tf.int64, tf.int64, tf.int64])
-    is_begun, buffer_size = any(len(pieces[0]) for _, pieces, _ in begun), input_source.shared(len(sources))
+    is_begun = any(len(pieces[0]) for _, pieces, _ in begun)
+    buffer_size = max(input_source.LEAST_READ_BYTES, input_source.READ_BYTES // len(sources))  # they share the memory
 
     def stream(k: tf.Tensor) -> tf.data.Dataset:
         found = {name: values[k] for name, values in per_source.items()}

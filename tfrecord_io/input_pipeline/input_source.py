@@ -10,7 +10,6 @@ The graph reads the index where it needs it, and runs no Python. A compressed sh
 beginning, and all records before the row are skipped.
 """
 
-import concurrent.futures
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -32,8 +31,6 @@ READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
 TYPES = {"none": "", "gzip": "GZIP"}
 # A shard without an index is read like one whose index has only its first record.
 NO_INDEX = 2**62
-# An object store takes 20 to 50 ms for each request, and serves many at a time.
-_REQUESTS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,15 +58,6 @@ class SplitShards:
         """Number of records in each shard."""
         return tuple(shard.num_examples for shard in self.shards)
 
-    def records(self, paths: Any, num_rows: Any) -> tf.data.Dataset:
-        """Return the serialized records of whole shards. Reading fails if there are more or fewer than `num_rows`."""
-        records = tf.data.TFRecordDataset(
-            tf.constant(paths, tf.string) if isinstance(paths, tuple) else paths,
-            compression_type=TYPES[self.compression],
-            buffer_size=READ_BYTES,
-        )
-        return records.apply(tf.data.experimental.assert_cardinality(num_rows))
-
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
         """Return where to read each block of `length` records of shard `index`: int64 [ceil(records / length)].
 
@@ -79,20 +67,6 @@ class SplitShards:
         """
         shard, stride = self.shards[index], self.index_stride
         assert stride is not None, "the caller has checked it"
-        firsts = np.arange(0, shard.num_examples, length, dtype=np.int64)
-        return self._offsets(shard, stride)[firsts // stride]
-
-    @property
-    def columns(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Paths and numbers of records as tensors, string [S] and int64 [S]."""
-        return tf.constant(self.paths, tf.string), tf.constant(self.rows, tf.int64)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of records in all shards."""
-        return sum(self.rows)
-
-    def _offsets(self, shard: Shard, stride: int) -> np.ndarray:
         path = join(self.root, record_index.file_name(shard.name))
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
@@ -104,7 +78,18 @@ class SplitShards:
                 "which is read from the middle on",
                 remedy=f"run `prep-tfrecords verify {self.root} --repair`, which makes it again",
             ) from error
-        return record_index.parse(content, shard=shard, stride=stride, place=path)
+        offsets = record_index.parse(content, shard=shard, stride=stride, place=path)
+        return offsets[np.arange(0, shard.num_examples, length) // stride]
+
+    @property
+    def columns(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Paths and numbers of records as tensors, string [S] and int64 [S]."""
+        return tf.constant(self.paths, tf.string), tf.constant(self.rows, tf.int64)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of records in all shards."""
+        return sum(self.rows)
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
@@ -182,7 +167,6 @@ class InputRequest:
     """
 
     manifest: Manifest
-    split: str
     sources: tuple[SplitShards, ...]
     global_batch_size: int
     seed: int
@@ -194,17 +178,6 @@ class InputRequest:
     keep: tuple[str, ...] = ()
 
 
-def shared(count: int) -> int:
-    """Return the size of the read buffers of each of `count` datasets in a mixture, which share the memory."""
-    return max(LEAST_READ_BYTES, READ_BYTES // count)
-
-
 def join(folder: str, name: str) -> str:
     """Return the path of a file in a folder of any scheme."""
     return folder.rstrip("/") + "/" + name
-
-
-def in_parallel(request: Any, *arguments: Any) -> list[Any]:
-    """Call `request` concurrently with the arguments at each position, and return the results in order."""
-    with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
-        return list(pool.map(request, *arguments))

@@ -19,7 +19,6 @@ a sum give the rows of each dataset before any element, so a run can start anywh
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import math
 import numbers
@@ -104,7 +103,6 @@ def rates(
     return _shares({name: (size / largest) ** (1 / temperature) for name, size in sizes.items()})
 
 
-@functools.lru_cache(maxsize=64)
 def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
     """Return the shortest cycle of elements of `rows` rows that gives the datasets `shares` (name, rate) of the rows.
 
@@ -126,9 +124,8 @@ def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
             remedy="give it more weight, a larger batch or a higher temperature, or leave it out",
         )
     best = int(np.argmax(off_P <= max(off_P.min(), _EXACT)))
-    rows_PK = np.array(_spread(totals_PK[best].tolist(), num_elements=best + 1, rows=rows), np.int64)
-    rows_PK.setflags(write=False)  # the cache returns it more than once
-    return Cycle(rows_PK=rows_PK)
+    spread = _spread(totals_PK[best].tolist(), num_elements=best + 1, rows=rows)
+    return Cycle(rows_PK=np.array(spread, np.int64))
 
 
 def source_seed(seed: int, name: str) -> int:

@@ -44,11 +44,7 @@ class TokenFeatures:
     def of(cls, manifest: Manifest) -> TokenFeatures:
         schema = manifest.schema
         ids, mask = schema.with_role("token_ids"), input_plan.mask_name(schema)
-        if ids is None or mask is None:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: no feature of role 'token_ids', every objective expects one",
-                remedy="read it without objective",
-            )
+        assert ids is not None, "a manifest has them"
         others = [feature.name for role in _DESCRIPTIVE if (feature := schema.with_role(role))]
         segments = schema.with_role("segment_ids")
         return cls(

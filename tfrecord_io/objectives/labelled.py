@@ -36,19 +36,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.format.ledger import LabelRange
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.base import (
-    Apply,
-    Features,
-    Objective,
-    Result,
-    TokenFeatures,
-    Unbound,
-    check_free,
-    required,
-    shifted,
-    shifted_left,
-    token_weights,
-)
+from tfrecord_io.objectives import base
 from tfrecord_io.schema import UNLABELLED
 
 # The inputs of a decoder that are not features of the dataset.
@@ -57,7 +45,7 @@ DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
 
 
-def classification(*, num_labels: int | None = None) -> Objective:
+def classification(*, num_labels: int | None = None) -> base.Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
 
     A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss accepts. Integers
@@ -65,19 +53,19 @@ def classification(*, num_labels: int | None = None) -> Objective:
     manifest shows others is refused (ReaderError). If rows have several classes each, labels are int32 [B, C], 1 for
     the classes of the row and 0 for others; the loss to use is a sigmoid cross-entropy of logits [B, C].
     """
-    return Unbound(functools.partial(_classification, num_labels=num_labels))
+    return base.Unbound(functools.partial(_classification, num_labels=num_labels))
 
 
-def token_classification() -> Objective:
+def token_classification() -> base.Objective:
     """Predict the class of each token that has one (names, parts of speech): labels int32 [B, L].
 
     Weights float32 [B, L], 0 on padding, special tokens and all others without a label of their own (BERT,
     arXiv:1810.04805, section 5.3: the first token of a word has the word's label).
     """
-    return Unbound(_token_classification)
+    return base.Unbound(_token_classification)
 
 
-def span_answers() -> Objective:
+def span_answers() -> base.Objective:
     """Predict the first and the last token of an answer (BERT, arXiv:1810.04805, section 4.2).
 
     Labels are a dict of int32 [B], under the names of the features of roles start_position and end_position
@@ -85,11 +73,11 @@ def span_answers() -> Objective:
     Keras model of two outputs, logits [B, L] each: a dict with these keys, or a list of outputs whose layers have these
     names. Both labels of a row without the answer are 0, the position of the first token (section 4.3).
     """
-    return Unbound(_span_answers)
+    return base.Unbound(_span_answers)
 
 
-def _classification(manifest: Manifest, tokens: TokenFeatures, *, num_labels: int | None) -> Apply:
-    name = required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
+def _classification(manifest: Manifest, tokens: base.TokenFeatures, *, num_labels: int | None) -> base.Apply:
+    name = base.required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
     _require_class_ids(manifest, num_labels)
     has_classes = manifest.label_names is not None and not manifest.multi_hot_size
     return functools.partial(_label, tokens=tokens, name=name, has_classes=has_classes)
@@ -113,7 +101,9 @@ def _require_class_ids(manifest: Manifest, num_labels: int | None) -> None:
         )
 
 
-def _label(features: Features, ops: Any, *, tokens: TokenFeatures, name: str, has_classes: bool) -> Result:
+def _label(
+    features: base.Features, ops: Any, *, tokens: base.TokenFeatures, name: str, has_classes: bool
+) -> base.Result:
     labels, weights_B = features[name], ops.floats(features[input_plan.WEIGHT])
     if has_classes:
         unlabelled_B = labels == UNLABELLED
@@ -121,58 +111,62 @@ def _label(features: Features, ops: Any, *, tokens: TokenFeatures, name: str, ha
     return tokens.select(features), labels, weights_B
 
 
-def _token_classification(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+def _token_classification(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
     explained = {"objective": "token_classification", "remedy": "build the dataset with --layout tokens"}
-    labels = required(manifest, "token_labels", **explained)
-    mask = required(manifest, "token_label_mask", **explained)
+    labels = base.required(manifest, "token_labels", **explained)
+    mask = base.required(manifest, "token_label_mask", **explained)
     return functools.partial(_token_labels, tokens=tokens, labels=labels, mask=mask)
 
 
-def _token_labels(features: Features, ops: Any, *, tokens: TokenFeatures, labels: str, mask: str) -> Result:
-    return tokens.select(features), features[labels], token_weights(features, features[mask], ops)
+def _token_labels(
+    features: base.Features, ops: Any, *, tokens: base.TokenFeatures, labels: str, mask: str
+) -> base.Result:
+    return tokens.select(features), features[labels], base.token_weights(features, features[mask], ops)
 
 
-def _span_answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+def _span_answers(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
     explained = {"objective": "span_answers", "remedy": "build the dataset with --layout qa"}
-    start = required(manifest, "start_position", **explained)
-    end = required(manifest, "end_position", **explained)
+    start = base.required(manifest, "start_position", **explained)
+    end = base.required(manifest, "end_position", **explained)
     return functools.partial(_answer, tokens=tokens, start=start, end=end)
 
 
-def _answer(features: Features, ops: Any, *, tokens: TokenFeatures, start: str, end: str) -> Result:
+def _answer(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, start: str, end: str) -> base.Result:
     labels = {start: features[start], end: features[end]}
     return tokens.select(features), labels, ops.floats(features[input_plan.WEIGHT])
 
 
-def causal_lm() -> Objective:
+def causal_lm() -> base.Objective:
     """Predict the next token: labels [B, L] and weights float32 [B, L], 0 at the last position of each row.
 
     The weight is also 0 where the next token is in another segment, or its loss_mask is 0, if the dataset has these.
     On packed rows a model also needs `segment_attention_mask`, and `positions` instead of the positions in the row.
     """
-    return Unbound(_causal_lm)
+    return base.Unbound(_causal_lm)
 
 
-def _causal_lm(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+def _causal_lm(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
     feature = manifest.schema.with_role("loss_mask")
     loss_mask = None if feature is None else feature.name
     return functools.partial(_next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=loss_mask)
 
 
-def _next_token(features: Features, ops: Any, *, tokens: TokenFeatures, pad_id: int, loss_mask: str | None) -> Result:
+def _next_token(
+    features: base.Features, ops: Any, *, tokens: base.TokenFeatures, pad_id: int, loss_mask: str | None
+) -> base.Result:
     mask_BL = features[tokens.mask]
     # With padding on the left, the last pad would predict the first token: both must be tokens.
-    counts_BL = (mask_BL > 0) & (shifted_left(mask_BL, 0, ops) > 0)
+    counts_BL = (mask_BL > 0) & (base.shifted_left(mask_BL, 0, ops) > 0)
     if tokens.segments is not None:
         segment_BL = features[tokens.segments]
-        counts_BL &= segment_BL == shifted_left(segment_BL, 0, ops)
+        counts_BL &= segment_BL == base.shifted_left(segment_BL, 0, ops)
     if loss_mask is not None:
-        counts_BL &= shifted_left(features[loss_mask], 0, ops) > 0
-    labels_BL = shifted_left(features[tokens.ids], pad_id, ops)
-    return tokens.select(features), labels_BL, token_weights(features, counts_BL, ops)
+        counts_BL &= base.shifted_left(features[loss_mask], 0, ops) > 0
+    labels_BL = base.shifted_left(features[tokens.ids], pad_id, ops)
+    return tokens.select(features), labels_BL, base.token_weights(features, counts_BL, ops)
 
 
-def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
+def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
     """Generate the target: labels int32 [B, T] and weights float32 [B, T], 1 on tokens of the target.
 
     Args:
@@ -186,12 +180,12 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
         ReaderError: from `bind`, if the dataset has no targets, the tokenizer has no such token, or a feature has one
             of these names.
     """
-    return Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
+    return base.Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
 
 def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
     """Return the decoder's inputs, [B, T]: the target shifted right by one, with `start` in its first token's place."""
-    before_BT, shifted_BT = shifted(target_mask_BT, 0, ops), shifted(target_ids_BT, 0, ops)
+    before_BT, shifted_BT = base.shifted(target_mask_BT, 0, ops), base.shifted(target_ids_BT, 0, ops)
     first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
     return {
         DECODER_INPUTS: ops.where(first_BT, start, shifted_BT),
@@ -199,19 +193,21 @@ def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops
     }
 
 
-def _seq2seq(manifest: Manifest, tokens: TokenFeatures, *, decoder_start_id: StartToken | int) -> Apply:
+def _seq2seq(manifest: Manifest, tokens: base.TokenFeatures, *, decoder_start_id: StartToken | int) -> base.Apply:
     explained = {"objective": "seq2seq", "remedy": "build the dataset with --layout seq2seq"}
-    target = required(manifest, "target_ids", **explained)
-    mask = required(manifest, "target_mask", **explained)
-    check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="seq2seq")
+    target = base.required(manifest, "target_ids", **explained)
+    mask = base.required(manifest, "target_mask", **explained)
+    base.check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="seq2seq")
     start = start_id(manifest, decoder_start_id)
     return functools.partial(_target, tokens=tokens, target=target, mask=mask, start=start)
 
 
-def _target(features: Features, ops: Any, *, tokens: TokenFeatures, target: str, mask: str, start: int) -> Result:
+def _target(
+    features: base.Features, ops: Any, *, tokens: base.TokenFeatures, target: str, mask: str, start: int
+) -> base.Result:
     labels_BT, mask_BT = features[target], features[mask]
     inputs = {**tokens.select(features), **decoder_features(labels_BT, mask_BT, start=start, ops=ops)}
-    return inputs, labels_BT, token_weights(features, mask_BT, ops)
+    return inputs, labels_BT, base.token_weights(features, mask_BT, ops)
 
 
 def start_id(manifest: Manifest, token: StartToken | int) -> int:

@@ -9,22 +9,13 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.base import (
-    Apply,
-    Features,
-    Objective,
-    Result,
-    TokenFeatures,
-    Unbound,
-    check_free,
-    token_weights,
-)
+from tfrecord_io.objectives import base
 
 # The input of `gathered_masked_lm` that is not a feature of the dataset.
 MASKED_POSITIONS = "masked_positions"
 
 
-def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> Objective:
+def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> base.Objective:
     """Predict hidden tokens (BERT, arXiv:1810.04805, section 3.1), drawn anew for each batch.
 
     Args:
@@ -38,7 +29,9 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
     return _masked(False, probability=probability, mask_share=mask_share, random_share=random_share)
 
 
-def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> Objective:
+def gathered_masked_lm(
+    probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1
+) -> base.Objective:
     """Predict hidden tokens as in `masked_lm`, for models that compute logits only at P positions of each row.
 
     With a vocabulary of 30,000, logits at all L positions take most of the memory, and much of the time. Tokens are not
@@ -53,7 +46,7 @@ def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, ra
     return _masked(True, probability=probability, mask_share=mask_share, random_share=random_share)
 
 
-def _masked(gathered: bool, *, probability: float, mask_share: float, random_share: float) -> Objective:
+def _masked(gathered: bool, *, probability: float, mask_share: float, random_share: float) -> base.Objective:
     if not 0 < probability <= 1:
         raise ReaderError(f"probability is {probability!r}, expected more than 0 and at most 1")
     for name, share in (("mask_share", mask_share), ("random_share", random_share)):
@@ -63,12 +56,12 @@ def _masked(gathered: bool, *, probability: float, mask_share: float, random_sha
         raise ReaderError(f"mask_share {mask_share} + random_share {random_share}, expected at most 1")
 
     make = functools.partial(_on_dataset, gathered=gathered, probability=probability)
-    return Unbound(functools.partial(make, mask_share=mask_share, random_share=random_share))
+    return base.Unbound(functools.partial(make, mask_share=mask_share, random_share=random_share))
 
 
 def _on_dataset(
-    manifest: Manifest, tokens: TokenFeatures, *, gathered: bool, probability: float, **shares: float
-) -> Apply:
+    manifest: Manifest, tokens: base.TokenFeatures, *, gathered: bool, probability: float, **shares: float
+) -> base.Apply:
     facts = manifest.tokenizer
     if facts.mask_id is None:
         raise ReaderError(
@@ -87,7 +80,7 @@ def _on_dataset(
     )
     if not gathered:
         return hiding.in_place
-    check_free(manifest, MASKED_POSITIONS, objective="gathered_masked_lm")
+    base.check_free(manifest, MASKED_POSITIONS, objective="gathered_masked_lm")
     return functools.partial(hiding.gathered, most=math.ceil(probability * manifest.row_length))
 
 
@@ -95,7 +88,7 @@ def _on_dataset(
 class _Hiding:
     """Masked LM on one dataset: `special_V` is True for special ids (bool [V]), `ordinary_ids` are all others."""
 
-    tokens: TokenFeatures
+    tokens: base.TokenFeatures
     probability: float
     mask_share: float
     random_share: float
@@ -103,7 +96,7 @@ class _Hiding:
     ordinary_ids: np.ndarray
     mask_id: int
 
-    def in_place(self, features: Features, ops: Any) -> Result:
+    def in_place(self, features: base.Features, ops: Any) -> base.Result:
         """Hide tokens, and predict at all positions of the row."""
         ids_BL, probability = features[self.tokens.ids], self.probability
         draws, token_draws = ops.split(2)
@@ -112,9 +105,9 @@ class _Hiding:
         chosen_BL = self._candidates(features, ops) & (draw_BL < probability)
         seen_BL = self._seen(ids_BL, draw_BL, below=probability, ops=token_draws)
         inputs = {**self.tokens.select(features), self.tokens.ids: ops.where(chosen_BL, seen_BL, ids_BL)}
-        return inputs, ids_BL, token_weights(features, chosen_BL, ops)
+        return inputs, ids_BL, base.token_weights(features, chosen_BL, ops)
 
-    def gathered(self, features: Features, ops: Any, *, most: int) -> Result:
+    def gathered(self, features: base.Features, ops: Any, *, most: int) -> base.Result:
         """Hide tokens, and predict at `most` positions of the row alone."""
         ids_BL, candidate_BL = features[self.tokens.ids], self._candidates(features, ops)
         order_draws, count_draws, draws, token_draws = ops.split(4)
@@ -130,9 +123,9 @@ class _Hiding:
         seen_BP = self._seen(labels_BP, draws.uniform(labels_BP.shape), below=1.0, ops=token_draws)
         hidden_BL = ops.replaced(ids_BL, positions_BP, ops.where(chosen_BP, seen_BP, labels_BP))
         inputs = {**self.tokens.select(features), self.tokens.ids: hidden_BL, MASKED_POSITIONS: positions_BP}
-        return inputs, labels_BP, token_weights(features, chosen_BP, ops)
+        return inputs, labels_BP, base.token_weights(features, chosen_BP, ops)
 
-    def _candidates(self, features: Features, ops: Any) -> Any:
+    def _candidates(self, features: base.Features, ops: Any) -> Any:
         """Return a mask of the tokens that can be chosen, bool [B, L]: neither padding nor special."""
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 

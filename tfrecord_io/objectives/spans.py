@@ -30,17 +30,7 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.base import (
-    Apply,
-    Features,
-    Objective,
-    Result,
-    TokenFeatures,
-    Unbound,
-    check_free,
-    shifted,
-    token_weights,
-)
+from tfrecord_io.objectives import base
 from tfrecord_io.objectives.labelled import DECODER_INPUTS, DECODER_MASK, StartToken, decoder_features, start_id
 
 
@@ -51,7 +41,7 @@ def span_corruption(
     sentinel_ids: Sequence[int] | None = None,
     eos_id: int | None = None,
     decoder_start_id: StartToken | int = "pad",
-) -> Objective:
+) -> base.Objective:
     """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn anew for each batch.
 
     An EOS that ends a row counts as the end of its inputs, and is never hidden. Token type ids, which would no longer
@@ -79,7 +69,7 @@ def span_corruption(
         raise ReaderError(f"mean_span is {mean_span!r}, expected at least 1")
     sentinels = None if sentinel_ids is None else tuple(sentinel_ids)
     make = functools.partial(_on_dataset, density=density, mean_span=mean_span, sentinel_ids=sentinels)
-    return Unbound(functools.partial(make, eos_id=eos_id, decoder_start_id=decoder_start_id))
+    return base.Unbound(functools.partial(make, eos_id=eos_id, decoder_start_id=decoder_start_id))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,16 +107,16 @@ class SpanCounts:
 
 def _on_dataset(
     manifest: Manifest,
-    tokens: TokenFeatures,
+    tokens: base.TokenFeatures,
     *,
     density: float,
     mean_span: float,
     sentinel_ids: tuple[int, ...] | None,
     eos_id: int | None,
     decoder_start_id: StartToken | int,
-) -> Apply:
+) -> base.Apply:
     facts = manifest.tokenizer
-    check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
+    base.check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
     if tokens.segments is not None:
         raise ReaderError(
             f"dataset {manifest.name!r}: its rows hold several documents each ({tokens.segments}), span_corruption "
@@ -159,14 +149,14 @@ def _on_dataset(
 class _Corruption:
     """Span corruption on one dataset."""
 
-    tokens: TokenFeatures
+    tokens: base.TokenFeatures
     counts: SpanCounts
     sentinel_ids: np.ndarray
     eos_id: int
     pad_id: int
     start: int
 
-    def __call__(self, features: Features, ops: Any) -> Result:
+    def __call__(self, features: base.Features, ops: Any) -> base.Result:
         ids_BL = features[self.tokens.ids]
         text_BL = features[self.tokens.mask] > 0
         last_BL = _rank(text_BL, ids_BL, ops) == ops.total(text_BL)[:, None] - 1
@@ -193,7 +183,7 @@ class _Corruption:
         decoder = decoder_features(target_BT, target_mask_BT, start=self.start, ops=ops)
         inputs = {self.tokens.ids: text_BW, self.tokens.mask: text_mask_BW, **decoder}
         learned_BT = (target_mask_BT > 0) & (hidden_B > 0)[:, None]  # nothing hidden: only EOS
-        return inputs, target_BT, token_weights(features, learned_BT, ops)
+        return inputs, target_BT, base.token_weights(features, learned_BT, ops)
 
     def _ended(self, rows_BW: Any, length_B: Any, ops: Any) -> tuple[Any, Any]:
         """Append EOS to the tokens of each row, and cut the spare column. Returns: the rows and their mask."""
@@ -243,7 +233,7 @@ def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) ->
     cut_BP = ops.largest(draw_BC, most_parts - 1) + 1
     used_BP = ops.arange(1, most_parts) < parts_B[:, None]
     end_BP = ops.concat([ops.sort(ops.where(used_BP, cut_BP, total_B1)), total_B1])
-    return end_BP - shifted(end_BP, 0, ops)
+    return end_BP - base.shifted(end_BP, 0, ops)
 
 
 def _rank(chosen_BL: Any, ids_BL: Any, ops: Any) -> Any:

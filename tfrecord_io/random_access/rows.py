@@ -94,10 +94,10 @@ class Rows(ShardFiles):
         for start in range(0, len(self), _ITERATED_ROWS):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 
-    def _numbers(self, indices: Sequence[SupportsIndex] | np.ndarray) -> np.ndarray:
-        """Return indices as row numbers from 0, int64 [N].
+    def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
+        """Return rows stacked, in the order of the indices, which may repeat: arrays [N, *shape].
 
-        Raises: IndexError if there is no such row. ReaderError if they are no integers.
+        Raises: as `rows[index]`; ReaderError if the indices are no integers.
         """
         plain = isinstance(indices, (np.ndarray, range))
         given_N = np.asarray(indices if plain else [operator.index(index) for index in indices])
@@ -105,19 +105,11 @@ class Rows(ShardFiles):
             raise ReaderError(
                 f"indices of dtype {given_N.dtype} and shape {list(given_N.shape)}, expected integers [N]"
             )
-        numbers_N = given_N.astype(np.int64)
-        numbers_N[numbers_N < 0] += len(self)
-        outside_N = (numbers_N < 0) | (numbers_N >= len(self))
+        rows_N = given_N.astype(np.int64)
+        rows_N[rows_N < 0] += len(self)
+        outside_N = (rows_N < 0) | (rows_N >= len(self))
         if outside_N.any():
             raise IndexError(f"row {given_N[outside_N][0]} of {self!r}")
-        return numbers_N
-
-    def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """Return rows stacked, in the order of the indices, which may repeat: arrays [N, *shape].
-
-        Raises: as `rows[index]`.
-        """
-        rows_N = self._numbers(indices)
         if not len(rows_N):
             return unfilled(self.manifest.schema, 0)
         shards_N, records_N = self._locate_all(rows_N)

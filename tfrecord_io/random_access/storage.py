@@ -80,7 +80,7 @@ class _OpenFile:
     _close = staticmethod(os.close)  # `os` itself is gone when the interpreter ends
 
     def __init__(self, path: str) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        self.descriptor = os.open(path, os.O_RDONLY)
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):

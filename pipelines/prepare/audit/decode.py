@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,18 +80,21 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
 def _decode(
     row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
-    schema = manifest.schema
-    marks, features = _marks(row, manifest), dict[str, Any]()
-    if marks.segments is not None:
-        counts = np.unique(marks.segments[marks.segments > 0], return_counts=True)[1]
-        features["tokens of each document"] = counts.tolist()
+    schema, features = manifest.schema, dict[str, Any]()
+    ids, learned, segments = (schema.values(row, role) for role in ("token_ids", "loss_mask", "segment_ids"))
+    assert ids is not None, "a manifest has them"
+    kept, answer = ~invariants.padding(row, manifest), _answer(row, manifest)
+    if segments is not None:
+        features["tokens of each document"] = np.unique(segments[kept], return_counts=True)[1].tolist()
     target, mask = schema.values(row, "target_ids"), schema.values(row, "target_mask")
     if target is not None and mask is not None:
         features["target text"] = decoded(target[mask > 0], tokenizer)
-    if marks.learned is not None:
-        edges = np.flatnonzero(np.diff(marks.learned.astype(np.int8), prepend=0, append=0))
-        features["learned"] = [decoded(marks.ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]
-    features |= _annotations(row, marks, manifest, tokenizer)
+    if learned is not None:
+        edges = np.flatnonzero(np.diff(learned, prepend=0, append=0))
+        features["learned"] = [decoded(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]
+    features |= _annotations(row, ids, manifest, tokenizer)
+    if answer is not None:
+        features["answer"] = tokenizer.decode(ids[answer].tolist(), clean_up_tokenization_spaces=False).strip()
     for feature in schema.features:
         if ROLES[feature.role].shown_as == "value":
             value: Any = row[feature.name]
@@ -104,24 +107,25 @@ def _decode(
             features["label"] = list(itertools.compress(names, label))
         else:
             features["label"] = None if label == UNLABELLED else names[label]
-    ids = marks.ids[~marks.padding]
     return DecodedRow(
         split=split,
         shard=shard,
         record=record,
-        num_tokens=len(ids),
-        text=decoded(ids, tokenizer),
+        num_tokens=int(np.count_nonzero(kept)),
+        text=decoded(ids[kept], tokenizer),
         features=features,
-        pieces=pieces_of(marks, tokenizer),
+        pieces=_pieces(
+            ids[kept], [each if each is None else each[kept] for each in (learned, answer, segments)], tokenizer
+        ),
     )
 
 
-def _annotations(row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
+def _annotations(row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
     schema, found = manifest.schema, dict[str, Any]()
     labels, tagged = schema.values(row, "token_labels"), schema.values(row, "token_label_mask")
     if labels is not None and tagged is not None:
         chosen = np.flatnonzero(tagged)
-        tokens = tokenizer.convert_ids_to_tokens(marks.ids[chosen].tolist())
+        tokens = tokenizer.convert_ids_to_tokens(ids[chosen].tolist())
         tags = labels[chosen].tolist()
         named = tags if manifest.label_names is None else [manifest.label_names[tag] for tag in tags]
         found["tags"] = [f"{token} {tag}" for token, tag in zip(tokens, named, strict=True)]
@@ -129,45 +133,16 @@ def _annotations(row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manife
     if starts is not None and ends is not None:
         covered = ends > 0
         found["characters"] = [int(starts[covered].min(initial=2**31 - 1)), int(ends.max())] if covered.any() else []
-    if marks.answer is not None:
-        found["answer"] = tokenizer.decode(marks.ids[marks.answer].tolist(), clean_up_tokenization_spaces=False).strip()
     return found
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenMarks:
-    """Marks of the L positions of the inputs of one record; every array is [L].
-
-    `ids` int64; `padding`, `learned` and `answer` bool; `segments` int64, from 1, 0 on padding. The last three are None
-    if the dataset has no such feature.
-    """
-
-    ids: np.ndarray
-    padding: np.ndarray
-    learned: np.ndarray | None
-    answer: np.ndarray | None
-    segments: np.ndarray | None
-
-
-def _marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks:
-    """Return the marks of the inputs of a record; `row` holds one array for each feature."""
-    schema = manifest.schema
-    ids = schema.values(row, "token_ids")
-    assert ids is not None, "a manifest has them"
-    padding = invariants.padding(row, schema, length=len(ids), left=manifest.tokenizer.padding_side == "left")
-    learned = schema.values(row, "loss_mask")
-    first, last = schema.values(row, "start_position"), schema.values(row, "end_position")
-    answer = None
-    if first is not None and last is not None:  # both are 0 where there is no answer in the row
-        at = np.arange(len(ids))
-        answer = (at >= int(first)) & (at <= int(last)) & (int(last) > 0)
-    return TokenMarks(
-        ids=ids,
-        padding=padding,
-        learned=None if learned is None else learned > 0,
-        answer=answer,
-        segments=schema.values(row, "segment_ids"),
-    )
+def _answer(row: dict[str, np.ndarray], manifest: Manifest) -> np.ndarray | None:
+    """Return the mask of the tokens of an answer, bool [L]; None if the dataset has no answers."""
+    first, last = (manifest.schema.values(row, role) for role in ("start_position", "end_position"))
+    if first is None or last is None:
+        return None
+    at = np.arange(manifest.row_length)
+    return (at >= first) & (at <= last) & (last > 0)  # both are 0 where there is no answer in the row
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,14 +155,10 @@ class TextPiece:
     document: int = 0
 
 
-def pieces_of(marks: TokenMarks, tokenizer: Any) -> tuple[TextPiece, ...]:
-    """Return the text of a record, without padding, cut into pieces wherever the marks change."""
-    ids = marks.ids[~marks.padding]
+def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: Any) -> tuple[TextPiece, ...]:
+    """Cut a text into pieces wherever its marks change: learned, in the answer, number of the document; [n] or None."""
     learned, answer, segments = kinds = np.stack(
-        [
-            np.zeros(len(ids), np.int64) if values is None else values[~marks.padding].astype(np.int64)
-            for values in (marks.learned, marks.answer, marks.segments)
-        ]
+        [np.zeros(len(ids), np.int64) if each is None else each.astype(np.int64) for each in marks]
     )
     edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
     # Decoded by itself, a piece would lose the space before its first word. So each piece is what its tokens add to the

@@ -11,7 +11,7 @@ from tfrecord_io.schema import ROLES, UNLABELLED, Schema
 
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
-Columns = dict[str, np.ndarray]
+Columns = Mapping[str, np.ndarray]
 # (mask of where it holds, bool [N, ...]; what a record has that violates it)
 Invariant = tuple[np.ndarray, str]
 
@@ -24,7 +24,7 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
         if len(rows):
             raise CorruptRecordError(f"{path}, record {first + int(rows[0])}: {what}", remedy=REPAIR)
 
-    facts, length, schema = manifest.tokenizer, manifest.row_length, manifest.schema
+    facts, schema = manifest.tokenizer, manifest.schema
     for feature in schema.features:
         name, values, role = feature.name, columns[feature.name], ROLES[feature.role]
         if feature.constant is not None:
@@ -35,7 +35,7 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
             expect(values >> 1 == 0, f"{name} with other values than 0 and 1")
         elif role.values == "from 0":
             expect(values >= 0, f"{name} below 0")
-    padded = padding(columns, schema, length=length, left=facts.padding_side == "left")
+    padded = padding(columns, manifest)
     for valid, what in (*_of_tokens(columns, manifest, padded), *_of_targets(columns, schema)):
         expect(valid, what)
     target_mask = schema.values(columns, "target_mask")
@@ -57,20 +57,22 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
         expect(known, f"a label outside 0 to {names - 1}{f', and not {UNLABELLED} for none' if unlabelled else ''}")
 
 
-def padding(columns: Mapping[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
+def padding(columns: Columns, manifest: Manifest) -> np.ndarray:
     """Return the mask of positions that should be padding, bool [N, L], by segments, token counts or attention mask.
 
     For a single record, whose features lack the axis N, the result is bool [L].
     """
-    if (segment_ids := schema.with_role("segment_ids")) is not None:
-        return np.asarray(columns[segment_ids.name] == 0)
+    schema, length = manifest.schema, manifest.row_length
+    if (segments := schema.values(columns, "segment_ids")) is not None:
+        return np.asarray(segments == 0)
     position = np.arange(length)
     if (num_tokens := schema.values(columns, "num_tokens")) is not None:
         return np.asarray(position >= num_tokens[..., None])
     if (mask := schema.values(columns, "attention_mask")) is None:
         raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
     count = mask.sum(axis=-1)[..., None]
-    return np.asarray(position < length - count if left else position >= count)
+    is_left = manifest.tokenizer.padding_side == "left"
+    return np.asarray(position < length - count if is_left else position >= count)
 
 
 def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:

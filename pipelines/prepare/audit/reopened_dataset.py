@@ -11,6 +11,7 @@ requested rows are read, or ingested again where needed.
 import atexit
 import collections
 import dataclasses
+import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
-from pipelines.prepare.layouts import layout_of, manifest_entry
+from pipelines.prepare.layouts import inputs_of, manifest_entry
 from pipelines.prepare.options.config import LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LAYOUT_OPTIONS
 from pipelines.prepare.options.source_config import LAYOUT_COLUMNS, SOURCE_OPTIONS, FunctionOption
@@ -67,16 +68,13 @@ class ReopenedDataset:
             return "an object given in Python"
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
 
-    def task(self, split: str, index: int) -> ShardTask:
-        """Return task `index` of a split, with its rows located in the reopened source."""
-        number = own_files.task_in(self.manifest, split, index)
-        job, made = self.generations[number], own_files.generations_of(self.manifest)[number].tasks[split]
+    def task(self, split: str, index: int) -> tuple[ShardTask, Job]:
+        """Return task `index` of a split, with its rows located in the reopened source, and the job that made it."""
+        tasks = [each.tasks.get(split, 0) for each in own_files.generations_of(self.manifest)]
+        number = next(number for number, end in enumerate(itertools.accumulate(tasks)) if index < end)
+        job, made = self.generations[number], tasks[number]
         planned = plan_files.task_of(job, (split, index, job.splits[split].tasks_before + made))
-        return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges))
-
-    def job_of(self, split: str, index: int) -> Job:
-        """Return the job that made task `index` of a split."""
-        return self.generations[own_files.task_in(self.manifest, split, index)]
+        return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges)), job
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
         """Return where the given rows of a split are in the reopened source."""
@@ -119,7 +117,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         )
     rows = _rows(root, manifest, found)
     readers, described = _readers(found, rows, functions)
-    inputs = layout_of(spec.layout).inputs(source)
+    inputs = inputs_of(spec.layout, source)
     plan = complete_from_manifest(plan_types(source, described, kind=manifest.source["kind"], inputs=inputs), manifest)
     made_by = {engine for counts in manifest.engines.get("splits", {}).values() for engine in counts}
     whole = Job(

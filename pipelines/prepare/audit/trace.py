@@ -116,7 +116,7 @@ class Tracer:
         """Return the numbers of a shard's usable rows in reading order, int64 [N], and the lineage of its records."""
         dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
         index, length = made_by.tasks[shard], made_by.shards[shard].length
-        task, ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
+        (task, _), ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
         rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
         if ledger.rows_left_out:
             rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)

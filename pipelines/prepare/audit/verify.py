@@ -207,7 +207,7 @@ def repair(
         of_tasks = {split: manifest.splits[split].by_task() for split, _ in remade}
         for split, task in remade:  # if a task makes several files, the sound ones come out unchanged
             expected = of_tasks[split][task]
-            shard_writer.write(reopened.task(split, task), reopened.job_of(split, task), encoder, expected=expected)
+            shard_writer.write(*reopened.task(split, task), encoder, expected=expected)
             for shard in expected:
                 verify_shard(root, shard, described[shard.length])
                 yield shard.name, "the source"

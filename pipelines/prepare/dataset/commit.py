@@ -135,27 +135,22 @@ def check_error_rate(
 
     Raises: RowsRejectedError if more rows cannot be used.
     """
-    on_purpose = sum(
-        rows for reasons, _ in rejected.values() for reason, rows in reasons.items() if is_left_out(reason)
-    )
-    total = sum(rows.values()) - on_purpose
-    bad = sum(sum(reasons.values()) for reasons, _ in rejected.values()) - on_purpose
+    total, unusable, said = sum(rows.values()), collections.Counter[str](), []
+    for split, (by_reason, _) in sorted(rejected.items()):
+        counts = {reason: count for reason, count in sorted(by_reason.items()) if not is_left_out(reason)}
+        total -= sum(by_reason.values()) - sum(counts.values())
+        unusable.update(counts)
+        said += [f"{split}: {', '.join(f'{count} {reason}' for reason, count in counts.items())}"] if counts else []
+    bad = unusable.total()
     if bad <= limit * total:
         return
-    reasons = "; ".join(
-        f"{split}: "
-        + ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items()) if not is_left_out(reason))
-        for split, (by_reason, _) in sorted(rejected.items())
-        if not all(map(is_left_out, by_reason))
-    )
     firsts = [(split, row) for split, (_, first) in sorted(rejected.items()) for row in first]
     # The words of a chat template may be long, so only the first row's are given.
     named = [f"{split}[{row.row}] {row.why if at == 0 else row.reason}" for at, (split, row) in enumerate(firsts)]
-    counts = sum((collections.Counter(by_reason) for by_reason, _ in rejected.values()), collections.Counter[str]())
-    special = remedy_of({reason: count for reason, count in counts.items() if not is_left_out(reason)})
+    special = remedy_of(unusable)
     least, some = "" if exact else "at least ", f", of which the first are {', '.join(named[:3])}" if named else ""
     raise RowsRejectedError(
-        f"{least}{bad} of {total} rows cannot be used ({reasons}){some}; "
+        f"{least}{bad} of {total} rows cannot be used ({'; '.join(said)}){some}; "
         f"--max-error-rate {limit:g} allows {int(limit * total)}",
         remedy=f"{special or 'mend or filter these rows'}, or allow a share of them with --max-error-rate",
     )

@@ -89,16 +89,9 @@ class Job:
 
         Raises: FormatError if the tokenizer is not the one that was saved there.
         """
-        tokenizer = saved_copy.load(tokenizer_files(self))
-        context = layouts.LayoutContext(
-            tokenizer=tokenizer,
-            facts=self.spec.facts,
-            layout=self.spec.layout,
-            length=self.spec.length,
-            columns=self.spec.columns,
-            engine=self.engine,
-        )
-        return layouts.layout_of(self.spec.layout).open_encoder(context)
+        spec, tokenizer = self.spec, saved_copy.load(tokenizer_files(self))
+        given = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
+        return layouts.open_encoder(spec.layout, **given, engine=self.engine)
 
 
 def decided_path(root: str, fingerprint: str, split: str) -> str:

@@ -7,7 +7,6 @@ Nothing but these files is changed or deleted. Each generation has its own finge
 receipts. The numbers of tasks and of source rows continue from one generation to the next.
 """
 
-import itertools
 import os
 import re
 
@@ -26,12 +25,9 @@ FORMER = re.compile(r"manifest-\d+\.json")
 _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.pattern, r"(?s:.*)\.tfrecord(\.gz)?")))
 
 
-def read_manifest(root: str, *, name: str = manifest.FILE_NAME) -> Manifest | None:
-    """Return the manifest of the dataset in `root`, or None if there is none; `name`: its file name.
-
-    Raises: ManifestError if it is damaged.
-    """
-    path = storage.join(root, name)
+def read_manifest(root: str) -> Manifest | None:
+    """Return the manifest of the dataset in `root`, None if there is none. Raises: ManifestError if it is damaged."""
+    path = storage.join(root, manifest.FILE_NAME)
     refuse_links(root)
     try:
         return manifest.parse(storage.read_bytes(path), place=path)
@@ -72,9 +68,3 @@ def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
         rows={name: tuple((start, stop) for start, stop in rows.get(name, ())) for name in manifest.splits},
     )
     return (only,)
-
-
-def task_in(manifest: Manifest, split: str, task: int) -> int:
-    """Return the number of the generation that made a task of a split."""
-    ends = itertools.accumulate(generation.tasks.get(split, 0) for generation in generations_of(manifest))
-    return next(number for number, end in enumerate(ends) if task < end)

@@ -217,7 +217,7 @@ def _open(path: str, size: int) -> _PlanFile:
     # A job writes a plan once, so a process that makes many of its shards reads it once.
     content = storage.read_bytes(path)
     try:
-        fields = mapping(json_fields.load(content, any_depth=True))
+        fields = mapping(json_fields.load(content))
         plan = SplitPlan(
             split=text(fields["split"], NAME),
             source_split=text(fields["origin"]),

@@ -17,7 +17,6 @@ from pipelines.prepare import storage
 from pipelines.prepare.dedup import text_hashes
 from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.runners.runner import Done
 from pipelines.prepare.sources.columns import extraction
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Pieces, cover
@@ -115,7 +114,7 @@ def divide(
     return comparison, parts
 
 
-def write_keys(comparison: Comparison, task: Part, progress: Progress) -> Done:
+def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[str, int]:
     """Write the keys of a part's usable rows, a file for each range of keys, and the part's contaminated rows."""
     keys = [np.zeros(0, _KEY)]
     contaminated = [np.zeros(0, _FOUND)]
@@ -144,17 +143,17 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> Done:
         comparison.write(f"keys-{task.index}-{number}", every[ranges == number])
     comparison.write(f"contaminated-{task.index}", np.concatenate(contaminated))
     progress.add(rows=task.pieces.num_rows)
-    return Done(counts={"rows": task.pieces.num_rows})
+    return {"rows": task.pieces.num_rows}
 
 
-def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> Done:
+def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> dict[str, int]:
     """Write the duplicates in range `number` of keys, each with the row that it repeats."""
     every = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
     high = np.sort(every["high"])
     # Where most rows are unique, this leaves few.
     rows = every[np.isin(every["high"], high[1:][high[1:] == high[:-1]])]
     comparison.write(f"found-{number}", _duplicates(rows, train=comparison.train))
-    return Done(counts={"rows": len(every)})
+    return {"rows": len(every)}
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:

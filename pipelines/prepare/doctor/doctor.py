@@ -52,18 +52,6 @@ class Check:
             object.__setattr__(self, field, without_secrets(getattr(self, field)))
 
 
-class _StopChecksError(Exception):
-    """Signal that all further checks would fail for the same reason."""
-
-
-def diagnose(output: str, *, region: str | None = None) -> list[Check]:
-    """Check `output`, also for a TPU in `region` (or zone). Raises: ConfigError."""
-    checks: list[Check] = []
-    with contextlib.suppress(_StopChecksError):
-        checks.extend(_checks(output, region=region))  # keeps the results before an error
-    return checks
-
-
 def describe_machine() -> dict[str, str]:
     """Return versions, cores and memory of this installation by name, for a report of a fault."""
     facts = {
@@ -78,11 +66,15 @@ def describe_machine() -> dict[str, str]:
     return facts
 
 
-def _checks(output: str, *, region: str | None) -> Iterator[Check]:
+def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
+    """Check `output`, also for a TPU in `region` (or zone), until all other checks would fail. Raises: ConfigError."""
     bucket, folder = storage_errors.bucket_of(output), storage.local_path(output)
     if bucket is not None:
         yield _credentials_check()
-        yield from _bucket_checks(output, bucket, region=region)
+        for check in _bucket_checks(output, bucket, region=region):
+            yield check
+            if check.name == "bucket" and check.ok is False:
+                return
     if folder is None:
         yield from _operation_checks(output)
         return
@@ -91,7 +83,7 @@ def _checks(output: str, *, region: str | None) -> Iterator[Check]:
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
         yield Check(name="folder", ok=False, found=f"{existing} is not a folder", remedy="choose another --output")
-        raise _StopChecksError
+        return
     yield Check(name="folder", ok=True, found="exists" if existing == folder else f"will be made in {existing}")
     yield from _operation_checks(existing)
     free = shutil.disk_usage(existing).free
@@ -112,7 +104,7 @@ def _operation_checks(folder: str) -> Iterator[Check]:
     for name, operation in operations.items():
         yield (done := _attempt(name, operation))
         if name == "write" and not done.ok:
-            raise _StopChecksError
+            return
 
 
 def _attempt(name: str, operation: Callable[[], Any]) -> Check:
@@ -146,7 +138,7 @@ def _bucket_checks(output: str, bucket: str, *, region: str | None) -> Iterator[
     except OutputError as error:
         if error.__context__ is None or storage_errors.status_of(error.__context__) != 403:
             yield Check(name="bucket", ok=False, found=error.cause, remedy=error.remedy)
-            raise _StopChecksError from error
+            return
         remedy = error.remedy.replace("storage.objectAdmin", "storage.legacyBucketReader")
         yield Check(name="bucket", ok=None, found=f"its metadata cannot be read: {error.cause}", remedy=remedy)
         return

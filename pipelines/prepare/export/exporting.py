@@ -22,7 +22,7 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
@@ -39,7 +39,7 @@ from pipelines.prepare.export.parquet import ParquetWriter
 from pipelines.prepare.export.writer import Writer
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
-from pipelines.prepare.runners.runner import Done, Work
+from pipelines.prepare.runners.runner import Work
 from pipelines.prepare.storage import local_storage
 from tfrecord_io import examples
 from tfrecord_io import manifest as manifests
@@ -77,7 +77,11 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
     """
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)
-    _check(manifest, settings, root=root)
+    if unknown := [name for name in settings.splits if name not in manifest.splits]:
+        raise ConfigError(
+            f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
+        )
+    WRITERS[settings.to](manifest, settings).check()
     runner = runners.choose(settings.beam_args, workers=settings.workers)
     runner.check(settings.output)
     # Worker processes may have another current folder.
@@ -123,14 +127,6 @@ class ExportTask:
     settings: ExportSettings
     stem: str
     key: str
-
-
-def _check(manifest: Manifest, settings: ExportSettings, *, root: str) -> None:
-    if unknown := [name for name in settings.splits if name not in manifest.splits]:
-        raise ConfigError(
-            f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
-        )
-    WRITERS[settings.to](manifest, settings).check()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,7 +221,13 @@ class _Job:
                 f"{self.output}: the job is done, but {len(missing)} files are not here, the first for {missing[0]}",
                 remedy="workers on other machines need an --output that they share with this one, such as gs://",
             )
-        beside = self._files_beside(made)
+        tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
+        exported = {
+            split: [(shard, made[shard.name].files[0]) for shard in self.manifest.splits[split].shards]
+            for split in self.items["splits"]
+        }
+        beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
+        beside |= WRITERS[self.settings.to](self.manifest, self.settings).files_beside(exported)
         for name, content in beside.items():
             storage.write_bytes(storage.join(self.output, name), content, inside=self.output)
         record = ExportRecord(
@@ -239,18 +241,8 @@ class _Job:
         storage.delete(self.work, inside=self.output)
         return record
 
-    def _files_beside(self, made: Mapping[str, ExportedShard]) -> dict[str, bytes]:
-        tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
-        beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
-        files = {name: each.files[0] for name, each in made.items()}
-        exported = {
-            split: [(shard, files[shard.name]) for shard in self.manifest.splits[split].shards]
-            for split in self.items["splits"]
-        }
-        return beside | WRITERS[self.settings.to](self.manifest, self.settings).files_beside(exported)
 
-
-def export_shard(task: ExportTask, progress: Progress) -> Done:
+def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
     """Export one shard. Raises: CorruptRecordError if it does not match the manifest; OutputError."""
     place = storage.join(task.root, task.shard.name)
     batches = (
@@ -274,4 +266,4 @@ def export_shard(task: ExportTask, progress: Progress) -> Done:
     storage.write_bytes(path, export_record.dump(receipt), inside=task.settings.output)
     num_bytes = sum(file.num_bytes for file in files)
     progress.add(rows=receipt.num_examples, tokens=receipt.num_tokens, num_bytes=num_bytes, shards=1)
-    return Done(counts={"rows": receipt.num_examples})
+    return {"rows": receipt.num_examples}

@@ -79,8 +79,10 @@ class ParquetWriter(Writer):
 
     def _rows(self, batches: Iterable[Columns]) -> Iterator[dict[str, ExportedColumn]]:
         """Yield columns without padding, with a row for each record, or for each document with --documents."""
-        rows = token_columns.documents if self._settings.documents else token_columns.records
-        return rows(batches, self._manifest, extra=self._settings.extra)
+        manifest, extra = self._manifest, self._settings.extra
+        if self._settings.documents:
+            return token_columns.documents(batches, manifest, extra=extra)
+        return (token_columns.unpadded(columns, manifest, extra=extra) for columns in batches)
 
     def _table(self, found: Mapping[str, ExportedColumn]) -> pa.Table:
         chosen, manifest = self._settings.chosen(found), self._manifest

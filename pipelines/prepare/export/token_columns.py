@@ -8,11 +8,12 @@
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from pipelines.prepare.audit import invariants
+from pipelines.prepare.audit.invariants import Columns
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, ROLES, Schema
 
@@ -20,8 +21,6 @@ IGNORED = -100
 
 # Columns of a document from a packed row.
 _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
-
-Columns = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,9 +52,7 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
     input_ids; labels if some tokens are not to be learned, or if there is a target; position_ids and seq_lengths of
     packed rows (as TRL has them); everything else under its own name. Constant features are left out.
     """
-    schema = manifest.schema
-    left = manifest.tokenizer.padding_side == "left"
-    tokens = ~invariants.padding(dict(columns), schema, length=manifest.row_length, left=left)
+    schema, tokens = manifest.schema, ~invariants.padding(columns, manifest)
     ids = schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
     inputs = _ragged(ids, tokens)
@@ -73,20 +70,13 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
         if column not in (None, "position_ids") or feature.constant is not None:
             continue
         values = columns[feature.name]
-        if feature.role in ("start_position", "end_position") and left:
+        if feature.role in ("start_position", "end_position"):
             values = np.where(values > 0, values - np.argmax(tokens, axis=1), 0)
         name = column or feature.name
         if name in found:
             name = f"{name}_"
         found[name] = _ragged(values, tokens) if feature.role in OF_TOKENS else ExportedColumn(values)
     return found
-
-
-def records(
-    batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
-) -> Iterator[dict[str, ExportedColumn]]:
-    """Yield columns without padding, as `unpadded` makes them, with a row for each record."""
-    return (unpadded(columns, manifest, extra=extra) for columns in batches)
 
 
 def documents(
@@ -96,7 +86,7 @@ def documents(
 
     A document is a row (`pad`), a segment (`pack`), or a run of a shard's one stream up to EOS or its end (`concat`).
     """
-    found = records(batches, manifest, extra=extra)
+    found = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:
         parts = list(found)
         stream = {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}

@@ -4,13 +4,10 @@ import abc
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from pipelines.prepare.audit.invariants import Columns as Columns
 from pipelines.prepare.export.export_record import ExportedFile
 from pipelines.prepare.export.export_settings import ExportSettings
 from tfrecord_io.manifest import Manifest, Shard
-
-Columns = Mapping[str, np.ndarray]
 
 
 class Writer(abc.ABC):

@@ -117,7 +117,8 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     by = config.source.sample_by or "line"
     others = " or ".join(each for each in SAMPLES if each != by)
     layouts: tuple[Cost, ...] = ()
-    if spec.layout.name in ("pad", "concat", "pack"):  # for rows with more than one text it would mean little
+    inputs = opened.request.inputs
+    if not (inputs.nested or inputs.finds_chats):  # for rows with more than texts it would mean little
         # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.
         limit = max(512, min(int(opened.request.tokenizer.model_max_length), _LONGEST))
         layouts = compare(

@@ -23,7 +23,6 @@ from pipelines.prepare.launch import duplicates, ingesting
 from pipelines.prepare.launch.appending import Append
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
-from pipelines.prepare.options.layout_config import JOINING
 from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardSpec
 from pipelines.prepare.process import threads
@@ -37,7 +36,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from pipelines.prepare.tokenize import engines, saved_copy, special_tokens, tokenization
+from pipelines.prepare.tokenize import engines, saved_copy, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io import manifest
 from tfrecord_io.manifest import Manifest, TokenizerFacts
@@ -74,7 +73,7 @@ class OpenRequest:
     @property
     def inputs(self) -> Inputs:
         """Columns that become tokens."""
-        return layouts.layout_of(self.config.layout).inputs(self.config.source)
+        return layouts.inputs_of(self.config.layout, self.config.source)
 
     def needed_splits(self) -> Collection[str]:
         """Return the source splits to read: the requested ones, or all if rows may have to tell the class names."""
@@ -126,15 +125,8 @@ class OpenRequest:
         # Encoders never read the label column, whose class names only rows tell.
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
-        context = layouts.LayoutContext(
-            tokenizer=self.tokenizer,
-            facts=self.facts,
-            layout=self.config.layout,
-            length=self.length,
-            columns=columns,
-            engine=self.config.engine,
-        )
-        encoder = layouts.layout_of(self.config.layout).open_encoder(context)
+        given = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
+        encoder = layouts.open_encoder(self.config.layout, **given, engine=self.config.engine)
         for note in encoder.notes:
             _log.warning("%s", note)
         if self.config.engine == "auto" and encoder.reference is None:
@@ -167,20 +159,15 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     """
     if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
-    functions, layout = user_functions.find(config.source.functions), layouts.layout_of(config.layout)
+    inputs, functions = layouts.inputs_of(config.layout, config.source), user_functions.find(config.source.functions)
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
     # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
-    finding = threads.in_background(lambda: find_source(config.source, layout.inputs(config.source)))
+    finding = threads.in_background(lambda: find_source(config.source, inputs))
     loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
     threads.wait_for(finding, loading)
     source, columns = finding.result()
     tokenizer, files = loading.result()
-    joins_texts, chosen = config.layout.name in JOINING, config.layout.special_tokens
-    if joins_texts and (bos := special_tokens.left_out_bos(tokenizer, chosen)):
-        name = config.tokenizer.name
-        cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
-        _log.warning("%s; --special-tokens bos-eos puts it before each document", cause)
     request = OpenRequest(
         config=config,
         functions=functions,

@@ -19,16 +19,7 @@ import numpy as np
 
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.suggestions import against_padding
-from pipelines.prepare.plan.planning import (
-    ROOM,
-    Blocks,
-    ShardSpec,
-    SplitPlan,
-    block_rows,
-    cut_rows,
-    plan_split,
-    runs_of,
-)
+from pipelines.prepare.plan import planning
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
@@ -69,7 +60,7 @@ class UnusableRows:
 class PlannedSplit:
     """Plan of one split, the sample that it is based on, and the unusable rows known so far."""
 
-    plan: SplitPlan
+    plan: planning.SplitPlan
     sample: Sample
     unusable: UnusableRows
 
@@ -121,7 +112,7 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> N
         )
 
 
-def hub_requests(groups: Groups, plan: SplitPlan) -> int:
+def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
     """Return how many requests read the rows from the hub: for each run of rows of a file in a shard, and its footer.
 
     There are fewer, since a process keeps the footers that it read lately; and none for rows that are elsewhere.
@@ -143,9 +134,9 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
         )
     # If a task makes several files, the largest should have the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.length_shares))
-    rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
+    rows = planning.block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
     blocks = forecast(spec, source, sample, block_rows=rows)
-    plan = plan_split(
+    plan = planning.plan_split(
         blocks,
         source,
         shard_bytes=task_bytes,
@@ -157,22 +148,24 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
     return PlannedSplit(plan=plan, sample=sample, unusable=find_unusable(spec.columns, source, sample.read))
 
 
-def _runs(opened: OpenJob, source: SplitSource, blocks: Blocks, *, shard_bytes: int) -> np.ndarray | None:
+def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
     """Return the runs of blocks to shuffle, if the rows are read from the hub, which limits requests; else None."""
     listing, groups = opened.request.source.listing, source.groups
     # Workers elsewhere may read copies, but the plan is the same.
     on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
     if not on_hub or groups.files[0].ingested:
         return None
-    return runs_of(blocks, groups.file[np.searchsorted(groups.ends, blocks.starts, "right")], shard_bytes=shard_bytes)
+    return planning.runs_of(
+        blocks, groups.file[np.searchsorted(groups.ends, blocks.starts, "right")], shard_bytes=shard_bytes
+    )
 
 
-def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Blocks:
+def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> planning.Blocks:
     """Cut the split into blocks of about `block_rows` rows or fewer, each with its predicted output bytes."""
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
-        return cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
+        return planning.cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=sample.row_bytes)
     numbers = np.searchsorted(split.groups.ends, read.numbers[read.usable], "right")
     sizes = sample.sizes.of_groups(read.text_bytes[read.usable], numbers)
     texts_of, first = _texts_of_groups(spec, split, sample), 0
@@ -182,11 +175,11 @@ def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows:
         predicted = found.counts * usable * sizes(text_bytes, first + found.ends - found.counts / 2)
         blocks.append(_cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes))
         first += int(found.counts.sum())
-    return Blocks.joined(blocks)
+    return planning.Blocks.joined(blocks)
 
 
 def _texts_of_groups(
-    spec: ShardSpec, split: SplitSource, sample: Sample
+    spec: planning.ShardSpec, split: SplitSource, sample: Sample
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Return a function of indices of groups, int64 [n], that estimates their texts.
 
@@ -229,20 +222,20 @@ def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[s
             yield reason, split.groups.nulls[name]
 
 
-def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
+def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> planning.Blocks:
     """Cut row groups into blocks: a group with the rows or bytes of n blocks is cut into n equal parts.
 
     A group slightly larger than a block stays whole, since a cut group is decoded twice.
     """
-    by_bytes = np.ceil(predicted / max(ROOM * rows * row_bytes, 1.0)).astype(np.int64)
+    by_bytes = np.ceil(predicted / max(planning.ROOM * rows * row_bytes, 1.0)).astype(np.int64)
     times = np.minimum(np.maximum((2 * found.counts + rows) // (2 * rows), by_bytes), found.counts)
     if (times <= 1).all():
-        return Blocks(found.starts, found.starts + found.counts, predicted)
+        return planning.Blocks(found.starts, found.starts + found.counts, predicted)
     owner = np.repeat(np.arange(len(found)), times)
     turn = np.arange(len(owner)) - (np.cumsum(times) - times)[owner]
     starts, counts, times = found.starts[owner], found.counts[owner], times[owner]
     low, high = counts * turn // times, counts * (turn + 1) // times
-    return Blocks(starts + low, starts + high, predicted[owner] * (high - low) / counts)
+    return planning.Blocks(starts + low, starts + high, predicted[owner] * (high - low) / counts)
 
 
 def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRows:

@@ -12,12 +12,14 @@ from typing import Any
 from pipelines.prepare import runners
 from pipelines.prepare.launch import ingesting, open_job
 from pipelines.prepare.options import paths
+from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.rows import selection, user_functions
+from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import saved_copy
 from pipelines.prepare.tokenize.chat import environment
@@ -26,7 +28,7 @@ from pipelines.prepare.tokenizer_training.styles import StyleTemplate
 from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
 from pipelines.prepare.tokenizer_training.training import TokenizerEvaluation
 from pipelines.terminal import stages
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ColumnError, ConfigError
 
 # Options in training.json, beside those of the source.
 _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample")
@@ -36,9 +38,13 @@ Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """Result of a training. `splits`: rows of each split, sampled or not; `rows`: what became of the sampled ones."""
+    """Result of a training on `columns`.
+
+    `splits`: rows of each split, sampled or not; `rows`: what became of the sampled ones.
+    """
 
     request: TokenizerRequest
+    columns: tuple[str, ...]
     splits: dict[str, int]
     rows: RowCounts
     sampled_rows: int
@@ -58,7 +64,7 @@ class TrainedTokenizer:
             "style": request.chosen_style,
             "options": {
                 **{name: getattr(request, name) for name in _RECORDED},
-                "text_columns": list(request.source.text_columns),
+                "text_columns": list(self.columns),
             },
             "splits": self.splits,
             "rows": dataclasses.asdict(self.rows),
@@ -99,6 +105,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     assert source.rows is not None, "the texts were read to their end"
     trained = TrainedTokenizer(
         request=request,
+        columns=columns.content,
         splits={split.name: split.num_rows for split in splits},
         rows=source.rows,
         sampled_rows=source.num_rows,
@@ -131,9 +138,8 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
 
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:
     """Open the source, ingest what cannot be read in place, and return the chosen splits and the column plan."""
-    config, inputs = request.source, Inputs(texts=request.source.text_columns)
-    functions = user_functions.find(config.functions)
-    opened, plan = open_job.find_source(config, inputs)
+    config, functions = request.source, user_functions.find(request.source.functions)
+    inputs, opened, plan = _find_source(config)
     source = selection.open_rows(
         config,
         opened,
@@ -151,3 +157,19 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
         ),
     )
     return list(source.splits.values()), plan_columns(config, source, inputs=inputs, plan=plan)
+
+
+def _find_source(config: SourceConfig) -> tuple[Inputs, OpenedSource, ColumnPlan | None]:
+    """Open the source; without a column of texts by the default's name, its inputs are conversations of a known form.
+
+    Raises: as `open_job.find_source`.
+    """
+    inputs = Inputs(texts=config.text_columns)
+    try:
+        return inputs, *open_job.find_source(config, inputs)
+    except ColumnError:
+        if config.text_columns == SourceConfig.text_columns:
+            with contextlib.suppress(ColumnError):
+                inputs = Inputs(finds_chats=True)
+                return inputs, *open_job.find_source(config, inputs)
+        raise

@@ -24,7 +24,9 @@ from pipelines.prepare.layouts.rows_builder import LengthGroup as LengthGroup
 from pipelines.prepare.layouts.rows_builder import length_groups as length_groups
 from pipelines.prepare.layouts.seq2seq import SEQ2SEQ
 from pipelines.prepare.layouts.windows import QA, WINDOWS
-from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.options.config import LayoutConfig, SourceConfig
+from pipelines.prepare.sources.columns.extraction import Inputs
+from tfrecord_io.errors import ConfigError
 
 LAYOUTS: dict[str, Layout] = {
     "pad": PAD,
@@ -41,6 +43,23 @@ def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
     """Return what a manifest says of the layout: its facts, and the options that are not as by default."""
     facts = {"name": options.name, "max_length": length, "one_record": layout_of(options).one_record}
     return {**facts, **options.non_default_options()}
+
+
+def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
+    """Return the columns that become tokens. Raises: ConfigError if the layout does not take the named columns."""
+    layout = layout_of(options)
+    if layout.joins_rows and (source.label_column or source.keep_columns):
+        flag = "--pack-rows" if options.pack_rows else f"--layout {options.name}"
+        raise ConfigError(
+            f"{flag} with --label-column or --keep-column: a row holds several texts",
+            remedy=f"leave them out, or leave {flag} out",
+        )
+    return layout.inputs(source)
+
+
+def open_encoder(options: LayoutConfig, **given: Any) -> BatchEncoder:
+    """Open the encoder of the layout that the options ask for. `given`: the other fields of LayoutContext."""
+    return layout_of(options).open_encoder(LayoutContext(layout=options, **given))
 
 
 def layout_of(options: LayoutConfig) -> Layout:

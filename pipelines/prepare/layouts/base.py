@@ -20,6 +20,7 @@ from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceCon
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
 from pipelines.prepare.tokenize.engines import Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
+from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import ROLES, Feature, Role, Schema
 
@@ -200,14 +201,25 @@ class Layout:
     """Description of one layout.
 
     `open_encoder` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it.
-    `inputs`: the columns that become tokens, by default the text columns. `joins_rows`: whether a record may hold parts
-    of several rows; if not, each row has its own records, exactly one (`one_record`) or any number.
+    `inputs`: the columns that become tokens, by default the text columns; raises ConfigError if the named columns do
+    not fit. `joins_rows`: whether a record may hold parts of several rows, and so has no labels; if not, each row has
+    its own records, exactly one (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
     inputs: Callable[[SourceConfig], Inputs] = lambda source: Inputs(texts=source.text_columns)
     joins_rows: bool = False
     one_record: bool = True
+
+
+def one_text(source: SourceConfig) -> Inputs:
+    """Return the text column as inputs. Raises: ConfigError if there are two."""
+    if len(source.text_columns) == 2:
+        raise ConfigError(
+            "two text columns with --layout concat or pack, or --stride, expected one: its texts are joined or cut",
+            remedy="give --text-column once, choose --layout pad for pairs, or --layout qa for questions with contexts",
+        )
+    return Inputs(texts=source.text_columns)
 
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:

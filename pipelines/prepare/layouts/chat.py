@@ -40,11 +40,16 @@ from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.template import REWRITES, ChatRenderer, Rendered, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, id_dtype, offsets_of
-from tfrecord_io.errors import TokenizerError
+from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.schema import Feature
 
 
 def _inputs(source: SourceConfig) -> Inputs:
+    if source.text_columns != SourceConfig.text_columns:
+        raise ConfigError(
+            "--layout chat with --text-column, expected a column of messages",
+            remedy="leave --text-column out; name the column with --messages-column unless it is `messages`",
+        )
     nested: dict[Purpose, str] = {"messages": source.messages_column} if source.messages_column else {}
     if source.tools_column is not None:
         nested["tools"] = source.tools_column

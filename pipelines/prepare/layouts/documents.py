@@ -22,31 +22,18 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from pipelines.prepare.layouts import packing
-from pipelines.prepare.layouts.base import (
-    BatchEncoder,
-    Builder,
-    Encoded,
-    Layout,
-    LayoutContext,
-    Lineage,
-    Piece,
-    beside_reference,
-    feature,
-    input_ids,
-    permuted,
-)
+from pipelines.prepare.layouts import base, packing
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame, open_frame
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, left_out_bos, open_frame
 from tfrecord_io.schema import Feature
 
 _NO_FRAME = DocumentFrame()
 _TOKENS_PER_CHUNK = 1 << 19
 
 
-def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
+def open_engines(context: base.LayoutContext) -> tuple[Engine, Engine]:
     """Open the engine for documents, and the reference engine; neither adds special tokens."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
@@ -56,13 +43,13 @@ def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
 def packed_features(length: int) -> tuple[Feature, ...]:
     """Return the features that `PackBuilder` makes of documents."""
     return (
-        input_ids(length),
-        feature("segment_ids", "1, 2, ... on the documents of this row, 0 on padding", length),
-        feature("positions", "a token's place in its document, from 0; 0 on padding", length),
+        base.input_ids(length),
+        base.feature("segment_ids", "1, 2, ... on the documents of this row, 0 on padding", length),
+        base.feature("positions", "a token's place in its document, from 0; 0 on padding", length),
     )
 
 
-class PackBuilder(Builder):
+class PackBuilder(base.Builder):
     """Builder that packs the documents of a shard; each row is one document, or several.
 
     `frame` is put around each document; a document without any token counts as used, but is in no record. If rows have
@@ -89,10 +76,10 @@ class PackBuilder(Builder):
             yield self._laid_out(ragged, part)
         self.rows_used += int(np.count_nonzero(is_used))
 
-    def lineage(self, rng: np.random.Generator | None) -> Lineage:
+    def lineage(self, rng: np.random.Generator | None) -> base.Lineage:
         """Return the lineage of the records: the documents, or parts of documents, in each, in order."""
         _, packed, owners = self._packed(rng)
-        return lambda record: [Piece(int(owners[at]), start, stop) for at, start, stop in packed.parts(record)]
+        return lambda record: [base.Piece(int(owners[at]), start, stop) for at, start, stop in packed.parts(record)]
 
     def _packed(
         self, rng: np.random.Generator | None
@@ -103,7 +90,7 @@ class PackBuilder(Builder):
             whole = whole.take(np.flatnonzero(whole.reasons == ""))
         documents = whole.ragged["input_ids"]
         lengths = documents.lengths + len(self._before) + len(self._after)
-        return whole.ragged, self._pack(lengths, permuted(len(documents), rng)), whole.row_of_sequence
+        return whole.ragged, self._pack(lengths, base.permuted(len(documents), rng)), whole.row_of_sequence
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
         return packing.pack(lengths, length=self._length, order=order)
@@ -146,39 +133,43 @@ class JoinBuilder(PackBuilder):
         return {"input_ids": self._ids(ragged, part), "num_tokens": part.num_tokens.astype(np.int32)}
 
 
-class _DocumentEncoder(BatchEncoder):
+class _DocumentEncoder(base.BatchEncoder):
     """Batch encoder of whole documents, without their special tokens, which the builder adds."""
 
-    def __init__(self, engine: Engine, context: LayoutContext) -> None:
+    def __init__(self, engine: Engine, context: base.LayoutContext) -> None:
         super().__init__(engine)
         self._engine = engine
         self._context = context
-        self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
+        name, chosen = context.facts.name, context.layout.special_tokens
+        self._frame = open_frame(context.tokenizer, chosen)
+        if bos := left_out_bos(context.tokenizer, chosen):
+            cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
+            self.notes = (f"{cause}; --special-tokens bos-eos puts it before each document",)
         self.may_reject = context.layout.long_documents == "drop"
 
     def features(self) -> tuple[Feature, ...]:
         length = self._context.length
         if self._context.layout.name == "pack":
             return packed_features(length)
-        return input_ids(length), feature("num_tokens", "tokens of this row that are not padding")
+        return base.input_ids(length), base.feature("num_tokens", "tokens of this row that are not padding")
 
-    def encode(self, rows: Rows) -> Encoded:
+    def encode(self, rows: Rows) -> base.Encoded:
         """Tokenize one batch."""
         documents = self._engine.encode(rows.texts[0])
         full_lengths = documents.lengths + len(self._frame.before) + len(self._frame.after)
         is_too_long = (full_lengths > self._context.length) & self.may_reject
         reasons = np.where(is_too_long, "too_long", "").astype(object)
-        return Encoded(ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=full_lengths)
+        return base.Encoded(ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=full_lengths)
 
-    def builder(self) -> Builder:
+    def builder(self) -> base.Builder:
         length, pad_id, layout = self._context.length, self._context.facts.pad_id, self._context.layout
         if layout.name == "pack":
             return PackBuilder(length=length, pad_id=pad_id, frame=self._frame)
         return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=layout.remainder == "drop")
 
 
-def _open_encoder(context: LayoutContext) -> BatchEncoder:
-    return beside_reference(lambda engine: _DocumentEncoder(engine, context), *open_engines(context))
+def _open_encoder(context: base.LayoutContext) -> base.BatchEncoder:
+    return base.beside_reference(lambda engine: _DocumentEncoder(engine, context), *open_engines(context))
 
 
-CONCAT = PACK = Layout(open_encoder=_open_encoder, joins_rows=True, one_record=False)
+CONCAT = PACK = base.Layout(open_encoder=_open_encoder, inputs=base.one_text, joins_rows=True, one_record=False)

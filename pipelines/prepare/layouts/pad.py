@@ -23,19 +23,16 @@ that was cut away, is in no record; see `tokenize.text_rows` for how tokens are 
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 
 from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
+from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype, offsets_of
 from pipelines.prepare.tokenize.text_rows import EncodedRows, RowEncoder, joins_words, open_rows, with_engine
-from tfrecord_io.schema import Feature
-
-_log = logging.getLogger(__name__)
+from tfrecord_io.errors import ConfigError
 
 
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
@@ -107,16 +104,13 @@ class _TokensEncoder(PadEncoder):
         mask = feature("token_label_mask", "1 on tokens with a label of their own", length, name="tag_mask")
         fields = Field(feature=tags, side=side), Field(feature=mask, side=side, laid_out=UINT8)
         super().__init__(encoder, context, *fields)
-
-    def features(self) -> tuple[Feature, ...]:
-        if joins_words(self._context.tokenizer):
-            _log.warning(
-                "this %s puts no space between words: ['a', 'b'] gives the tokens of 'ab'; if its model was trained on "
-                'text with spaces, set in a copy of its folder "normalizer": {"type": "Prepend", "prepend": " "} in '
-                'tokenizer.json, and "tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json',
-                type(self._context.tokenizer).__name__,
+        if joins_words(context.tokenizer):
+            self.notes = (
+                f"this {type(context.tokenizer).__name__} puts no space between words: ['a', 'b'] gives the tokens of "
+                "'ab'; if its model was trained on text with spaces, set in a copy of its folder "
+                '"normalizer": {"type": "Prepend", "prepend": " "} in tokenizer.json, and '
+                '"tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json',
             )
-        return super().features()
 
     def encode(self, rows: Rows) -> Encoded:
         plan = self._context.columns.tags
@@ -151,8 +145,14 @@ def _aligned(
     return of_tokens, labelled.astype(np.uint8)
 
 
+def _words(source: SourceConfig) -> Inputs:
+    if source.label_column:
+        raise ConfigError(
+            "--layout tokens with --label-column: its labels are the words' tags, and a dataset has one list of names",
+            remedy="leave --label-column out, or keep a column of integers with --keep-column",
+        )
+    return Inputs(nested={"words": source.words_column or "tokens", "tags": source.tags_column or "tags"})
+
+
 PAD = Layout(open_encoder=PadEncoder.open)
-TOKENS = Layout(
-    open_encoder=_TokensEncoder.open,
-    inputs=lambda given: Inputs(nested={"words": given.words_column or "tokens", "tags": given.tags_column or "tags"}),
-)
+TOKENS = Layout(open_encoder=_TokensEncoder.open, inputs=_words)

@@ -19,17 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import (
-    BatchEncoder,
-    Builder,
-    Encoded,
-    LayoutContext,
-    Lineage,
-    Piece,
-    feature,
-    input_ids,
-    permuted,
-)
+from pipelines.prepare.layouts import base
 from pipelines.prepare.options.bucket_lengths import length_index
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.engines import Tokenizing
@@ -84,17 +74,17 @@ class Field:
         return dataclasses.replace(self, feature=dataclasses.replace(self.feature, shape=(length,)), mask=mask)
 
 
-def ids_field(context: LayoutContext) -> Field:
+def ids_field(context: base.LayoutContext) -> Field:
     """Return the field of the token ids, with the attention mask."""
     facts, length = context.facts, context.length
-    mask = feature("attention_mask", "1 on tokens, 0 on padding", length)
-    return Field(feature=input_ids(length), fill=facts.pad_id, side=facts.padding_side, mask=mask)
+    mask = base.feature("attention_mask", "1 on tokens, 0 on padding", length)
+    return Field(feature=base.input_ids(length), fill=facts.pad_id, side=facts.padding_side, mask=mask)
 
 
-class RowsEncoder(BatchEncoder):
+class RowsEncoder(base.BatchEncoder):
     """Base class of encoders whose records hold one row each, or a part of it. `fields` describe the records."""
 
-    def __init__(self, tokenizing: Tokenizing, context: LayoutContext, fields: Sequence[Field]) -> None:
+    def __init__(self, tokenizing: Tokenizing, context: base.LayoutContext, fields: Sequence[Field]) -> None:
         super().__init__(tokenizing)
         self._context = context
         self.fields = tuple(fields)
@@ -103,12 +93,12 @@ class RowsEncoder(BatchEncoder):
         """Return the features that the layout computes from texts."""
         return tuple(each for field in self.fields for each in (field.feature, field.mask) if each is not None)
 
-    def builder(self) -> Builder:
+    def builder(self) -> base.Builder:
         """Return a builder for one shard."""
         return RowsBuilder(self.fields, lengths=self._context.layout.buckets)
 
 
-class RowsBuilder(Builder):
+class RowsBuilder(base.Builder):
     """Builder that makes one record of each sequence and the other arrays of its row.
 
     With `lengths`, each record has the smallest length that holds it: `length_groups` splits the builder.
@@ -123,7 +113,7 @@ class RowsBuilder(Builder):
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Yield columns by feature name, a thousand records at a time, or fewer long ones."""
         whole, sequences = self._take_sequences()
-        order, owners = sequences[permuted(len(sequences), rng)], whole.row_of_sequence
+        order, owners = sequences[base.permuted(len(sequences), rng)], whole.row_of_sequence
         laid_out = np.zeros(len(whole.reasons), bool)
         longest = max(max(field.feature.shape, default=1) for field in self._fields)
         chunk_rows = max(1, min(_ROWS_PER_CHUNK, _POSITIONS_PER_CHUNK // longest))
@@ -136,12 +126,12 @@ class RowsBuilder(Builder):
                 columns |= field.laid_out_rows(whole.ragged, chosen)
             yield columns | {name: values[owners[chosen]] for name, values in whole.arrays.items()}
 
-    def lineage(self, rng: np.random.Generator | None) -> Lineage:
+    def lineage(self, rng: np.random.Generator | None) -> base.Lineage:
         """Return the lineage of the records: each comes from one row."""
         whole, sequences = self._take_sequences()
-        order = sequences[permuted(len(sequences), rng)]
+        order = sequences[base.permuted(len(sequences), rng)]
         rows, lengths = _usable_row_of(whole, order), whole.ragged["input_ids"].lengths[order]
-        return lambda record: [Piece(int(rows[record]), 0, int(lengths[record]))]
+        return lambda record: [base.Piece(int(rows[record]), 0, int(lengths[record]))]
 
     def length_groups(self) -> tuple[LengthGroup, ...]:
         """Return the groups that have rows, or only the one of the longest records if none has. Empties the builder."""
@@ -156,13 +146,13 @@ class RowsBuilder(Builder):
             groups.append(LengthGroup(length=length, builder=builder, rows=_usable_row_of(whole, builder._chosen)))
         return tuple(group for group in groups if group.rows is not None and len(group.rows)) or (groups[-1],)
 
-    def _take_sequences(self) -> tuple[Encoded, np.ndarray]:
+    def _take_sequences(self) -> tuple[base.Encoded, np.ndarray]:
         """Return all rows added, and the indices of the sequences that become records. Empties the builder."""
         whole = self._take()
         return whole, np.flatnonzero(whole.usable) if self._chosen is None else self._chosen
 
 
-def _usable_row_of(whole: Encoded, sequences: np.ndarray) -> np.ndarray:
+def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:
     """Return the row of each sequence, as an index among the usable rows. Other rows are listed in rejected/."""
     return np.asarray((np.cumsum(whole.reasons == "") - 1)[whole.row_of_sequence[sequences]])
 
@@ -176,11 +166,11 @@ class LengthGroup:
     """
 
     length: int | None
-    builder: Builder
+    builder: base.Builder
     rows: np.ndarray | None = None
 
 
-def length_groups(builder: Builder) -> tuple[LengthGroup, ...]:
+def length_groups(builder: base.Builder) -> tuple[LengthGroup, ...]:
     """Split a builder's rows by length. Returns: at least one group; an empty one only if there is no other."""
     if isinstance(builder, RowsBuilder) and builder.lengths:
         return builder.length_groups()

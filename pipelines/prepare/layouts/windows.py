@@ -32,7 +32,7 @@ import itertools
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, feature
+from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, feature, one_text
 from pipelines.prepare.layouts.pad import token_fields
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig
@@ -238,5 +238,5 @@ def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndar
     return spans, mismatched
 
 
-WINDOWS = Layout(open_encoder=_WindowsEncoder, one_record=False)
+WINDOWS = Layout(open_encoder=_WindowsEncoder, inputs=one_text, one_record=False)
 QA = Layout(open_encoder=_QaEncoder, inputs=_inputs, one_record=False)

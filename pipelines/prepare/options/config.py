@@ -7,11 +7,10 @@ import dataclasses
 import functools
 import operator
 import re
-from collections.abc import Iterator
 from typing import Any, Literal
 
 from pipelines.prepare.options import paths
-from pipelines.prepare.options.layout_config import JOINING, VALUES_PER_TOKEN, LayoutConfig, SpecialTokens, Truncation
+from pipelines.prepare.options.layout_config import LayoutConfig, SpecialTokens, Truncation
 from pipelines.prepare.options.source_config import SPLIT_NAME, FunctionKind, FunctionOption, SourceConfig
 from pipelines.terminal.option_fields import check, fingerprint_items, option, require_taken
 from tfrecord_io.errors import ConfigError
@@ -134,62 +133,10 @@ class PrepareConfig:
             object.__setattr__(self, "output", dataclasses.replace(self.output, name=name))
         check(self)
         require_taken(self.source, "--layout", self.layout.name)
-        for cause, remedy in self._conflicts():
-            raise ConfigError(cause, remedy=remedy)
-
-    def _conflicts(self) -> Iterator[tuple[str, str]]:
-        source, layout = self.source, self.layout
-        labelled = source.label_column or source.keep_columns
-        length, shard_bytes = layout.max_length or 0, self.output.shard_bytes
-        least = VALUES_PER_TOKEN[layout.name] * length
-        # Compressed padding takes almost no bytes, and few rows have the largest of several lengths.
-        if least > shard_bytes and self.output.compression == "none" and not layout.bucket_lengths:
-            yield (
-                f"--max-length {length} with --shard-size {shard_bytes} bytes, but one record of that length takes at "
-                f"least {least}",
-                "give a smaller --max-length or a larger --shard-size; the default is 100MB",
-            )
-        if self.append and (source.dedup or source.decontaminate):
-            yield (
+        if self.append and (self.source.dedup or self.source.decontaminate):
+            raise ConfigError(
                 "--append with --dedup or --decontaminate: rows of before are not compared again",
-                "build the dataset anew with --overwrite",
-            )
-        if layout.name in JOINING and len(source.text_columns) != 1:
-            yield (
-                f"--layout {layout.name} with two text columns, expected one: documents are joined, not paired",
-                "give --text-column once, or choose --layout pad",
-            )
-        if layout.name in JOINING and labelled:
-            yield (
-                f"--layout {layout.name} with --label-column or --keep-column: a row holds parts of many rows",
-                "leave them out, or choose --layout pad",
-            )
-        if layout.name == "chat" and source.text_columns != SourceConfig.text_columns:
-            yield (
-                "--layout chat with --text-column, expected a column of messages",
-                "leave --text-column out; name the column with --messages-column unless it is `messages`",
-            )
-        if layout.pack_rows and labelled:
-            yield (
-                "--pack-rows with --label-column or --keep-column: a row holds several conversations",
-                "leave them out, or leave --pack-rows out",
-            )
-        if layout.name == "tokens" and source.label_column:
-            yield (
-                "--layout tokens with --label-column: its labels are the words' tags, and a dataset has one list of "
-                "label names",
-                "leave --label-column out, or keep a column of integers with --keep-column",
-            )
-        windows_exclude = {
-            "two text columns": len(source.text_columns) == 2,
-            f"--truncation {layout.truncation}": layout.truncation != "longest_first",
-            "--bucket-lengths": layout.bucket_lengths is not None,
-        }
-        if layout.stride is not None and layout.name == "pad" and any(windows_exclude.values()):
-            other = next(name for name, is_given in windows_exclude.items() if is_given)
-            yield (
-                f"--layout pad with --stride and {other}: --stride splits one text into windows of one length",
-                "leave one of them out; for questions with contexts choose --layout qa",
+                remedy="build the dataset anew with --overwrite",
             )
 
     def fingerprint_options(self) -> dict[str, Any]:

@@ -17,11 +17,8 @@ SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 # Which answers are learned: all in one text, the last one, or each in a text of its own that ends with it.
 Learn = Literal["all", "last", "each"]
 
-# The layouts, and the least number of values that a record stores for each token position. To add one: a name here, a
-# file in `layouts`, and a line there; options that only some layouts take name them in `taken_with`.
-VALUES_PER_TOKEN = {"pad": 2, "concat": 1, "pack": 3, "chat": 3, "seq2seq": 2, "tokens": 4, "qa": 4}
-# Layouts that take one text column and no labels, since a row holds parts of many documents.
-JOINING = ("concat", "pack")
+# What a layout is stands in its file in `layouts`; options that only some layouts take name them in `taken_with`.
+LayoutName = Literal["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]
 
 _layout = functools.partial(option, group="Layout")
 _pad = functools.partial(option, group="Layout pad, and qa", fingerprint="changed")
@@ -39,11 +36,10 @@ class LayoutConfig:
     chosen K lengths. `chat_template` is a template's name; `TokenizerConfig` has the text of a template from a file.
     """
 
-    name: str = _layout(
+    name: LayoutName = _layout(
         "How texts become rows of tokens; `plan` compares them on your rows.",
         "pad",
         flags="--layout",
-        choices=tuple(VALUES_PER_TOKEN),
         fingerprint="always",
         key="layout",
     )
@@ -113,6 +109,15 @@ class LayoutConfig:
                 f"--stride {self.stride} with --max-length {self.max_length}, expected less: each window "
                 "must begin after the one before",
                 remedy="give for example a quarter of --max-length",
+            )
+        if (
+            self.name == "pad"
+            and self.stride is not None
+            and (self.bucket_lengths or self.truncation != "longest_first")
+        ):
+            raise ConfigError(
+                "--stride with --truncation or --bucket-lengths: it splits a text into windows of one length",
+                remedy="leave one of them out",
             )
         for text in self.chat_options:
             if not text.partition("=")[0].isidentifier() or "=" not in text:

@@ -216,14 +216,6 @@ def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarra
     return np.unique(np.searchsorted(ends, edges[owner] + part * (np.diff(edges) / parts)[owner], "right"))
 
 
-def _expanded(order: np.ndarray, runs: np.ndarray, *, count: int) -> np.ndarray:
-    """Return the order of all `count` blocks from that of their runs."""
-    sizes = np.diff(runs, append=count)[order]
-    blocks = np.arange(count, dtype=order.dtype)
-    blocks += np.repeat((runs[order] - (np.cumsum(sizes) - sizes)).astype(order.dtype), sizes)
-    return blocks
-
-
 def plan_split(
     blocks: Blocks,
     split: SplitSource,
@@ -242,7 +234,10 @@ def plan_split(
     if shuffle:
         np.random.default_rng([seed, split_seed(split.name)]).shuffle(order)
     if runs is not None:
-        order = _expanded(order, runs, count=len(blocks.starts))
+        count = len(blocks.starts)
+        sizes, first = np.diff(runs, append=count)[order], runs[order]
+        order = np.arange(count, dtype=np.int32)
+        order += np.repeat((first - (np.cumsum(sizes) - sizes)).astype(np.int32), sizes)
     rows = np.zeros(len(order) + 1, np.int64)
     rows[1:] = blocks.stops[order]
     rows[1:] -= blocks.starts[order]

@@ -141,7 +141,8 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
     row_bytes = _bytes_of_joined_rows(spec, rows, laid_out, stored) if layout.joins_rows else _per_row(rows, stored)
     sizes = fit(rows.text_bytes, row_bytes, rows.row_indices, rising=not layout.one_record)
     num_tokens, padding = _tokens_held(spec, rows, laid_out)
-    text_bytes = rows.text_bytes.sum()
+    text_bytes, label, encoded = rows.text_bytes.sum(), spec.columns.label, rows.encoded
+    labels = encoded.arrays["label"][encoded.reasons == ""] if label is not None and label.kind == "int" else []
     return Sample(
         sizes=sizes,
         row_bytes=float(row_bytes.mean()),
@@ -153,15 +154,8 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         seconds=(rows.seconds + time.perf_counter() - began) * (1 + rows.weighed_bytes.sum() / max(text_bytes, 1)),
         read=rows.read,
         length_shares=length_shares,
-        labels=_integer_labels(spec, rows),
+        labels=np.unique(labels).astype(np.int64),
     )
-
-
-def _integer_labels(spec: ShardSpec, rows: SampledRows) -> np.ndarray:
-    label, encoded = spec.columns.label, rows.encoded
-    if label is None or label.kind != "int":
-        return np.zeros(0, np.int64)
-    return np.unique(encoded.arrays["label"][encoded.reasons == ""]).astype(np.int64)
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:

@@ -22,16 +22,12 @@ _FOLDER = Path(__file__).parent
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; its last `numbers` columns are right-aligned. `folded`: shown only when the reader opens it.
-
-    bars: a number for each row, drawn as a bar behind its cells.
-    """
+    """A table; its last `numbers` columns are right-aligned. `bars`: a number for each row, drawn as a bar there."""
 
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: int = 0
-    folded: bool = False
     bars: tuple[float, ...] = ()
 
 

@@ -15,10 +15,9 @@ from pipelines.prepare.audit.decode import decoded_rows, load_tokenizer
 from pipelines.prepare.dataset import own_files, rejected_rows, source_record
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
-from pipelines.prepare.report.charts import labels_section, lengths_group
+from pipelines.prepare.report import tables
 from pipelines.prepare.report.page import Group, Section, Table, render
 from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_records
-from pipelines.prepare.report.tables import facts_section, overview_section, padding_group, rows_group, tokens_group
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
 
@@ -29,24 +28,24 @@ _REJECTED_CHARACTERS = 400
 _ROWS, _CHARACTERS = 3, 1000
 # Sections with a group for each split: name, title, explanation, and the function that makes a group.
 _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]], ...] = (
-    ("lengths", "Lengths", "Rows by their number of tokens, special tokens included.", lengths_group),
+    ("lengths", "Lengths", "Rows by their number of tokens, special tokens included.", tables.lengths_group),
     (
         "padding",
         "Padding and cut tokens",
         "Padding costs time in training, and cut tokens are never seen. Waste is both, per token of the rows.",
-        padding_group,
+        tables.padding_group,
     ),
     (
         "tokens",
         "Tokens",
         "How often special tokens occur, and how much of the vocabulary is used; padding is left out.",
-        tokens_group,
+        tables.tokens_group,
     ),
     (
         "rows",
         "Rows used and rejected",
         "No row is dropped silently: each is used, left out on purpose, or rejected with its reason.",
-        rows_group,
+        tables.rows_group,
     ),
 )
 
@@ -78,17 +77,15 @@ def of_dataset(root: str) -> bytes:
         ),
         place=place,
     )
-
-    by_split = {
-        name: Section(name=name, title=title, says=says, groups=tuple(make(split, subject) for split in subject.splits))
-        for name, title, says, make in _BY_SPLIT
-    }
     sections = (
-        overview_section(subject),
-        *(by_split[name] for name in ("lengths", "padding", "tokens", "rows")),
-        labels_section(subject),
+        tables.overview_section(subject),
+        *(
+            Section(name=name, title=title, says=says, groups=tuple(make(each, subject) for each in subject.splits))
+            for name, title, says, make in _BY_SPLIT
+        ),
+        tables.labels_section(subject),
         _samples_section(root, subject),
-        facts_section(subject),
+        tables.facts_section(subject),
     )
     lengths = ", ".join(f"{length:,}" for length in manifest.bucket_lengths or (manifest.row_length,))
     return render(

@@ -8,12 +8,11 @@ The places depend on the dataset alone, so that two reports of it are the same.
 
 import dataclasses
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from pipelines.prepare import storage
 from pipelines.prepare.audit import invariants
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from tfrecord_io import random_access
@@ -23,19 +22,19 @@ from tfrecord_io.manifest import Manifest, Split
 _RECORDS, _POSITIONS = 4096, 2 << 20
 _RUN = 16
 
-Columns = Mapping[str, np.ndarray]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRecords:
-    """N records of one row length, which is the row length of `manifest`.
-
-    `columns`: values by feature name, [N, ...]. `places`: where each is, such as `record 5 of SHARD`.
-    """
+    """N records of one row length, which is the row length of `manifest`; `columns`: values by feature, [N, ...]."""
 
     manifest: Manifest
-    columns: Columns
-    places: Sequence[str]
+    columns: Mapping[str, np.ndarray]
+    num_records: int
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Mask of the input positions that hold tokens rather than padding, bool [N, L]."""
+        return ~invariants.padding(self.columns, self.manifest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +49,7 @@ class SplitSubject:
     @property
     def num_sampled(self) -> int:
         """Number of sampled records."""
-        return sum(len(part.places) for part in self.parts)
+        return sum(part.num_records for part in self.parts)
 
     @property
     def source_of_figures(self) -> str:
@@ -103,33 +102,16 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
         numbers = (starts[:, None] * _RUN + np.arange(_RUN)).ravel()
         numbers = numbers[numbers < count]
     columns = rows.batch(numbers)
-    shards = manifest.splits[split].shards
-    firsts = np.cumsum([0, *(shard.num_examples for shard in shards)])
-    at = np.searchsorted(firsts, numbers, "right") - 1
-    places = [f"record {number - firsts[i]} of {shards[i].name}" for number, i in zip(numbers, at, strict=True)]
-    for run in np.split(np.arange(len(numbers)), np.flatnonzero((np.diff(numbers) != 1) | (np.diff(at) != 0)) + 1):
-        path = storage.join(root, shards[at[run[0]]].name)
-        part = {name: values[run] for name, values in columns.items()}
-        invariants.check_columns(part, manifest, path=path, first=int(numbers[run[0]] - firsts[at[run[0]]]))
-    return SampledRecords(manifest=manifest, columns=columns, places=places)
+    invariants.check_columns(columns, manifest, path=f"{root}: sample of split {split!r}", first=0)
+    return SampledRecords(manifest=manifest, columns=columns, num_records=len(numbers))
 
 
-def token_positions(part: SampledRecords) -> np.ndarray:
-    """Return a mask of the input positions that hold tokens rather than padding, bool [N, L]."""
-    manifest, left = part.manifest, part.manifest.tokenizer.padding_side == "left"
-    return ~invariants.padding(dict(part.columns), manifest.schema, length=manifest.row_length, left=left)
-
-
-def lengths_of(parts: Sequence[SampledRecords]) -> np.ndarray:
+def lengths_of(part: SampledRecords) -> np.ndarray:
     """Return the length in tokens of each document of a sample, int64: of a segment (pack, chat), or of a row.
 
     Empty where rows cut documents apart (concat).
     """
-    return np.concatenate([np.zeros(0, np.int64), *map(_lengths, parts)])
-
-
-def _lengths(part: SampledRecords) -> np.ndarray:
-    schema, tokens = part.manifest.schema, token_positions(part)
+    schema, tokens = part.manifest.schema, part.tokens
     segments = schema.values(part.columns, "segment_ids")
     if segments is None and schema.with_role("attention_mask") is None:
         return np.zeros(0, np.int64)

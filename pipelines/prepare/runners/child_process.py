@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -40,48 +40,35 @@ def begin(most_memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def serve(pipe: Connection, most_memory: int) -> None:
-    """Run tasks in a spawned child until the pipe is closed or it has rested for long."""
-    begin(most_memory)
-    work = Work(pipe)
-    function: Callable[[Any, Progress], Any] = max
+def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
+    """Run tasks until the pipe is closed or the process has rested for long.
+
+    `most_memory`: for a spawned process; None for one that was forked to run `function`.
+    """
+    if most_memory is not None:
+        begin(most_memory)
+    channel = Channel(pipe)
+    threading.Thread(target=_report, args=(channel,), daemon=True).start()
     idle: float | None = None
-    while pipe.poll(idle):
-        try:
-            message = pipe.recv()
-        except EOFError:
-            break
-        idle = IDLE_SECONDS if message is None else None
-        if message is None:
-            continue
-        pickled, task = message
-        with work.answering():
-            function = pickle.loads(pickled) if pickled else function
-            work.result = function(task, work.progress)
-    leave(0)
-
-
-def serve_forked(pipe: Connection, others: Sequence[Connection], function: Callable[[Any, Progress], Any]) -> None:
-    """Run tasks in a forked child until the pipe is closed."""
-    for each in others:  # or their children would not see that the stem has closed them
-        each.close()
-    work = Work(pipe)
     with contextlib.suppress(EOFError):
-        while True:
-            task = pipe.recv()
-            with work.answering():
-                work.result = function(task, work.progress)
+        while pipe.poll(idle):
+            message = pipe.recv()
+            idle = IDLE_SECONDS if message is None else None
+            if message is not None:
+                pickled, task = message
+                with channel.answering():
+                    function = pickle.loads(pickled) if pickled else function
+                    channel.result = function(task, channel.progress)
     leave(0)
 
 
-class Work:
-    """A child's side of its pipe: sends the answers, and from a thread the counts meanwhile."""
+class Channel:
+    """A child's side of its pipe: sends the answers, and the counts meanwhile."""
 
     result: Any
 
     def __init__(self, pipe: Connection) -> None:
         self.progress, self._pipe, self._sending = Progress(), pipe, threading.Lock()
-        threading.Thread(target=_report, args=(pipe, self.progress, self._sending), daemon=True).start()
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
@@ -91,10 +78,16 @@ class Work:
             yield
             answer: Answer = (self.result, None, "")
         except Exception as error:
-            answer = (None, picklable(error), traceback.format_exc())
+            answer = (None, _picklable(error), traceback.format_exc())
         with contextlib.suppress(BrokenPipeError), self._sending:
             self._pipe.send((self.progress.drain(), answer))
         self.result = None
+
+    def report(self) -> None:
+        """Send the counts since the last report."""
+        with contextlib.suppress(OSError), self._sending:
+            if (counts := self.progress.drain()) != Counts():
+                self._pipe.send((counts, None))
 
 
 def leave(status: int) -> NoReturn:
@@ -103,18 +96,16 @@ def leave(status: int) -> NoReturn:
     os._exit(status)  # an orderly exit with so many libraries takes 0.1 s, and is waited for
 
 
-def _report(pipe: Connection, progress: Progress, sending: threading.Lock) -> None:
-    """Send counts to the launcher while it lives, and exit when it ends."""
+def _report(channel: Channel) -> None:
+    """Report to the launcher while it lives, and exit when it ends."""
     launcher = multiprocessing.parent_process()
     assert launcher is not None
     while not connection.wait([launcher.sentinel], timeout=POLL_SECONDS):
-        with contextlib.suppress(OSError), sending:
-            if (counts := progress.drain()) != Counts():
-                pipe.send((counts, None))
+        channel.report()
     os._exit(1)
 
 
-def picklable(error: Exception) -> Exception:
+def _picklable(error: Exception) -> Exception:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

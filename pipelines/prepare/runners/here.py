@@ -29,15 +29,14 @@ import pickle
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from pipelines.prepare.process.cores import cores, memory_bytes
-from pipelines.prepare.process.progress import Counts, Progress
-from pipelines.prepare.process.threads import POLL_SECONDS
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.threads import POLL_SECONDS, in_background, wait_for
 from pipelines.prepare.runners import child_process
 from pipelines.prepare.runners.runner import Work
 
@@ -65,8 +64,6 @@ _SHARE_OF_MEMORY = 0.8
 _log = logging.getLogger(__name__)
 _idle: list[_Child] = []
 _stems: set[_Child] = set()
-# In a stem: its ends of all pipes.
-_pipes: set[Connection] = set()
 _starting = threading.Lock()
 
 
@@ -80,8 +77,7 @@ class Here:
 
     def run(self, work: Work, progress: Progress) -> None:
         """Run all tasks, and finish. Raises: as `run`."""
-        for _ in run(work.function, work.tasks, processes=work.processes, progress=progress, keep=True):
-            pass
+        run(work.function, work.tasks, processes=work.processes, progress=progress)
         if work.finish is not None:
             work.finish()
 
@@ -92,6 +88,9 @@ class WorkerDiedError(Exception):
     def __init__(self, task: Any, exit_code: int) -> None:
         self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
         super().__init__(f"a worker process {self.how}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerDiedError, (self.task, self.exit_code)
 
     @property
     def is_killed(self) -> bool:
@@ -105,58 +104,51 @@ def run(
     *,
     processes: int,
     progress: Progress | None = None,
-    is_stopped: Callable[[], bool] = bool,
-    keep: bool = False,
-) -> Iterator[tuple[Task, Result]]:
-    """Call a picklable function for each task in child processes; yield (task, result) in the order of completion.
+) -> list[Result]:
+    """Call a picklable function for each task in child processes; return the results in the order of the tasks.
 
     With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in order in this
     process. After an error no task begins, and the error is raised when the running tasks are done. A child that a
-    signal ended from outside is replaced, once for each task. If the iteration ends early, as by `is_stopped`, busy
-    children are killed. With `keep`, idle ones wait for the next call, since starting one takes 0.8 s of CPU.
+    signal ended from outside is replaced, once for each task. One child alone waits for the next call afterwards, since
+    starting it takes 0.8 s of CPU. If the function has a `prepare`, a stem calls it before it forks.
 
-    Raises: what the function raises; WorkerDiedError.
+    Raises: what the function raises; WorkerDiedError, whose task is the first if the stem died.
     """
     progress = progress or Progress()
     if not processes or multiprocessing.current_process().daemon:
-        for task in tasks:
-            if is_stopped():
-                return
-            yield task, function(task, progress)
-        return
-    if processes > 1 and _FORKS:
-        yield from _run_in_stem(function, tasks, processes, progress, is_stopped)
-        return
+        return [function(task, progress) for task in tasks]
     pickled = pickle.dumps(function)
-    with contextlib.closing(
-        _deal(
-            tasks,
-            lambda child, task: child.give(pickled, task),
-            lambda: _take_idle() or _Child(),
-            processes=processes,
-            progress=progress,
-            is_stopped=is_stopped,
-            keep=keep,
-        )
-    ) as done:
-        yield from done
+    if processes == 1 or not _FORKS:
+        return _deal(tasks, pickled, lambda: _take_idle() or _Child(), processes=processes, progress=progress)
+    end_idle()  # a child that has read the source holds 100 MB or more
+    whole = (tasks, processes)
+    try:
+        results: list[Result]
+        (results,) = _deal([whole], pickled, lambda: _Child(target=_serve_stem), processes=1, progress=progress)
+        return results
+    except WorkerDiedError as died:
+        if died.task is whole:
+            raise WorkerDiedError(tasks[0], died.exit_code) from None
+        raise
 
 
 def _deal(
-    tasks: Sequence[Task],
-    give: Callable[[_Child, Task], None],
+    tasks: Sequence[Any],
+    pickled: bytes | None,
     start: Callable[[], _Child],
     *,
     processes: int,
     progress: Progress,
-    is_stopped: Callable[[], bool],
-    keep: bool = False,
-    wakes: Sequence[Connection] = (),
-) -> Generator[tuple[Task, Any], None, None]:
-    """Deal tasks out to children; yield (task, result). `wakes`: what `is_stopped` looks at. Raises: as `run`."""
-    waiting = list(reversed(tasks))
-    restarted: list[Task] = []
-    busy: dict[Any, _Child] = {}
+    tick: Callable[[], None] = lambda: None,
+) -> list[Any]:
+    """Deal tasks out to children; return the results. `pickled` function: none for forked children, which have it.
+
+    `tick` is called several times a second. Raises: as `run`.
+    """
+    results: dict[int, Any] = {}
+    waiting = list(reversed(range(len(tasks))))
+    restarted: set[int] = set()
+    busy: dict[Any, tuple[_Child, int]] = {}
     free: list[_Child] = []
     failed: Exception | None = None
     try:
@@ -165,96 +157,47 @@ def _deal(
                 # All are started before one is fed: a full pipe would wait for the imports of one child after another.
                 free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
                 while waiting and free:
-                    child = free.pop()
-                    busy[child.pipe] = child
-                    give(child, waiting.pop())
-            for pipe in connection.wait([*busy, *wakes], timeout=POLL_SECONDS):
-                if (child := busy.get(pipe)) is None:  # type: ignore[assignment]
-                    continue
+                    child, number = free.pop(), waiting.pop()
+                    busy[child.pipe] = child, number
+                    child.give(pickled, tasks[number])
+            for pipe in connection.wait([*busy], timeout=POLL_SECONDS):
+                child, number = busy[pipe]
                 try:
                     if (answer := child.receive(progress)) is None:
                         continue
                 except WorkerDiedError as died:
-                    busy.pop(pipe).end()
-                    if -died.exit_code in _FROM_OUTSIDE and died.task not in restarted:
-                        restarted.append(died.task)
-                        waiting.append(died.task)
+                    child.end()
+                    if -died.exit_code in _FROM_OUTSIDE and number not in restarted:
+                        restarted.add(number)
+                        waiting.append(number)
                     else:
                         failed = failed or died
-                    continue
-                free.append(busy.pop(pipe))
-                result, error, where = answer
-                if error is None:
-                    yield child.task, result
                 else:
-                    error.__cause__ = RuntimeError(f"in a worker process:\n{where}")
-                    failed = failed or error
-            if is_stopped():
-                return
+                    free.append(child)
+                    results[number], error, where = answer
+                    if error is not None:
+                        error.__cause__ = RuntimeError(f"in a worker process:\n{where}")
+                        failed = failed or error
+                del busy[pipe]
+            tick()
         if failed is not None:
             raise failed
     finally:
-        _dismiss(busy.values(), free, keep=keep)
+        _dismiss([child for child, _ in busy.values()], free)
+    return [results[number] for number in range(len(tasks))]
 
 
-def _run_in_stem(
-    function: Callable[[Task, Progress], Result],
-    tasks: Sequence[Task],
-    processes: int,
-    progress: Progress,
-    is_stopped: Callable[[], bool],
-) -> Iterator[tuple[Task, Result]]:
-    """Run tasks in children that a stem forks, as `run`. The function's `prepare`, if any, is called in the stem."""
-    end_idle()  # a child that has read the source holds 100 MB or more
-    stem = _Child(target=_serve_stem)
-    _stems.add(stem)
-    left = dict.fromkeys(range(len(tasks)))
-    try:
-        stem.give(pickle.dumps(function), (list(tasks), processes))
-        while True:
-            if connection.wait([stem.pipe], timeout=POLL_SECONDS):
-                try:
-                    answer = stem.receive(progress)
-                except WorkerDiedError as died:
-                    raise WorkerDiedError(tasks[next(iter(left), 0)], died.exit_code) from None
-                if answer is not None:
-                    result, error, where = answer
-                    if isinstance(result, _Died):
-                        raise WorkerDiedError(tasks[result.task], result.exit_code)
-                    if error is not None:
-                        error.__cause__ = RuntimeError(f"in a worker process:\n{where}")
-                        raise error
-                    if result is None:
-                        return
-                    at, each = result
-                    del left[at]
-                    yield tasks[at], each
-            if is_stopped():
-                return
-    finally:
-        _stems.discard(stem)
-        stem.end()
-
-
-class _Died(NamedTuple):
-    """WorkerDiedError on its way from the stem."""
-
-    task: int
-    exit_code: int
-
-
-def _dismiss(busy: Collection[_Child], free: Collection[_Child], *, keep: bool) -> None:
-    """Kill busy children, and end the free ones, or keep these for the next call."""
-    for child in busy:
-        child.process.kill()
-    ended = [*busy, *(() if keep else free)]
-    for child in free if keep else ():
+def _dismiss(busy: Sequence[_Child], free: Sequence[_Child]) -> None:
+    """End all children but free ones that can take other tasks, which rest until the next call."""
+    kept = [child for child in free if child.is_reusable]
+    for child in kept:
         child.rest()
+    _idle.extend(kept)
+    ended = [*busy, *(child for child in free if not child.is_reusable)]
     for child in ended:
-        child.pipe.close()  # all of them first, so that they end side by side
+        child.stop()  # all of them first, so that they end side by side
     for child in ended:
         child.end()
-    _idle.extend(free if keep else ())
 
 
 def number(
@@ -294,17 +237,12 @@ def call(function: Callable[..., Result], *arguments: Any) -> Result:
     Raises: what the function raises; WorkerDiedError, whose task is the last argument.
     """
     *first, last = arguments
-    ((_, result),) = run(functools.partial(_apply, function, first), [last], processes=1, keep=True)
-    if isinstance(result, StopIteration):
-        raise result
+    (result,) = run(functools.partial(_apply, function, first), [last], processes=1)
     return result
 
 
-def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: Progress) -> Result | StopIteration:
-    try:
-        return function(*first, last)
-    except StopIteration as error:  # Python lets none out of a generator, such as `run`
-        return error
+def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: Progress) -> Result:
+    return function(*first, last)
 
 
 def end_idle() -> None:
@@ -343,37 +281,30 @@ class _Child:
         target: Callable[..., None] | None = None,
         function: Callable[[Any, Progress], Any] | None = None,
     ) -> None:
-        """Start a process by `spawn`, or with a `function` by `fork`, in which case tasks alone are given to it."""
-        self.owner = os.getpid()
+        """Start a process by `spawn`, a stem by its `target`, or with the `function` of its tasks one by `fork`."""
+        self.owner, self.is_stem = os.getpid(), target is not None
+        self.is_reusable = target is None and function is None
         if function is not None:
             forking = multiprocessing.get_context("fork")
             self.pipe, theirs = forking.Pipe()
-            others = [*_pipes, self.pipe]
-            _pipes.add(self.pipe)
-            arguments = (theirs, others, function)
             self.process: multiprocessing.process.BaseProcess = forking.Process(
-                target=child_process.serve_forked, args=arguments, daemon=True
+                target=child_process.serve, args=(theirs, None, function), daemon=True
             )
             self.process.start()
-            theirs.close()
-            return
-        context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
-        # Daemons may have no children.
-        self.process = context.Process(
-            target=target or child_process.serve, args=(theirs, most_memory), daemon=target is None
-        )
-        with _starting, _without_main():
-            self.process.start()
+        else:
+            context = multiprocessing.get_context("spawn")
+            self.pipe, theirs = context.Pipe()
+            most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
+            # Daemons may have no children.
+            self.process = context.Process(
+                target=target or child_process.serve, args=(theirs, most_memory), daemon=target is None
+            )
+            _spawn(self.process)
         theirs.close()
+        if self.is_stem:
+            _stems.add(self)
 
-    def begin(self, task: Any) -> Any:
-        """Take note of the task that is given to a forked child."""
-        self.task = task
-        return task
-
-    def give(self, function: bytes, task: Any) -> None:
+    def give(self, function: bytes | None, task: Any) -> None:
         """Send the child a task, with the pickled function unless it had the same one for its last task."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` says how it died
@@ -405,8 +336,15 @@ class _Child:
             return False
         return True
 
+    def stop(self) -> None:
+        """Make the process end. A stem kills its children first."""
+        self.pipe.close()
+        if not self.is_stem:
+            self.process.kill()
+
     def end(self) -> None:
         """Let the process end, and kill it if it does not within `_END_SECONDS`."""
+        _stems.discard(self)
         self.pipe.close()
         self.process.join(_END_SECONDS)
         if self.process.is_alive():
@@ -415,45 +353,50 @@ class _Child:
 
 
 def _serve_stem(pipe: Connection, most_memory: int) -> None:
-    """Run all tasks of one message in forked children, and send each result with its task's number; at last None."""
+    """Run the tasks of one message in children that this process forks; no thread of Python's runs in it."""
     child_process.begin(most_memory)
+    channel = child_process.Channel(pipe)
     launcher = multiprocessing.parent_process()
     assert launcher is not None
-    _pipes.add(pipe)
-    progress = Progress()
 
-    def is_stopped() -> bool:
-        if (counts := progress.drain()) != Counts():
-            pipe.send((counts, None))
-        return bool(connection.wait([launcher.sentinel, pipe], timeout=0))  # the launcher says nothing more
+    def tick() -> None:
+        channel.report()
+        if connection.wait([launcher.sentinel, pipe], timeout=0):  # the launcher says nothing more
+            sys.exit()
 
-    answer: Any = (None, None, "")
     try:
         pickled, (tasks, processes) = pipe.recv()
-        function = pickle.loads(pickled)
-        if (prepare := getattr(function, "prepare", None)) is not None:
-            prepare()
-        gc.freeze()  # no collection then touches, and so copies, what the children share
-        done = _deal(
-            range(len(tasks)),
-            lambda child, at: child.pipe.send(child.begin(at)),
-            lambda: _Child(function=lambda at, progress: function(tasks[at], progress)),
-            processes=processes,
-            progress=progress,
-            is_stopped=is_stopped,
-            wakes=[pipe],
-        )
-        for each in done:
-            pipe.send((progress.drain(), (each, None, "")))
-    except WorkerDiedError as died:
-        answer = (_Died(died.task, died.exit_code), None, "")
-    except Exception as error:
-        cause = error.__cause__
-        where = str(cause).partition("\n")[2] if isinstance(cause, RuntimeError) else traceback.format_exc()
-        answer = (None, child_process.picklable(error), where)
-    with contextlib.suppress(OSError):
-        pipe.send((progress.drain(), answer))
-    child_process.leave(0)
+        with channel.answering():
+            function = pickle.loads(pickled)
+            if (prepare := getattr(function, "prepare", None)) is not None:
+                prepare()
+            gc.freeze()  # no collection then touches, and so copies, what the children share
+            channel.result = _deal(
+                tasks,
+                None,
+                lambda: _Child(function=function),
+                processes=processes,
+                progress=channel.progress,
+                tick=tick,
+            )
+    finally:
+        child_process.leave(0)
+
+
+def _spawn(process: multiprocessing.process.BaseProcess) -> None:
+    """Start a spawned process: wholly, even if an interrupt comes meanwhile, after which it would print a traceback."""
+
+    def start() -> None:
+        # The child inherits this, and ignores the signal before it has imported anything.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        with _starting, _without_main():
+            process.start()
+
+    starting = in_background(start)
+    try:
+        wait_for(starting)
+    finally:
+        starting.result()
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ Dataflow or Flink runs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import shutil
@@ -17,7 +18,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -28,7 +29,7 @@ from apache_beam.utils import shared
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.runners import beam_options, dataflow, failures, shipping
-from pipelines.prepare.runners.runner import Done, Work
+from pipelines.prepare.runners.runner import Work
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import without_secrets
 
@@ -87,7 +88,7 @@ def add_steps(pipeline: beam.Pipeline, work: Work, *, job_id: str = "") -> None:
     tasks = pipeline | "Tasks" >> beam.Create(work.tasks, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
     done = tasks | "Work" >> beam.ParDo(call)
     if work.finish is not None:
-        finish = Call(Finish(work.finish), job_id=job_id)
+        finish = Call(functools.partial(finish_after, work.finish), job_id=job_id)
         _ = done | "Collect" >> beam.combiners.ToList() | "Finish" >> beam.ParDo(finish)
 
 
@@ -194,19 +195,13 @@ class Call(beam.DoFn):
         if progress is None:
             raise InterruptedError("the job was interrupted")
         with failures.reported():
-            done = self._function(task, progress)
-        for name, number in done.counts.items():
+            counts = self._function(task, progress)
+        for name, number in counts.items():
             Metrics.counter(dataflow.NAMESPACE, name).inc(number)
         yield None
 
 
-class Finish:
-    """Function that finishes the work: its task is the list of the ends of all others."""
-
-    def __init__(self, finish: Any) -> None:
-        self._finish = finish
-
-    def __call__(self, ends: Sequence[None], progress: Progress) -> Done:
-        del ends, progress
-        self._finish()
-        return Done(counts={})
+def finish_after(finish: Callable[[], object], ends: Sequence[None], progress: Progress) -> Mapping[str, int]:
+    """Finish the work. The task of this function is the list of the `ends` of all others."""
+    finish()
+    return {}

@@ -14,22 +14,16 @@ from pipelines.prepare.process.progress import Progress
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Done:
-    """End of a task, with the counts that it adds to the metrics of a Beam job."""
-
-    counts: Mapping[str, int]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
     """Tasks to run. The functions travel by pickle: they are functions of modules, or objects of classes there.
 
-    `finish` runs once all tasks are done, where the tasks run: a job elsewhere completes without this process.
-    `processes`: child processes on this machine, 0 for none. `name` is for people; `place`, the folder of the results,
-    identifies the work: a service that runs jobs elsewhere never runs two with the same name and place.
+    `function` returns the counts that a task adds to the metrics of a Beam job. `finish` runs once all tasks are done,
+    where the tasks run: a job elsewhere completes without this process. `processes`: child processes on this machine, 0
+    for none. `name` is for people; `place`, the folder of the results, identifies the work: a service that runs jobs
+    elsewhere never runs two with the same name and place.
     """
 
-    function: Callable[[Any, Progress], Done]
+    function: Callable[[Any, Progress], Mapping[str, int]]
     tasks: Sequence[Any]
     finish: Callable[[], object] | None = None
     processes: int

@@ -22,7 +22,7 @@ from pipelines.prepare.process import imports, memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
-from pipelines.prepare.runners.runner import Done, Runner, Work
+from pipelines.prepare.runners.runner import Runner, Work
 from pipelines.prepare.shards import shard_writer
 from tfrecord_io.errors import PrepError
 
@@ -112,32 +112,19 @@ class ShardMaker:
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
-    def __call__(self, key: TaskKey, progress: Progress) -> Done:
+    def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
         """Make the shard of a task that has no valid receipt. Raises: as `shard_writer.write`; PrepError."""
         task = plan_files.task_of(self._job, key)
         # A runner tries a bundle of tasks again as a whole, those that were done included.
         if storage.exists(self._job.receipt_path(task)) and (made := receipts.find(self._job, [task])[0]) is not None:
-            return self._done(made)
+            return _counts(made)
         encoder = self._open()
         with self._slots:
             try:
                 receipt = shard_writer.write(task, self._job, encoder, threads=self._threads, progress=progress)
             except MemoryError as error:
                 raise self.failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
-        return self._done(receipt)
-
-    def _done(self, receipt: Receipt) -> Done:
-        ledger, shards = receipt.ledger, receipt.shards
-        counts = {
-            "rows": ledger.rows_in,
-            "rejected": sum(ledger.unusable.values()),
-            "filtered": ledger.rows_filtered,
-            "in_other_splits": ledger.rows_in_other_splits,
-            "tokens": sum(shard.num_tokens for shard in shards),
-            "bytes": sum(shard.num_bytes for shard in shards),
-            "shards": len(shards),
-        }
-        return Done(counts=counts)
+        return _counts(receipt)
 
     def prepare(self) -> None:
         """Open the encoder once for all processes that are forked from this one, unless that would open a client."""
@@ -162,3 +149,16 @@ class ShardMaker:
         """Return the error that names the shard of a task."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
+
+
+def _counts(receipt: Receipt) -> dict[str, int]:
+    ledger, shards = receipt.ledger, receipt.shards
+    return {
+        "rows": ledger.rows_in,
+        "rejected": sum(ledger.unusable.values()),
+        "filtered": ledger.rows_filtered,
+        "in_other_splits": ledger.rows_in_other_splits,
+        "tokens": sum(shard.num_tokens for shard in shards),
+        "bytes": sum(shard.num_bytes for shard in shards),
+        "shards": len(shards),
+    }

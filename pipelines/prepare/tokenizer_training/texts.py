@@ -8,12 +8,14 @@ import collections
 import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.columns import extraction
+from pipelines.prepare.sources.columns import extraction, messages
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
@@ -22,6 +24,8 @@ from tfrecord_io.errors import SourceError
 _RUN = 1000
 # At most this many texts are measured.
 _MEASURED = 1000
+# Fields of messages, and of their parts, whose texts are names for the template.
+_NOT_SAID = ("role", "type")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,13 +88,14 @@ class TrainingTexts:
         left_out: collections.Counter[str] = collections.Counter()
         self.measured, is_blank = [], True
         for split in self._splits:
-            for first, batch in split.read(split.ranges, self._columns.texts):
+            for first, batch in split.read(split.ranges, self._columns.content):
                 if self.stop.is_set():
                     raise RuntimeError("the training was interrupted")
                 rows, reasons = extraction.extract(batch, self._columns, first=first)
                 left_out.update(reasons[reasons != ""].tolist())
                 trained += len(rows)
-                for column in rows.texts:
+                chats = [_said(rows.nested["messages"])] if "messages" in rows.nested else []
+                for column in (*rows.texts, *chats):
                     text_bytes += pc.sum(pc.binary_length(column)).as_py() or 0
                     strings = column.to_pylist()
                     self.measured += strings[: _MEASURED - len(self.measured)]
@@ -104,3 +109,18 @@ class TrainingTexts:
                 remedy="check --text-column, and what a --filter leaves",
             )
         self.rows = RowCounts(trained=trained, left_out=dict(sorted(left_out.items())), text_bytes=text_bytes)
+
+
+def _said(column: pa.Array) -> pa.Array:
+    """Return the texts in messages: contents, parts, tool calls; no role or type, which templates write otherwise."""
+    return pa.array(_strings(messages.objects_of(column)), pa.large_string())
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _strings([each for name, each in value.items() if name not in _NOT_SAID])
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)

@@ -227,8 +227,11 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         )
     path, facts = folder / "config.json", trained.manifest.tokenizer
     config = json.loads(path.read_text(encoding="utf-8"))
-    if family == "GemmaBackbone":
-        _mend_queries(folder / "model.safetensors", hidden=backbone.hidden_dim)
+    if family == "GemmaBackbone":  # KerasHub 0.32 takes heads * size for `hidden` of its query weights
+        weights = load_file(folder / "model.safetensors")
+        for name in [name for name in weights if name.endswith("q_proj.weight")]:
+            weights[name] = np.ascontiguousarray(weights[name].T.reshape(backbone.hidden_dim, -1).T)
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config |= {
         "architectures": [DECODERS[family]],
         "bos_token_id": facts.bos_id,
@@ -240,12 +243,3 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         config["use_sliding_window"] = backbone.use_sliding_window_attention
         config["sliding_window"] = backbone.sliding_window_size
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-
-
-def _mend_queries(file: Path, *, hidden: int) -> None:
-    """Put Gemma's query weights [heads * size, hidden] in order: KerasHub 0.32 takes heads * size for `hidden`."""
-    weights = load_file(file)
-    for name in weights:
-        if name.endswith("q_proj.weight"):
-            weights[name] = np.ascontiguousarray(weights[name].T.reshape(hidden, -1).T)
-    save_file(weights, file, metadata={"format": "pt"})

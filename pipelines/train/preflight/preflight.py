@@ -82,7 +82,8 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
     wanted = tpu_slices.parse(config.preflight or "")
     compiler.require()
     job = checked(config, wanted)
-    batches = _BatchCompiler(job.config, wanted=wanted, ends=time.monotonic() + 60 * config.preflight_minutes, say=say)
+    ends = time.monotonic() + 60 * config.preflight_minutes
+    batches = _BatchCompiler(config=job.config, wanted=wanted, ends=ends, say=say)
     batch = job.config.global_batch_size // wanted.replicas
     step = batches.compile(batch)
     return Preflight(
@@ -160,36 +161,36 @@ def _rounded(batch: int) -> int:
     return batch // 8 * 8 if batch >= 8 else max(each for each in (1, 2, 4) if each <= max(1, batch))
 
 
+@dataclasses.dataclass(kw_only=True)
 class _BatchCompiler:
-    """Compiler for several batch sizes within one time limit."""
+    """Compiler for several batch sizes, which ends before the time `ends`. `longest`: of its compilations so far."""
 
-    def __init__(self, config: TrainConfig, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
-        self._config = config
-        self._wanted = wanted
-        self._ends = ends
-        self._say = say
-        self._longest = 0.0
+    config: TrainConfig
+    wanted: Slice
+    ends: float
+    say: Callable[[str], None]
+    longest: float = 0.0
 
     def compile(self, batch: int) -> Compiled | str:
         began = time.monotonic()
-        self._say(f"batch {batch} a replica: compiling")
-        config = dataclasses.replace(self._config, global_batch_size=batch * self._wanted.replicas, replicas=None)
-        found = compiler.compile_for(self._wanted, config, seconds=max(1.0, self._ends - began))
-        self._longest = max(self._longest, time.monotonic() - began)
+        self.say(f"batch {batch} a replica: compiling")
+        config = dataclasses.replace(self.config, global_batch_size=batch * self.wanted.replicas, replicas=None)
+        found = compiler.compile_for(self.wanted, config, seconds=max(1.0, self.ends - began))
+        self.longest = max(self.longest, time.monotonic() - began)
         used = f"{found.memory_bytes / 2**30:.2f} GiB" if isinstance(found, Compiled) else f"does not fit: {found}"
-        self._say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
+        self.say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
         return found
 
     def bounds(self, batch: int, first: Compiled | str) -> Bounds:
-        parts = self._config.accumulate  # a batch is cut into so many parts, so only multiples can be tried
+        parts = self.config.accumulate  # a batch is cut into so many parts, so only multiples can be tried
 
         def memory_of(rows: int) -> int | None:
             try:
-                if time.monotonic() + self._longest > self._ends:
+                if time.monotonic() + self.longest > self.ends:
                     raise CompilerError("no time for another compilation")
                 found = self.compile(rows * parts)
             except CompilerError as error:
-                self._say(f"batch {rows * parts} a replica: {error.cause}")
+                self.say(f"batch {rows * parts} a replica: {error.cause}")
                 raise
             return found.memory_bytes if isinstance(found, Compiled) else None
 
@@ -197,7 +198,7 @@ class _BatchCompiler:
             memory_of,
             known={batch // parts: first.memory_bytes if isinstance(first, Compiled) else None},
             fixed_bytes=first.argument_bytes if isinstance(first, Compiled) else 0,
-            limit_bytes=self._wanted.generation.replica_bytes,
+            limit_bytes=self.wanted.generation.replica_bytes,
         )
         return fits * parts, too_large and too_large * parts
 

@@ -18,7 +18,7 @@ OPERATIONS = ("write", "read", "list", "delete")
 
 
 def found(output: object) -> dict[str, Check]:
-    checks = doctor.diagnose(str(output))
+    checks = list(doctor.diagnose(str(output)))
     assert len({check.name for check in checks}) == len(checks)
     return {check.name: check for check in checks}
 
@@ -54,7 +54,7 @@ def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, number: int, m
 
     monkeypatch.setattr(local_storage, "_write_all", refuse)
     checks = found(tmp_path)
-    assert verdicts(checks) == {"folder": True, "write": False}
+    assert verdicts(checks) == {"folder": True, "write": False, "space": True}
     assert os.strerror(number) in checks["write"].found
     assert checks["write"].remedy
     assert list(tmp_path.iterdir()) == []
@@ -74,4 +74,4 @@ def test_any_other_store_is_written_read_listed_and_deleted() -> None:
 
 def test_an_address_that_nothing_can_open_is_a_wrong_option() -> None:
     with pytest.raises(ConfigError, match="no way to open"):
-        doctor.diagnose("nothing://bucket/out")
+        list(doctor.diagnose("nothing://bucket/out"))

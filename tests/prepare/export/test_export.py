@@ -13,7 +13,6 @@ from pipelines.prepare.export import exporting
 from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.runners.runner import Done
 from tests import building
 from tests.building import Outcome, reviews
 from tests.support import frames, servers
@@ -69,7 +68,7 @@ def test_what_is_there_is_kept_and_what_is_missing_is_made_again(tmp_path: Path)
 def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, real = [], exporting.export_shard
 
-    def stop_at_third(task: exporting.ExportTask, progress: Progress) -> Done:
+    def stop_at_third(task: exporting.ExportTask, progress: Progress) -> dict[str, int]:
         made.append(task.shard.name)
         if len(made) >= 3:
             raise OutputError("stopped", remedy="go on")

@@ -22,7 +22,7 @@ from pipelines.prepare.tokenizer_training.styles import template_of
 from tests import building
 from tests.prepare.tokenizer_training.test_training import reviews
 from tests.support.texts import MULTI_SCRIPT
-from tfrecord_io.errors import ConfigError, OutputError, PrepError, SourceError
+from tfrecord_io.errors import ColumnError, ConfigError, OutputError, PrepError, SourceError
 
 ENGINES = {
     ("wordpiece", "bert"): "wordpiece",
@@ -45,6 +45,48 @@ def request(output: object, kind: str, style: str | None = None, **changes: Any)
 
 def train(output: object, kind: str, style: str | None = None, **changes: Any) -> TrainedTokenizer:
     return tokenizer_launcher.train_tokenizer(request(output, kind, style, **changes))
+
+
+def conversations(folder: Path, form: str) -> dict[str, Any]:
+    """The reviews as conversations of a form, in a file; return the changes to a request."""
+    asked = "Which?"
+    rows: list[dict[str, Any]] = [
+        {
+            "conversations": [{"from": "human", "value": asked}, {"from": "gpt", "value": text}],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": asked}]},
+                {"role": "assistant", "content": text},
+            ],
+            "prompt": asked,
+            "completion": text,
+        }
+        for text in reviews()
+    ]
+    names = ("prompt", "completion") if form == "prompt" else (form,)
+    path = folder / f"{form}.jsonl"
+    path.write_text("".join(json.dumps({name: row[name] for name in names}) + "\n" for row in rows))
+    return {"source": {"dataset": str(path)}}
+
+
+@pytest.mark.parametrize("form", ["conversations", "messages", "prompt"])
+def test_conversations_are_learned_by_what_is_said_in_them(form: str, tmp_path: Path) -> None:
+    texts = [each for text in reviews() for each in ("Which?", text)]
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    expected = train(tmp_path / "expected", "byte-bpe", source={"dataset": str(plain)})
+    found = train(tmp_path / "found", "byte-bpe", **conversations(tmp_path, form))
+    assert found.evaluation == expected.evaluation
+    assert found.rows.trained == len(reviews())
+    assert set(found.columns) == ({form} if form != "prompt" else {"prompt", "completion"})
+    file = "tokenizer.json"
+    assert (tmp_path / "found" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()
+
+
+def test_rows_with_neither_texts_nor_conversations_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"title": "no text"}\n')
+    with pytest.raises(ColumnError, match="has no column 'text'"):
+        train(tmp_path / "out", "byte-bpe", source={"dataset": str(path)})
 
 
 @functools.cache

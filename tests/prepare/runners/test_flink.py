@@ -44,7 +44,7 @@ def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, source: Pa
 @pytest.mark.slow
 def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path: Path, source: Path) -> None:
     args = ["--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink.jar()}"]
-    args += ["--parallelism=1", *(f"--job_server_jvm_properties={option}" for option in flink.JVM)]
+    args += ["--parallelism=1", *(f"--job_server_jvm_properties={option}" for option in flink.jvm(tmp_path))]
     output = tmp_path / "out"
     command = building.program("build", source, *building.options(output, **CHANGES), "--", *args)
     with building.started(command, output, shards=1) as process:

@@ -1,4 +1,4 @@
-"""Worker processes: results as they come, errors as they were, and deaths that are told."""
+"""Worker processes: results in order, errors as they were, and deaths that are told."""
 
 import contextlib
 import functools
@@ -31,7 +31,9 @@ def refused(task: str, _: object = None) -> None:
     raise SourceError(f"{task}: no good", remedy="leave it out")
 
 
-def dying(way: str, task: int, _: object = None) -> int:
+def dying(way: str, task: int, progress: Progress | None = None) -> int:
+    if progress is not None:
+        progress.add(rows=task if task != 3 else 0)
     if task == 3:
         if way == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
@@ -48,6 +50,11 @@ def stopped(folder: str, task: int, _: Progress) -> int:
     return task
 
 
+def ending_its_parent(number: signal.Signals, task: str, _: Progress) -> None:
+    os.kill(os.getppid(), number)
+    time.sleep(100)
+
+
 def sleeping(folder: str, task: int, _: Progress) -> None:
     Path(folder, str(os.getpid())).touch()
     time.sleep(100)
@@ -57,10 +64,11 @@ def sleeping(folder: str, task: int, _: Progress) -> None:
 def test_each_task_is_done_once_by_processes_of_their_own(processes: int) -> None:
     progress = Progress()
     times = functools.partial(multiplied, 3)
-    done = dict(here.run(times, range(20), processes=processes, progress=progress))
-    assert {task: product for task, (product, _) in done.items()} == {task: 3 * task for task in range(20)}
+    done = here.run(times, range(20), processes=processes, progress=progress)
+    assert [product for product, _ in done] == [3 * task for task in range(20)]
     assert progress.read().rows == sum(range(20))
-    pids = {pid for _, pid in done.values()}
+    pids = {pid for _, pid in done}
+    here.end_idle()
     assert len(pids) <= max(1, processes)
     assert (os.getpid() in pids) == (processes == 0)
     assert not any(psutil.pid_exists(pid) for pid in pids - {os.getpid()})
@@ -69,32 +77,34 @@ def test_each_task_is_done_once_by_processes_of_their_own(processes: int) -> Non
 @pytest.mark.parametrize("processes", [0, 2])
 def test_an_error_is_that_of_the_function(processes: int) -> None:
     with pytest.raises(SourceError) as caught:
-        list(here.run(refused, ["a.jsonl"], processes=processes))
+        here.run(refused, ["a.jsonl"], processes=processes)
     assert (caught.value.cause, caught.value.remedy) == ("a.jsonl: no good", "leave it out")
 
 
 @pytest.mark.parametrize(("way", "how"), [("crash", "crashed (SIGSEGV)"), ("exit", "ended with status 7")])
 def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished_theirs(way: str, how: str) -> None:
-    done = here.run(functools.partial(dying, way), [3, 4], processes=2)
-    assert next(done) == (4, 4)
+    progress = Progress()
     with pytest.raises(here.WorkerDiedError) as caught:
-        next(done)
+        here.run(functools.partial(dying, way), [3, 4], processes=2, progress=progress)
     assert (caught.value.task, caught.value.how) == (3, how)
+    assert progress.read().rows == 4
 
 
 @pytest.mark.slow
 def test_a_process_that_is_stopped_from_outside_is_replaced_once_for_each_task(tmp_path: Path) -> None:
     stop = functools.partial(stopped, str(tmp_path))
-    assert [task for task, _ in here.run(stop, [0, 1], processes=1)] == [0, 1]
+    assert here.run(stop, [0, 1], processes=1) == [0, 1]
     with pytest.raises(here.WorkerDiedError, match=r"was ended twice from outside \(SIGTERM\)"):
-        list(here.run(stop, [2], processes=1))
+        here.run(stop, [2], processes=1)
 
 
-def test_whoever_is_told_to_stop_ends_the_processes(tmp_path: Path) -> None:
-    sleep = functools.partial(sleeping, str(tmp_path))
-    is_stopped = lambda: len(list(tmp_path.iterdir())) == 2  # noqa: E731
-    assert not list(here.run(sleep, [1, 2], processes=2, is_stopped=is_stopped))
-    assert not any(psutil.pid_exists(int(each.name)) for each in tmp_path.iterdir())
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process forks")
+@pytest.mark.parametrize(("number", "how"), [(signal.SIGKILL, "was killed"), (signal.SIGTERM, "was ended twice")])
+def test_the_death_of_the_process_that_forks_the_others_is_told_too(
+    number: signal.Signals, how: str, tmp_path: Path
+) -> None:
+    with pytest.raises(here.WorkerDiedError, match=how):
+        here.run(functools.partial(ending_its_parent, number), ["first", "second"], processes=2)
 
 
 @pytest.mark.slow
@@ -107,7 +117,7 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "from pipelines.prepare.runners import here\n"
         "from tests.prepare.runners.test_here import sleeping\n"
-        "list(here.run(functools.partial(sleeping, sys.argv[1]), [1, 2], processes=2))\n"
+        "here.run(functools.partial(sleeping, sys.argv[1]), [1, 2], processes=2)\n"
     )
     (tmp_path / "pids").mkdir()
     launcher = subprocess.Popen(
@@ -139,7 +149,7 @@ def test_a_process_whose_work_is_done_waits_for_what_another_leaves(
     short = "from pipelines.prepare.runners import child_process\nchild_process.IDLE_SECONDS = 0.5\n"
     (tmp_path / "sitecustomize.py").write_text(short)
     done = here.run(functools.partial(restarted, str(tmp_path)), [0, 1], processes=2)
-    assert sorted(task for task, _ in done) == [0, 1]
+    assert done == [0, 1]
 
 
 def test_a_process_that_is_killed_while_it_sends_its_result_is_told_with_its_task() -> None:
@@ -184,7 +194,7 @@ def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(here, "memory_bytes", lambda: 1 << 30)
     monkeypatch.setattr(here, "_idle", [])
     with pytest.raises(MemoryError):
-        list(here.run(allocated, [2 << 30], processes=1))
+        here.run(allocated, [2 << 30], processes=1)
 
 
 GB = 1_000_000_000

@@ -124,7 +124,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     finish = functools.partial(
         commit.commit, found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0
     )
-    assert list(travel(on_beam.Call(on_beam.Finish(finish))).process(ends)) == [None]
+    assert list(travel(on_beam.Call(functools.partial(on_beam.finish_after, finish))).process(ends)) == [None]
     assert building.files(tmp_path / "out") == building.files(reviews())
 
 

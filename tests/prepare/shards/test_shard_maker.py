@@ -36,4 +36,4 @@ def test_a_shard_with_a_valid_receipt_is_not_made_again(tmp_path: Path, monkeypa
     done = [ShardMaker(job)(plan_files.key_of(task), Progress()) for task in plan.tasks()]
     assert made == [1]
     assert shard.read_bytes() == before
-    assert sum(each.counts["rows"] for each in done) == 300
+    assert sum(each["rows"] for each in done) == 300

@@ -247,7 +247,6 @@ NO_MASK = make_manifest(tokenizer=tokenizer_facts(mask_id=None))
 @pytest.mark.parametrize(
     ("objective", "manifest", "words"),
     [
-        *((each.values[0], make_manifest(Schema((integers("a", "label"),))), "token_ids") for each in EVERY_OBJECTIVE),
         (objectives.masked_lm(), NO_MASK, r"mask token.*causal_lm"),
         (objectives.gathered_masked_lm(), NO_MASK, r"mask token.*causal_lm"),
         (

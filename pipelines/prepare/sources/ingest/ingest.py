@@ -28,7 +28,6 @@ import pyarrow.parquet as pq
 from pipelines.prepare import storage
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
-from pipelines.prepare.runners.runner import Done
 from pipelines.prepare.sources.parquet import access, row_groups
 from pipelines.prepare.sources.parquet.class_ids import NewIds, with_new_ids
 from pipelines.prepare.sources.parquet.groups import Groups
@@ -130,7 +129,7 @@ class IngestSource:
 RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
-def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> Done:
+def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> dict[str, int]:
     """Run one task on a worker: write its rows as a Parquet part. Beam passes `task` as a plain tuple.
 
     Raises: SourceError if a file has changed, is damaged or has other types; OutputError.
@@ -144,7 +143,7 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
         tables = even_tables(_rows(stream, task, rows, notes))
         chunks = part_chunks(stream.types, tables, rows=rows, notes=notes)
         storage.write_atomic(source.path(task), chunks, inside=source.inside)
-    return Done(counts={"rows_ingested": sum(rows)})
+    return {"rows_ingested": sum(rows)}
 
 
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
@@ -155,9 +154,12 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
     paths = [file.path for file in files]
-    if not library.is_seen_by_others([source.folder, *paths]) or library.are_small_texts(streams[0].reader, paths):
+    is_local = library.is_seen_by_others([source.folder])
+    if not library.is_seen_by_others(paths) or not (is_local or source.folder.startswith("gs://")):
         return 0
-    return most if sum(file.size for file in files) >= _LEAST_BYTES else 1
+    if sum(file.size for file in files) >= _LEAST_BYTES:
+        return most
+    return 1 if is_local and not library.are_small_texts(streams[0].reader, paths) else 0  # another client takes longer
 
 
 @contextlib.contextmanager
@@ -212,7 +214,7 @@ def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
     """Run tasks in one child process, or in this one if `children` returns 0. Raises: as `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
-        list(here.run(functools.partial(run, source), tasks, processes=processes, keep=True))
+        here.run(functools.partial(run, source), tasks, processes=processes)
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[str, str]) -> Iterator[pa.Table]:

@@ -88,7 +88,8 @@ def test_hostile_and_mutated_texts_get_the_ids_of_the_tokenizer(name: str, kind:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), [pair for pair in OURS if pair[1] != "unigram t5 converted"])
 def test_code_points_of_the_basic_plane_alone_and_beside_what_joins(name: str, kind: str) -> None:
-    # "t5 converted" has the table of "t5". Of Chinese characters, Korean syllables and those for private use, one in 29: they are of one kind each.
+    # "t5 converted" has the table of "t5".
+    # Of Chinese characters, Korean syllables and those for private use, one in 29: they are of one kind each.
     alike = {*range(0x3400, 0xA000), *range(0xAC00, 0xD7A4), *range(0xE000, 0xF900)}
     given = [point for point in range(0x10000) if point not in alike or point % 29 == 0]
     points = [chr(point) for point in given if not 0xD800 <= point < 0xE000]

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.filesize import decimal
 
-from pipelines.cli import report
+from pipelines.cli import printing
 from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.trace import Contribution, Traced
 from pipelines.prepare.launch.estimate import Cost, Estimate
@@ -36,14 +36,14 @@ TASKS = [ShardTask(split="train", index=index, count=2, num_rows=50) for index i
 @pytest.fixture(autouse=True)
 def every_few_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a line is written where there is no terminal."""
-    monkeypatch.setattr(report, "_LINE_SECONDS", 0.01)
+    monkeypatch.setattr(printing, "_LINE_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(0, "0"), (9_999_999, "9,999,999"), (18_241_339, "18.2 M"), (12_345_678_901, "12.3 G")]
 )
 def test_numbers_are_written_as_people_do(number: int, text: str) -> None:
-    assert report.count(number) == text
+    assert printing.count(number) == text
 
 
 def _estimate(**changes: Any) -> Estimate:
@@ -56,7 +56,7 @@ def _estimate(**changes: Any) -> Estimate:
 def test_rows_of_other_splits_are_not_counted_and_filtered_ones_have_a_column(
     filtered: int, other: int, shown: str
 ) -> None:
-    told = printed(report.estimates, [_estimate(rows_filtered=filtered, rows_in_other_splits=other)])
+    told = printed(printing.estimates, [_estimate(rows_filtered=filtered, rows_in_other_splits=other)])
     head, row = (next(line for line in told.splitlines() if word in line) for word in ("rejected", "train"))
     assert ("filtered" in head) == bool(filtered)
     assert " ".join(row.split()).startswith(f"train {shown} 0 ")
@@ -70,7 +70,7 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
     rows = dict.fromkeys(("rows", "rows_filtered", "rows_in_other_splits", "rows_rejected"), 9_999_999)
     big = {**rows, "num_tokens": 987_654_321_000, "shards": 12_345, "num_bytes": 999_900_000_000}
     each = _estimate(**big, split="validation", seconds=12345.6, layouts=tuple(costs))
-    told = printed(report.estimates, [each])
+    told = printed(printing.estimates, [each])
     assert max(map(len, told.splitlines())) <= 80
     for text in ("validation", "9,999,999", "987.7 G", "999.9 GB", "rejected", "tokens cut", "buckets "):
         assert text in told
@@ -80,7 +80,7 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
 
 def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress()
-    with report.watch(TASKS, progress):
+    with printing.watch(TASKS, progress):
         progress.add(rows=25, tokens=1000, num_bytes=2_000, shards=1)
         text = ""
         while "\n 25%" not in text:
@@ -94,7 +94,7 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
 
 
 def test_without_tasks_nothing_is_said_and_nothing_after_the_work_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    with report.watch([], Progress()), pytest.raises(ArithmeticError), report.watch(TASKS[:1], Progress()):
+    with printing.watch([], Progress()), pytest.raises(ArithmeticError), printing.watch(TASKS[:1], Progress()):
         raise ArithmeticError
     assert capsys.readouterr().err.startswith("making 1 shard, reading 50 rows\n")
     time.sleep(0.05)
@@ -183,7 +183,7 @@ def printed(show: Callable[..., None], *arguments: Any) -> str:
 @given(NASTY, NASTY, NASTY)
 def test_decoded_rows_are_shown_whatever_is_in_them(split: str, text: str, label: str) -> None:
     row = DecodedRow(split=split, shard="s", record=0, num_tokens=3, text=text, features={"label": label})
-    told = printed(report.rows, [row])
+    told = printed(printing.rows, [row])
     assert_shown(split + text, told)
     assert all(line.startswith("    ") for line in told.splitlines()[-len(text.split("\n")) :])
     assert_shown(label, told, whole="\\" not in repr(label))
@@ -193,7 +193,7 @@ def test_decoded_rows_are_shown_whatever_is_in_them(split: str, text: str, label
 def test_traced_rows_are_shown_whatever_is_in_them(name: str, text: str, file: str) -> None:
     texts = {name: text, "messages": [{"role": "user", "content": text}], "tools": None}
     row = Contribution(row=1, file=file, file_row=2, texts=texts)
-    told = printed(report.traced, Traced(split=name, shard="s", record=0, source=name, rows=(row,)))
+    told = printed(printing.traced, Traced(split=name, shard="s", record=0, source=name, rows=(row,)))
     assert_shown(name + (f" = row 2 of {file}" if file else "") + name + text, told)
     assert "    tools: null\n" in told
 
@@ -213,11 +213,11 @@ def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reas
         splits={split: dataclasses.replace(made.splits["train"], shards=(shard,))},
         tokenizer=dataclasses.replace(made.tokenizer, name=reason),
     )
-    told = printed(report.manifest_tables, nasty)
+    told = printed(printing.manifest_tables, nasty)
     for text in (split, label, reason):
         assert_shown(text, told)
     built = BuildResult(manifest=nasty, shards_made=1, shards_kept=0, seconds=1.0)
-    assert_shown(reason, printed(report.summary, built))
+    assert_shown(reason, printed(printing.summary, built))
 
 
 @settings(max_examples=30)
@@ -227,7 +227,7 @@ def test_what_is_said_by_the_way_is_shown_whatever_it_is(note: str) -> None:
 
     def watch() -> None:
         progress = Progress()
-        with report.watch(TASKS, progress):
+        with printing.watch(TASKS, progress):
             progress.post_note(note)
 
     told = printed(watch)
@@ -238,7 +238,7 @@ def test_what_is_said_by_the_way_is_shown_whatever_it_is(note: str) -> None:
 def test_markup_emoji_codes_and_lines_in_a_text_stay_text() -> None:
     text = "[INST] is [neg] :heart: [/INST]\nerror: none\x1b[2J"
     row = DecodedRow(split="[train]", shard="s", record=0, num_tokens=3, text=text, features={"label": "[neg]"})
-    assert printed(report.rows, [row]) == (
+    assert printed(printing.rows, [row]) == (
         "[train] record 0 of s: 3 tokens, label '[neg]'\n    [INST] is [neg] :heart: [/INST]\n    error: none\\x1b[2J\n"
     )
 
@@ -246,7 +246,7 @@ def test_markup_emoji_codes_and_lines_in_a_text_stay_text() -> None:
 def test_a_long_list_of_messages_is_shortened_and_null_is_null() -> None:
     texts = {"messages": [{"role": "user", "content": "a" * 50}] * 100, "tools": None, "n": 3}
     row = Contribution(row=1, file="https://host/x", file_row=2, texts=texts)
-    told = printed(report.traced, Traced(split="train", shard="s", record=0, source="json", rows=(row,)))
+    told = printed(printing.traced, Traced(split="train", shard="s", record=0, source="json", rows=(row,)))
     lines = told.splitlines()
     assert len(lines[2]) < 450
     assert lines[2].endswith(f" … ({len(json.dumps(texts['messages']))} characters)")
