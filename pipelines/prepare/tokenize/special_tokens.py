@@ -127,20 +127,13 @@ def assemble(
     types = np.empty(len(ids), np.uint8)
     at = offsets[:-1].copy()
     for index, (added, added_types) in enumerate(zip(template.added, template.added_types, strict=True)):
-        _write_constant(ids, types, at, np.array(added, ids.dtype), np.array(added_types, np.uint8))
+        places = at[:, None] + np.arange(len(added))
+        ids[places], types[places] = added, added_types
+        at += len(added)
         if index < len(texts):
             text, kind = texts[index], template.text_types[index]
             _write_text(ids, types, at, text.ids, text.offsets, kept[index], side == "left", kind)
     return RaggedTokens(ids, offsets), types
-
-
-@jit
-def _write_constant(ids, types, at, piece, piece_types):  # type: ignore[no-untyped-def]
-    for row in range(len(at)):
-        for position in range(len(piece)):
-            ids[at[row] + position] = piece[position]
-            types[at[row] + position] = piece_types[position]
-        at[row] += len(piece)
 
 
 @jit
