@@ -20,6 +20,7 @@ import numpy as np
 from pipelines.prepare import storage
 from pipelines.prepare.audit import invariants, verify
 from pipelines.prepare.tokenize import saved_copy
+from pipelines.prepare.tokenize.engines import HFTokenizer
 from tfrecord_io import examples
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
@@ -78,7 +79,7 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
 
 
 def _decode(
-    row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
+    row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
     schema = manifest.schema
     marks, features = _marks(row, manifest), dict[str, Any]()
@@ -116,7 +117,9 @@ def _decode(
     )
 
 
-def _annotations(row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
+def _annotations(
+    row: dict[str, np.ndarray], marks: TokenMarks, manifest: Manifest, tokenizer: HFTokenizer
+) -> dict[str, Any]:
     schema, found = manifest.schema, dict[str, Any]()
     labels, tagged = schema.values(row, "token_labels"), schema.values(row, "token_label_mask")
     if labels is not None and tagged is not None:
@@ -180,7 +183,7 @@ class TextPiece:
     document: int = 0
 
 
-def pieces_of(marks: TokenMarks, tokenizer: Any) -> tuple[TextPiece, ...]:
+def pieces_of(marks: TokenMarks, tokenizer: HFTokenizer) -> tuple[TextPiece, ...]:
     """Return the text of a record, without padding, cut into pieces wherever the marks change."""
     ids = marks.ids[~marks.padding]
     learned, answer, segments = kinds = np.stack(
@@ -203,6 +206,6 @@ def pieces_of(marks: TokenMarks, tokenizer: Any) -> tuple[TextPiece, ...]:
     )
 
 
-def decoded(ids: np.ndarray, tokenizer: Any) -> str:
+def decoded(ids: np.ndarray, tokenizer: HFTokenizer) -> str:
     """Decode token ids to text, special tokens included."""
     return str(tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False))
