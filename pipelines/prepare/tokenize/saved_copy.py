@@ -74,15 +74,13 @@ def load(files: Files) -> HFTokenizer:
     """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
-        try:
-            return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except BaseException as error:
-            if not library_failures.is_of_library(error):
-                raise
-            raise TokenizerError(
+        with library_failures.raised_as(
+            lambda error: TokenizerError(
                 f"the saved tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)})",
                 remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
-            ) from error
+            )
+        ):
+            return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def write(files: Mapping[str, bytes], folder: str) -> None:

@@ -158,7 +158,12 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
     cached = local or not hub_libraries.hub_answers()
-    try:
+    # transformers raises many kinds of errors; each means that there is no usable tokenizer
+    with library_failures.raised_as(
+        lambda error: TokenizerError(
+            f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
+        )
+    ):
         return saved_copy.class_for(name).from_pretrained(
             name,
             revision=config.revision or "main",
@@ -166,12 +171,6 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             local_files_only=cached,
             mistral_format=False,  # with the package mistral-common, it would be of a class without offsets or files
         )
-    except BaseException as error:  # transformers raises many kinds; each means that there is no usable tokenizer
-        if not library_failures.is_of_library(error):
-            raise
-        raise TokenizerError(
-            f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
-        ) from error
 
 
 def _remedy(error: BaseException, *, local: bool) -> str:
