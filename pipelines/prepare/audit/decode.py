@@ -20,6 +20,7 @@ import numpy as np
 from pipelines.prepare import storage
 from pipelines.prepare.audit import invariants, verify
 from pipelines.prepare.tokenize import saved_copy
+from pipelines.prepare.tokenize.engines import HFTokenizer
 from tfrecord_io import examples
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
@@ -78,7 +79,7 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
 
 
 def _decode(
-    row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
+    row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
     schema, features = manifest.schema, dict[str, Any]()
     ids, learned, segments = (schema.values(row, role) for role in ("token_ids", "loss_mask", "segment_ids"))
@@ -120,7 +121,9 @@ def _decode(
     )
 
 
-def _annotations(row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
+def _annotations(
+    row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: HFTokenizer
+) -> dict[str, Any]:
     schema, found = manifest.schema, dict[str, Any]()
     labels, tagged = schema.values(row, "token_labels"), schema.values(row, "token_label_mask")
     if labels is not None and tagged is not None:
@@ -155,7 +158,7 @@ class TextPiece:
     document: int = 0
 
 
-def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: Any) -> tuple[TextPiece, ...]:
+def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTokenizer) -> tuple[TextPiece, ...]:
     """Cut a text into pieces wherever its marks change: learned, in the answer, number of the document; [n] or None."""
     learned, answer, segments = kinds = np.stack(
         [np.zeros(len(ids), np.int64) if each is None else each.astype(np.int64) for each in marks]
@@ -174,6 +177,6 @@ def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: Any)
     )
 
 
-def decoded(ids: np.ndarray, tokenizer: Any) -> str:
+def decoded(ids: np.ndarray, tokenizer: HFTokenizer) -> str:
     """Decode token ids to text, special tokens included."""
     return str(tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipelines.prepare.layouts import BatchEncoder, Encoded
+from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize import library_failures
 from tfrecord_io.errors import TokenizerError
@@ -17,8 +18,6 @@ from tfrecord_io.shown import first_line
 
 _ONE_IN = 2_000
 _ROWS_AT_ONCE = 64
-# The most failing rows that an error names.
-_NAMED = 5
 # The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -108,10 +107,7 @@ def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
             raise
         alone = ((number, _failure(encoder, rows.take(np.array([at])))) for at, number in enumerate(rows.numbers))
         causes = {f"{number:,}": cause for number, cause in alone if cause}
-        named = list(causes)[:_NAMED]
-        if len(causes) > _NAMED:
-            named.append(f"{len(causes) - _NAMED:,} more")
-        which = f"row{'s' * (len(named) > 1)} {', '.join(named)}"
+        which = f"row{'s' * (len(causes) > 1)} {listing(list(causes))}"
         if not causes:  # possibly no row fails alone, and only all rows together are too much
             which = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
         cause = next(iter(causes.values()), _cause(error))

@@ -56,7 +56,7 @@ class OpenRequest:
     config: PrepareConfig
     functions: Sequence[UserFunction]
     source: OpenedSource
-    tokenizer: Any
+    tokenizer: engines.HFTokenizer
     tokenizer_files: saved_copy.Files
     facts: TokenizerFacts
     length: int

@@ -18,7 +18,7 @@ import numpy as np
 
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
-from pipelines.prepare.tokenize.engines import Tokenizing
+from pipelines.prepare.tokenize.engines import HFTokenizer, Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import TokenizerFacts
@@ -185,7 +185,7 @@ def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slo
 class LayoutContext:
     """Arguments for opening an encoder: the tokenizer, facts about it, options, the row length L and the columns."""
 
-    tokenizer: Any
+    tokenizer: HFTokenizer
     facts: TokenizerFacts
     layout: LayoutConfig
     length: int

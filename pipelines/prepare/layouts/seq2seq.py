@@ -81,7 +81,7 @@ def _of_targets(context: LayoutContext) -> LayoutContext:
 class _AsTarget:
     """Wrapper of a tokenizer that treats every text as a target."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: engines.HFTokenizer) -> None:
         self._tokenizer = tokenizer
 
     def __call__(self, text: list[str], **options: Any) -> Any:

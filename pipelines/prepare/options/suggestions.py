@@ -1,4 +1,4 @@
-"""Remedies that several messages share."""
+"""Remedies and listings that several messages share."""
 
 import codecs
 import difflib
@@ -11,6 +11,12 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
     return f"did you mean {lower[near[0]]!r}? " if near else ""
+
+
+def listing(names: Sequence[str], *, most: int = 5) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def to_utf8(content: bytes) -> str:

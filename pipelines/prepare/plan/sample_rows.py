@@ -31,7 +31,7 @@ from pipelines.prepare.crosscheck.comparing import CrossCheck
 from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.plan.planning import ShardSpec, split_seed
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract, text_bytes_of, validate
-from pipelines.prepare.sources.parquet.groups import Cover, cover
+from pipelines.prepare.sources.parquet.groups import Cover, cover, in_ranges
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import RowsRejectedError
@@ -236,19 +236,6 @@ def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
         if share == 1.0 or times * larger * ROWS >= split.num_rows:
             return
         larger *= _MOST_TIMES
-
-
-def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span of indices among the rows of `ranges` into ranges of row numbers in the source split."""
-    found = []
-    first = 0
-    for start, stop in ranges:
-        last = first + stop - start
-        low, high = max(span[0], first), min(span[1], last)
-        if low < high:
-            found.append((start + low - first, start + high - first))
-        first = last
-    return found
 
 
 def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> SampleChoice:

@@ -9,12 +9,12 @@ The places depend on the dataset alone, so that two reports of it are the same.
 import dataclasses
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from pipelines.prepare.audit import invariants
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
+from pipelines.prepare.tokenize.engines import HFTokenizer
 from tfrecord_io import random_access
 from tfrecord_io.manifest import Manifest, Split
 
@@ -64,7 +64,7 @@ class Subject:
     """Data for all sections. `splits`: the splits to show in detail; `place`: the location of the source, if known."""
 
     manifest: Manifest
-    tokenizer: Any
+    tokenizer: HFTokenizer
     splits: tuple[SplitSubject, ...]
     place: str = ""
 

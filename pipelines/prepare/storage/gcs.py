@@ -26,11 +26,11 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import google_crc32c
 
+from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import object_storage, storage_errors
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import cause_without_secrets
@@ -192,8 +192,7 @@ def generations(paths: Sequence[str]) -> dict[str, int]:
             blob = found.get_blob(key, **_options(path))
         return 0 if blob is None else int(blob.generation)
 
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        return dict(zip(paths, threads.map(request, paths), strict=True))
+    return dict(zip(paths, ordered_map(request, paths, threads=_REQUESTS_AT_ONCE), strict=True))
 
 
 def entries(path: str) -> dict[str, int | None]:
@@ -268,8 +267,7 @@ def delete_files(paths: Sequence[str]) -> None:
         with contextlib.suppress(FileNotFoundError), bucket(path) as (found, key):
             found.delete_blob(key, **_options(path))
 
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        list(threads.map(delete_one, paths))
+    list(ordered_map(delete_one, paths, threads=_REQUESTS_AT_ONCE))
 
 
 @functools.lru_cache(maxsize=1024)

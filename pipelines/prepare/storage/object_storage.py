@@ -3,11 +3,11 @@
 import contextlib
 import posixpath
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import fsspec
 
+from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import ConfigError
@@ -98,8 +98,7 @@ def delete(path: str) -> None:
 
 def delete_files(paths: Sequence[str]) -> None:
     """Delete files, each if it exists."""
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
-        list(threads.map(delete, paths))
+    list(ordered_map(delete, paths, threads=_REQUESTS_AT_ONCE))
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:

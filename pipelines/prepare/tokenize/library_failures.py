@@ -4,7 +4,7 @@ A panic of Rust reaches Python as pyo3's PanicException, a BaseException that `e
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
@@ -32,13 +32,20 @@ def _is_panic(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def named(library: str, *, num_texts: int) -> Iterator[None]:
-    """Turn errors of `library` while it encodes `num_texts` texts into TextsNotEncoded. Callers add the row numbers."""
+def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
+    """Turn an error that may come from a compiled library into what `make` makes of it."""
     try:
         yield
     except BaseException as error:
         if not is_of_library(error):
             raise
-        texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
-        cause = f"the tokenizer ({library}) fails on {texts}: {first_line(error)}"
-        raise TextsNotEncoded(cause, remedy=REMEDY) from error
+        raise make(error) from error
+
+
+@contextlib.contextmanager
+def named(library: str, *, num_texts: int) -> Iterator[None]:
+    """Turn errors of `library` while it encodes `num_texts` texts into TextsNotEncoded. Callers add the row numbers."""
+    texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
+    said = f"the tokenizer ({library}) fails on {texts}"
+    with raised_as(lambda error: TextsNotEncoded(f"{said}: {first_line(error)}", remedy=REMEDY)):
+        yield

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.engines.base import BATTERY
+from pipelines.prepare.tokenize.engines.base import BATTERY, HFTokenizer
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 
@@ -25,7 +25,7 @@ _WHERE_FROM = ("is_local", "local_files_only", "mistral_format")
 _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_special_tokens")
 
 
-def save(tokenizer: Any, name: str) -> tuple[Any, Files]:
+def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     """Save a tokenizer so that it comes back as it is. Returns: the copy that the files give, and the files.
 
     Some classes build themselves anew when loaded and ignore parts of tokenizer.json, such as a normalizer that was
@@ -54,7 +54,7 @@ def save(tokenizer: Any, name: str) -> tuple[Any, Files]:
     )
 
 
-def require_kind(tokenizer: Any, name: str) -> None:
+def require_kind(tokenizer: HFTokenizer, name: str) -> None:
     """Check that an object is a tokenizer with a backend in Rust or Python. Raises: TokenizerError if it is not."""
     from transformers import PreTrainedTokenizerBase
 
@@ -67,22 +67,20 @@ def require_kind(tokenizer: Any, name: str) -> None:
         )
 
 
-def load(files: Files) -> Any:
+def load(files: Files) -> HFTokenizer:
     """Load a tokenizer from saved files, offline and without running code that they contain.
 
     Raises: TokenizerError if it cannot be loaded; as `write`.
     """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
-        try:
-            return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except BaseException as error:
-            if not library_failures.is_of_library(error):
-                raise
-            raise TokenizerError(
+        with library_failures.raised_as(
+            lambda error: TokenizerError(
                 f"the saved tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)})",
                 remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
-            ) from error
+            )
+        ):
+            return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def write(files: Mapping[str, bytes], folder: str) -> None:
@@ -130,7 +128,7 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
     return total.hexdigest()
 
 
-def _written(tokenizer: Any, name: str) -> Files:
+def _written(tokenizer: HFTokenizer, name: str) -> Files:
     """Return the files of `save_pretrained`, with all attributes, and so that transformers 4 can load them, too."""
     files = _files_of(tokenizer, name)
     config = json.loads(files[_CONFIG])
@@ -151,7 +149,7 @@ def _changed(config: bytes, **changes: Any) -> bytes:
     return (json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-def _files_of(tokenizer: Any, name: str) -> Files:
+def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
     try:
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save_pretrained(folder)
@@ -164,7 +162,7 @@ def _files_of(tokenizer: Any, name: str) -> Files:
         ) from error
 
 
-def _ids(tokenizer: Any, texts: list[str]) -> Any:
+def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
     """Return the ids of texts; None if the library fails on them, which is reported when rows are opened."""
     try:
         with library_failures.named("transformers", num_texts=len(texts)):

@@ -29,7 +29,7 @@ import numpy as np
 
 from pipelines.prepare.options.config import Side, Truncation
 from pipelines.prepare.options.layout_config import SpecialTokens
-from pipelines.prepare.tokenize.engines import BATTERY
+from pipelines.prepare.tokenize.engines import BATTERY, HFTokenizer
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError, TokenizerError
@@ -74,7 +74,9 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
     return RowTemplate(added=tuple(added), added_types=tuple(added_types), text_types=tuple(text_types))
 
 
-def require_room(tokenizer: Any, *, length: int, pair: bool, option: str = "--max-length", of: str = "row") -> int:
+def require_room(
+    tokenizer: HFTokenizer, *, length: int, pair: bool, option: str = "--max-length", of: str = "row"
+) -> int:
     """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text in `length`."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
@@ -127,20 +129,13 @@ def assemble(
     types = np.empty(len(ids), np.uint8)
     at = offsets[:-1].copy()
     for index, (added, added_types) in enumerate(zip(template.added, template.added_types, strict=True)):
-        _write_constant(ids, types, at, np.array(added, ids.dtype), np.array(added_types, np.uint8))
+        places = at[:, None] + np.arange(len(added))
+        ids[places], types[places] = added, added_types
+        at += len(added)
         if index < len(texts):
             text, kind = texts[index], template.text_types[index]
             _write_text(ids, types, at, text.ids, text.offsets, kept[index], side == "left", kind)
     return RaggedTokens(ids, offsets), types
-
-
-@jit
-def _write_constant(ids, types, at, piece, piece_types):  # type: ignore[no-untyped-def]
-    for row in range(len(at)):
-        for position in range(len(piece)):
-            ids[at[row] + position] = piece[position]
-            types[at[row] + position] = piece_types[position]
-        at[row] += len(piece)
 
 
 @jit
@@ -162,7 +157,7 @@ class DocumentFrame:
     after: tuple[int, ...] = ()
 
 
-def open_frame(tokenizer: Any, special_tokens: SpecialTokens) -> DocumentFrame:
+def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
     """Return the special tokens to put around documents. Raises: TokenizerError if the tokenizer does not have them."""
     if special_tokens == "none":
         return DocumentFrame()
@@ -183,7 +178,7 @@ def open_frame(tokenizer: Any, special_tokens: SpecialTokens) -> DocumentFrame:
     return DocumentFrame(before=(int(bos),) if special_tokens == "bos-eos" else (), after=(end,))
 
 
-def left_out_bos(tokenizer: Any, special_tokens: SpecialTokens) -> str | None:
+def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> str | None:
     """Return the BOS token that the tokenizer puts before texts but `special_tokens` leaves out, or None.
 
     A model that was trained with BOS in front of each document does much worse without it, and nothing fails.
@@ -194,7 +189,7 @@ def left_out_bos(tokenizer: Any, special_tokens: SpecialTokens) -> str | None:
     return str(tokenizer.bos_token) if tokenizer("a")["input_ids"][:1] == [bos_id] else None
 
 
-def _tokenizers_own(tokenizer: Any) -> DocumentFrame:
+def _tokenizers_own(tokenizer: HFTokenizer) -> DocumentFrame:
     """Return the tokens that the tokenizer puts around a text. Raises: TokenizerError if they differ between texts."""
     own = tokenizer("a b", add_special_tokens=False)["input_ids"]
     encoded = tokenizer("a b", return_special_tokens_mask=True)

@@ -29,7 +29,15 @@ import pyarrow.compute as pc
 
 from pipelines.prepare.options.config import EngineName, Truncation
 from pipelines.prepare.sources.columns.labels import list_lengths
-from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, SlowEngine, decide, open_reference
+from pipelines.prepare.tokenize.engines import (
+    BATTERY,
+    Engine,
+    HFTokenizer,
+    HuggingFaceEngine,
+    SlowEngine,
+    decide,
+    open_reference,
+)
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
@@ -79,7 +87,7 @@ class TemplateRows:
     """
 
     def __init__(
-        self, engine: Engine, template: RowTemplate, *, tokenizer: Any, length: int, truncation: Truncation
+        self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation
     ) -> None:
         self.use(engine)
         self._template = template
@@ -137,7 +145,7 @@ class ReferenceRows:
     only_type: int | None = None
 
     def __init__(
-        self, tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, words: bool = False
+        self, tokenizer: HFTokenizer, *, length: int, truncation: Truncation, dtype: np.dtype, words: bool = False
     ) -> None:
         import transformers
 
@@ -205,7 +213,13 @@ RowEncoder: TypeAlias = TemplateRows | ReferenceRows
 
 
 def open_rows(
-    tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, pair: bool = False, words: bool = False
+    tokenizer: HFTokenizer,
+    *,
+    length: int,
+    truncation: Truncation,
+    dtype: np.dtype,
+    pair: bool = False,
+    words: bool = False,
 ) -> RowEncoder:
     """Open the row encoder for a tokenizer, with the reference engine. `words`: for lists of words.
 
@@ -247,7 +261,7 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
 
-def _require_words(tokenizer: Any) -> None:
+def _require_words(tokenizer: HFTokenizer) -> None:
     if not tokenizer.is_fast:
         raise TokenizerError(
             f"--layout tokens needs the word of each token, which a {type(tokenizer).__name__} does not report",
@@ -263,13 +277,13 @@ def _require_words(tokenizer: Any) -> None:
         ) from error
 
 
-def joins_words(tokenizer: Any) -> bool:
+def joins_words(tokenizer: HFTokenizer) -> bool:
     """Return whether the tokenizer joins words without a space between them."""
     encoded = tokenizer([["a", "b"]], is_split_into_words=True, add_special_tokens=False)
     return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
 
 
-def with_engine(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
+def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
     """Return the encoder with the engine that `decide` chooses, or unchanged if it is a ReferenceRows.
 
     Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.

@@ -18,7 +18,7 @@ from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.process import hub_libraries
 from pipelines.prepare.tokenize import library_failures, saved_copy
-from pipelines.prepare.tokenize.engines.base import BATTERY
+from pipelines.prepare.tokenize.engines.base import BATTERY, HFTokenizer
 from pipelines.prepare.tokenize.saved_copy import Files
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
@@ -55,7 +55,7 @@ def import_libraries(config: TokenizerConfig) -> None:
     saved_copy.class_for(config.name)
 
 
-def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
+def resolve(config: TokenizerConfig) -> tuple[HFTokenizer, Files]:
     """Load the requested tokenizer, and return it together with its saved files.
 
     Raises: TokenizerError if it cannot be found or loaded, if its tokens depend on chance, or if it has neither a pad
@@ -84,7 +84,7 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     return copy, files
 
 
-def _compare_with_file(tokenizer: Any, files: Files, config: TokenizerConfig) -> None:
+def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerConfig) -> None:
     """Warn if other programs, which read the tokenizer.json that it was loaded from, get other tokens from it."""
     name = os.path.expanduser(config.name)
     path: Any = os.path.join(name, "tokenizer.json")
@@ -115,7 +115,7 @@ def _compare_with_file(tokenizer: Any, files: Files, config: TokenizerConfig) ->
                 return
 
 
-def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
+def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
     """Return the facts about a tokenizer that a trainer needs."""
     vocabulary = tokenizer.get_vocab()  # made anew by each call: of Canine, 1.1 million entries
     found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
@@ -139,7 +139,7 @@ def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
     )
 
 
-def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
+def resolve_length(tokenizer: HFTokenizer, layout: LayoutConfig) -> int:
     """Return the row length L: the requested one, or the tokenizer's limit, at most 512. Warns above the limit."""
     limit = int(tokenizer.model_max_length)
     if layout.max_length is None:
@@ -154,11 +154,16 @@ def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
     return layout.max_length
 
 
-def _fetch(config: TokenizerConfig) -> Any:
+def _fetch(config: TokenizerConfig) -> HFTokenizer:
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
     cached = local or not hub_libraries.hub_answers()
-    try:
+    # transformers raises many kinds of errors; each means that there is no usable tokenizer
+    with library_failures.raised_as(
+        lambda error: TokenizerError(
+            f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
+        )
+    ):
         return saved_copy.class_for(name).from_pretrained(
             name,
             revision=config.revision or "main",
@@ -166,12 +171,6 @@ def _fetch(config: TokenizerConfig) -> Any:
             local_files_only=cached,
             mistral_format=False,  # with the package mistral-common, it would be of a class without offsets or files
         )
-    except BaseException as error:  # transformers raises many kinds; each means that there is no usable tokenizer
-        if not library_failures.is_of_library(error):
-            raise
-        raise TokenizerError(
-            f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
-        ) from error
 
 
 def _remedy(error: BaseException, *, local: bool) -> str:
@@ -182,7 +181,7 @@ def _remedy(error: BaseException, *, local: bool) -> str:
     return "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
 
 
-def require_deterministic(tokenizer: Any, name: str) -> None:
+def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
     """Check that a tokenizer gives a text the same tokens each time.
 
     Raises: TokenizerError if its tokens depend on chance, or its ids or added tokens are unusable.

@@ -6,6 +6,7 @@ chosen rows ──► --sample: runs of rows, evenly spaced ──► texts to t
 
 import collections
 import dataclasses
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns import extraction, messages
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.parquet.groups import in_ranges
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 
@@ -51,18 +53,10 @@ def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
         runs = -(-wanted // _RUN)
         starts = np.arange(runs) * split.num_rows // runs
         stops = starts + np.diff(np.arange(runs + 1) * wanted // runs)
-        found.append(dataclasses.replace(split, ranges=tuple(_inside(split.ranges, starts, stops))))
+        spans = zip(starts.tolist(), stops.tolist(), strict=True)
+        ranges = itertools.chain.from_iterable(in_ranges(span, split.ranges) for span in spans)
+        found.append(dataclasses.replace(split, ranges=tuple(ranges)))
     return found
-
-
-def _inside(ranges: Sequence[tuple[int, int]], starts: np.ndarray, stops: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield the row ranges at the positions [start, stop), which count all rows of `ranges`."""
-    before = 0
-    for first, last in ranges:
-        for start, stop in zip((starts - before).tolist(), (stops - before).tolist(), strict=True):
-            if max(start, 0) < min(stop, last - first):
-                yield first + max(start, 0), first + min(stop, last - first)
-        before += last - first
 
 
 class TrainingTexts:

@@ -152,7 +152,7 @@ class TokenizerEvaluation:
     engine: str
 
 
-def evaluate(tokenizer: Any, texts: list[str]) -> TokenizerEvaluation:
+def evaluate(tokenizer: engines.HFTokenizer, texts: list[str]) -> TokenizerEvaluation:
     """Evaluate a tokenizer of transformers on texts, with the engine that `build` uses for it."""
     dtype, unknown = id_dtype(len(tokenizer)), tokenizer.unk_token_id
     engine, _ = engines.decide(tokenizer, engines.open_reference(tokenizer, dtype=dtype), dtype=dtype)

@@ -34,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.columns.labels import is_text, list_lengths
 from pipelines.prepare.sources.columns.messages import (
     FIELDS,
@@ -59,7 +60,6 @@ CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for na
 _PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
 # Purposes of columns that may be null.
 OPTIONAL = ("tools", "options", "input", "system", "history")
-_NAMED = 10
 
 
 def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
@@ -98,12 +98,8 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
     """Return the names of the columns in any split that are not `used`, nor a field inside of them."""
-    names = [
-        name
-        for name in dict.fromkeys(itertools.chain(*splits))
-        if not any(each == name or each.startswith(f"{name}.") for each in used)
-    ]
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+    names = dict.fromkeys(itertools.chain(*splits))
+    return listing([name for name in names if not any(f"{each}.".startswith(f"{name}.") for each in used)], most=10)
 
 
 def is_sharegpt(kind: pa.DataType) -> bool:

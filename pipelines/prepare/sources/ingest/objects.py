@@ -1,11 +1,10 @@
 """Python objects as sources: a Dataset, IterableDataset, data frame or table is stored as Parquet parts.
 
     split              rows                          HOME/object-DIGEST/
-    train              4,000, 900 MB                 train-00000-of-00002.parquet, train-00001-of-00002.parquet
-    validation         500, 1 MB                     validation-00000-of-00001.parquet
+    train              4,000                         train-00000-of-00001.parquet
+    validation         500                           validation-00000-of-00001.parquet
 
 The folder is then a source like any other. Its identity is the digest of the parts, so equal rows are the same source.
-Parts are cut where `save_to_disk` begins a new file, so that a folder saved by it gives the same blocks.
 """
 
 import os
@@ -21,8 +20,6 @@ from pipelines.prepare.sources.resolve import library, saved_datasets
 from tfrecord_io.errors import ConfigError, OutputError, SourceError
 from tfrecord_io.shown import first_line
 
-# The largest file that `save_to_disk` writes by default.
-_FILE_BYTES = 500_000_000
 _CORRECT = "correct what makes these rows; if their types differ, give the object its features with .cast(...)"
 
 
@@ -37,14 +34,12 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
         with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
             splits = _splits_of(source)
             for split, dataset in splits.items():
-                shards = _shards_of(dataset)
-                for number, shard in enumerate(shards):
-                    name = f"{split}-{number:05}-of-{len(shards):05}.parquet"
-                    digest.update(name.encode())
-                    with open(os.path.join(folder, name), "wb") as file:
-                        for chunk in _part(shard, split):
-                            digest.update(chunk)
-                            file.write(chunk)
+                name = f"{split}-00000-of-00001.parquet"
+                digest.update(name.encode())
+                with open(os.path.join(folder, name), "wb") as file:
+                    for chunk in _part(dataset, split):
+                        digest.update(chunk)
+                        file.write(chunk)
             final = os.path.join(home, f"object-{digest.hexdigest()}")
             os.makedirs(final, exist_ok=True)
             for name in os.listdir(folder):
@@ -111,18 +106,6 @@ def _table_of(source: Any) -> pa.Table:
         remedy="give a path, a Dataset or IterableDataset of `datasets`, a dict of them by split, a pandas or polars "
         "DataFrame, or a pyarrow.Table",
     )
-
-
-def _shards_of(dataset: Any) -> list[Any]:
-    """Return the rows as streams, cut where `save_to_disk` would begin a new file."""
-    import datasets
-
-    if isinstance(dataset, datasets.IterableDataset) or not len(dataset):
-        return [dataset]
-    size = dataset.data.nbytes * len(dataset) // len(dataset.data)
-    count = min(size // _FILE_BYTES + 1, len(dataset))
-    cut = (dataset.shard(num_shards=count, index=index, contiguous=True) for index in range(count))
-    return [each.to_iterable_dataset() for each in cut]
 
 
 def _part(dataset: Any, split: str) -> Iterator[bytes]:

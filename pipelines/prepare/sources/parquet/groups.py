@@ -102,6 +102,19 @@ def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, 
             start = until
 
 
+def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Translate a span of indices among the rows of `ranges` into ranges of row numbers in the source split."""
+    found = []
+    first = 0
+    for start, stop in ranges:
+        last = first + stop - start
+        low, high = max(span[0], first), min(span[1], last)
+        if low < high:
+            found.append((start + low - first, start + high - first))
+        first = last
+    return found
+
+
 def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
     spans = np.asarray(ranges, np.int64).reshape(-1, 2)
     return spans[spans[:, 0] < spans[:, 1]]

@@ -74,13 +74,15 @@ def _type(cells: pa.ChunkedArray) -> str:
         return "string"
     if pc.all(pc.match_substring_regex(cells, "^(?i:true|false)$")).as_py():
         return "bool"
-    for kind in (pa.int64(), pa.float64()):
-        try:
-            cells.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-        return "int64" if kind == pa.int64() else "float64"
-    return "string"
+    return next((name for name in ("int64", "float64") if _can_be(cells, pa.type_for_alias(name))), "string")
+
+
+def _can_be(cells: pa.ChunkedArray | pa.Scalar, kind: pa.DataType) -> bool:
+    try:
+        cells.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def delimiter_of(builder: Any) -> str:
@@ -121,20 +123,12 @@ def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> p
     try:
         return cells.cast(field.type)
     except pa.ArrowInvalid:
-        odd = next(at for at, cell in enumerate(cells) if not _is_one(cell, field.type))
+        odd = next(at for at, cell in enumerate(cells) if not _can_be(cell, field.type))
         raise SourceError(
             f"{where}: row {row + odd:,} of column {field.name!r} is {column[odd].as_py()!r}, expected {field.type} as "
             "in the first rows",
             remedy=f"correct the file; {_as_text(field.name)}",
         ) from None
-
-
-def _is_one(cell: pa.Scalar, kind: pa.DataType) -> bool:
-    try:
-        cell.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapping[str, str], where: str) -> None:

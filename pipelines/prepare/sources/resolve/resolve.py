@@ -26,6 +26,7 @@ from typing import Any
 from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.resolve import (
     agent_traces,
     data_files,
@@ -40,7 +41,6 @@ from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-_NAMED = 5
 # Files beside the data that may be left unused without a warning, like programs.
 _BESIDE = frozenset(
     {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
@@ -174,8 +174,7 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
     left = [each.name for each in files if not used & {each.path, os.path.realpath(each.path)}]
     left = [name for name in left if name not in _BESIDE]
     if unused := sorted(name for name in left if not name.endswith(beside)):
-        more = f" and {len(unused) - _NAMED:,} more" if len(unused) > _NAMED else ""
-        _log.warning("%s: not used: %s%s", where, ", ".join(unused[:_NAMED]), more)
+        _log.warning("%s: not used: %s", where, listing(unused))
     names = [posixpath.basename(without_access(path)) for path in splits.get("train", ())]
     if odd := [name for name in names if _EVALUATED.search(name)]:
         _log.warning("%s: %s is in split train, since `datasets` knows split names in lower case only", where, odd[0])
@@ -197,10 +196,8 @@ def _say_what_joins(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
         shown = posixpath.basename(without_access(path))
         members = library.members(path)
         if len({word[0].lower() for name in members if (word := _SPLIT_WORD.search(name))}) > 1:
-            more = f" and {len(members) - _NAMED:,} more" if len(members) > _NAMED else ""
-            held = f"{', '.join(members[:_NAMED])}{more}"
             joined = f"all in {' and in '.join(names)}"
-            _log.warning("%s: %s holds %s, %s; unpack it for a split of each", where, shown, held, joined)
+            _log.warning("%s: %s holds %s, %s; unpack it for a split of each", where, shown, listing(members), joined)
         elif len(names) > 1:
             remedy = "rename it, or name the files of each split with --data-files SPLIT=PATTERN"
             _log.warning("%s: all rows of %s are in %s, by its name; %s", where, shown, " and in ".join(names), remedy)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tokenizers import pre_tokenizers
 
 from pipelines.prepare.tokenize.chat.template import Texts
-from pipelines.prepare.tokenize.engines import copy_backend
+from pipelines.prepare.tokenize.engines import HFTokenizer, copy_backend
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists, offsets_of
 from tfrecord_io.codec.kernels import jit, load
 
@@ -33,7 +33,7 @@ _MODES = (0, 1, 2)
 class Aligner:
     """Aligner of a fast tokenizer's tokens with rendered texts, to find their loss masks."""
 
-    def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
+    def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
         # It leaves the ids as they are here, but cuts spaces off the places that are reported.
         self._backend.post_processor = None

@@ -28,7 +28,15 @@ from collections.abc import Iterable, Sequence
 
 from jinja2 import nodes
 
-from pipelines.prepare.tokenize.chat.conversation import ANSWER, OVER_LIMIT, QUESTION, Conversation, Message, Rejected
+from pipelines.prepare.tokenize.chat.conversation import (
+    ANSWER,
+    OVER_LIMIT,
+    QUESTION,
+    Conversation,
+    Message,
+    Rejected,
+    in_parts,
+)
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering
 
@@ -208,7 +216,7 @@ class AnswerFinder:
     def _tried(self, messages: list[Message], *, prompt: bool = False) -> Rendering | None:
         # Copies, because messages are told apart by identity. Some templates take nothing but lists of parts.
         plain = [dict(message) for message in messages]
-        parts = [{**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages]
+        parts = list(map(in_parts, messages))
         for tried in (plain, parts):
             with contextlib.suppress(Rejected):
                 trial = self.program.run(Conversation(tried), prompt=prompt)

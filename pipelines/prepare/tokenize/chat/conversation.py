@@ -72,33 +72,28 @@ class Needs:
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
+        self._joins: dict[str, bool] = {}
 
-    @functools.cached_property
-    def joined_roles(self) -> dict[str, bool]:
-        """Whether the template takes contents that are texts, but not lists of parts, for each role that it takes."""
-        found: dict[str, bool] = {}
+    def joins(self, role: str) -> bool:
+        """Return whether the template takes texts as contents of messages of this role, but not lists of parts."""
+        if role not in self._joins:
+            self._joins[role] = not self._reads_parts(role)
+        return self._joins[role]
+
+    def _reads_parts(self, role: str) -> bool:
         for messages, tools in (
             ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
             ([QUESTION, ANSWER], None),
             *map(_calling, (_ARGUMENTS, json.dumps(_ARGUMENTS))),
         ):
-            is_taken = self._tried(messages, tools) is not None
-            for at, message in enumerate(messages):
-                if is_taken and message["role"] not in found:
-                    parts = {**message, "content": [{"type": "text", "text": message["content"]}]}
-                    text = self._tried([*messages[:at], parts, *messages[at + 1 :]], tools)
-                    found[message["role"]] = not _has_read(text, message)
-        return found
-
-    def joins(self, role: str) -> bool:
-        """Return whether text parts are to be joined in messages of this role."""
-        if role not in self.joined_roles:  # in a conversation of parts, which may be all that the template takes
-            said = ({**QUESTION, "role": role}, ANSWER)
-            text = self._tried(
-                [{**each, "content": [{"type": "text", "text": each["content"]}]} for each in said], None
-            )
-            self.joined_roles[role] = not _has_read(text, QUESTION)
-        return self.joined_roles[role]
+            at = next((at for at, each in enumerate(messages) if each["role"] == role), None)
+            if at is not None and self._tried(messages, tools) is not None:
+                said = messages[at]
+                messages[at] = in_parts(said)
+                return _has_read(self._tried(messages, tools), said)
+        # In a conversation of parts, which may be all that the template takes.
+        asked = [in_parts({**QUESTION, "role": role}), in_parts(ANSWER)]
+        return _has_read(self._tried(asked, None), QUESTION)
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
@@ -114,6 +109,11 @@ class Needs:
             if rejected.reason != "template_rejected":
                 raise
             return None
+
+
+def in_parts(message: Message) -> Message:
+    """Return the message with its text as a list of parts."""
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
 def _has_read(text: bytes | None, message: Message) -> bool:
@@ -233,20 +233,6 @@ def _options(options: Any) -> dict[str, Any]:
     if not isinstance(found := _json_types(options or {}), dict):
         raise Rejected("options_not_json", f"{type(options).__name__}, expected an object")
     return found
-
-
-def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Check that the template reads contents that are lists of parts, and does not just print them.
-
-    Raises: Rejected if the text contains a list, or an object in it, as Python prints it.
-    """
-    for index, message in enumerate(messages):
-        content = message.get("content", "")
-        if isinstance(content, str):
-            continue
-        parts = [content, *content] if isinstance(content, list) else [content]
-        if any(str(part).encode() in text for part in parts if part):
-            raise Rejected("content_not_text", f"message {index} holds a list of parts, which the template cannot read")
 
 
 def _json_types(value: Any) -> Any:

@@ -21,7 +21,7 @@ from pipelines.prepare.runners.here import WorkerDiedError
 from pipelines.prepare.tokenize.chat import renderer
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION
 from pipelines.prepare.tokenize.chat.program import Settings
-from pipelines.prepare.tokenize.engines import utf8_of
+from pipelines.prepare.tokenize.engines import HFTokenizer, utf8_of
 from tfrecord_io.errors import TokenizerError
 
 REWRITES = (
@@ -146,7 +146,12 @@ class ChatRenderer:
 
 
 def open_template(
-    tokenizer: Any, *, date: str | None = None, name: str | None = None, options: Sequence[str] = (), **more: Any
+    tokenizer: HFTokenizer,
+    *,
+    date: str | None = None,
+    name: str | None = None,
+    options: Sequence[str] = (),
+    **more: Any,
 ) -> ChatRenderer:
     """Open the tokenizer's chat template: the one called `name`, or the one that `transformers` uses by default.
 
@@ -227,7 +232,7 @@ def _notes(texts: Texts) -> Iterator[str]:
         )
 
 
-def _require_named(tokenizer: Any, *, name: str | None) -> None:
+def _require_named(tokenizer: HFTokenizer, *, name: str | None) -> None:
     found = tokenizer.chat_template
     if not found:
         raise TokenizerError(

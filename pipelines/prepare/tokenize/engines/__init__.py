@@ -16,6 +16,7 @@ for each engine that it rejects. `crosscheck` keeps comparing while a job runs.
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY
 from pipelines.prepare.tokenize.engines.base import Engine as Engine
+from pipelines.prepare.tokenize.engines.base import HFTokenizer as HFTokenizer
 from pipelines.prepare.tokenize.engines.base import HuggingFaceEngine as HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.base import NotQualified as NotQualified
 from pipelines.prepare.tokenize.engines.base import SlowEngine as SlowEngine

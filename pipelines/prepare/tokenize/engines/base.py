@@ -7,13 +7,19 @@ import json
 import re
 from collections.abc import Mapping
 from importlib import metadata
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.tokenize import library_failures
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# A tokenizer of `transformers`, which is imported where one is loaded.
+HFTokenizer: TypeAlias = "PreTrainedTokenizerBase"
 
 # Texts that tokenizers have got wrong before: empty and blank ones, literal special tokens, scripts, marks, controls,
 # long words.
@@ -89,7 +95,7 @@ class HuggingFaceEngine:
     name = "hf"
     concurrent = True
 
-    def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
+    def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         import tokenizers  # as whoever has a tokenizer of its kind did; to ask for its metadata takes 4 ms
 
         self.version = tokenizers.__version__
@@ -127,7 +133,7 @@ class SlowEngine:
     name = "slow"
     concurrent = False
 
-    def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
+    def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         import transformers
 
         self.version = transformers.__version__
@@ -228,7 +234,7 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
     ] == ["A"]
 
 
-def copy_backend(tokenizer: Any) -> Any:
+def copy_backend(tokenizer: HFTokenizer) -> Any:
     """Return a copy of the `tokenizers.Tokenizer`, set up as `transformers` does for a call without truncation.
 
     It is a copy, since `transformers` changes the settings of its own while other threads may be encoding.

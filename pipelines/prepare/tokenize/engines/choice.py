@@ -12,7 +12,14 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.engines.base import BATTERY, Engine, HuggingFaceEngine, NotQualified, SlowEngine
+from pipelines.prepare.tokenize.engines.base import (
+    BATTERY,
+    Engine,
+    HFTokenizer,
+    HuggingFaceEngine,
+    NotQualified,
+    SlowEngine,
+)
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.shown import first_line
 
@@ -29,7 +36,7 @@ _FAST = {
 _log = logging.getLogger(__name__)
 
 
-def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
+def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
     """Open the reference engine: the Rust tokenizer, if it gives the tokenizer's own ids, else the tokenizer itself.
 
     Raises: TokenizerError if the tokenizer fails on the texts that engines are tested with.
@@ -42,7 +49,7 @@ def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
         return rust if _agree(rust, slow) else slow
 
 
-def ids_digest(tokenizer: Any, *, dtype: np.dtype) -> str:
+def ids_digest(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
     """Return a digest of the tokenizer's own ids for the texts that engines are tested with.
 
     Raises: TokenizerError as `open_reference`.
@@ -64,7 +71,7 @@ def _trying() -> Iterator[None]:
 
 
 def decide(
-    tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
+    tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
 ) -> tuple[Engine, dict[str, str]]:
     """Choose an engine: the `wanted` one, or for "auto" the first that is qualified, or else the reference.
 
@@ -89,7 +96,7 @@ def decide(
     return reference, reasons
 
 
-def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
+def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
     """Return why a job uses transformers' own tokenizer without a request for it: the reason for each fast engine."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in _FAST:
@@ -97,7 +104,9 @@ def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
     return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
-def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]) -> Engine | str:
+def _opened(
+    name: str, tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]
+) -> Engine | str:
     """Return the engine called `name`, or the reason for not using it, such as an error of the engine itself."""
     if not isinstance(reference, HuggingFaceEngine):
         return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"

@@ -102,19 +102,24 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 
 @jit
+def child(units, base, byte):  # type: ignore[no-untyped-def]
+    """Return the id + 1 of a trie node's child by a byte, 0 if no word ends there, and its base; -1 and 0 for none."""
+    unit = units[base + np.int64(byte)]
+    if unit & np.uint64(255) != np.uint64(byte):
+        return -1, 0
+    return np.int64((unit >> np.uint64(8)) & np.uint64(0xFFFFFFF)), np.int64(unit >> np.uint64(36))
+
+
+@jit
 def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
     """Return whether data[at:end] begins with one of the `contents`."""
     if not contents.first[data[at]]:
         return False
     node = contents.trie.start
     while at < end:
-        byte = np.int64(data[at])
-        unit = contents.trie.units[node + byte]
-        if np.int64(unit & np.uint64(255)) != byte:
-            return False
-        if (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF):
-            return True
-        node = np.int64(unit >> np.uint64(36))
+        entry, node = child(contents.trie.units, node, data[at])
+        if entry:
+            return entry > 0
         at += 1
     return False
 

@@ -74,7 +74,7 @@ class UnigramEngine(KernelEngine):
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
         out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # what is not written to is never resident
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
-        scratch = _scratch(_WORD_BYTES)
+        scratch = _scratch()
         while code := kernels.encode(data, edges, asked, out, offsets[1:], progress, memory, scratch, self._tables):
             if code == MISSING_PAGE:
                 self._ask_for_pages(data, edges)
@@ -117,14 +117,14 @@ def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
     return kernels.Words(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
 
 
-def _scratch(num_bytes: int) -> Scratch:
-    word = np.empty(num_bytes, np.uint8)
+def _scratch() -> Scratch:
+    word = np.empty(_WORD_BYTES, np.uint8)
     word[:MARK_BYTES] = np.frombuffer(MARK.encode(), np.uint8)
     return Scratch(
         word=word,
-        best=np.empty(num_bytes, np.float64),
-        begin=np.empty(num_bytes, np.int32),
-        piece=np.empty(num_bytes, np.int32),
+        best=np.empty(_WORD_BYTES, np.float64),
+        begin=np.empty(_WORD_BYTES, np.int32),
+        piece=np.empty(_WORD_BYTES, np.int32),
     )
 
 

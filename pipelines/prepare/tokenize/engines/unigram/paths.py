@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.prepare.tokenize.engines.kernel_engine import jit
+from pipelines.prepare.tokenize.engines.kernel_engine import child, jit
 
 MARK_BYTES = 3
 
@@ -44,18 +44,15 @@ def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-
         after = place + (1 if lead < 0x80 else (2 if lead < 0xE0 else (3 if lead < 0xF0 else 4)))
         node, at, is_known = tables.vocabulary.start, place, False
         while at < end:
-            byte = np.int64(word[at])
-            unit = tables.vocabulary.units[node + byte]
-            if np.int64(unit & np.uint64(255)) != byte:
+            entry, node = child(tables.vocabulary.units, node, word[at])
+            if entry < 0:
                 break
             at += 1
-            entry = np.int64((unit >> np.uint64(8)) & np.uint64(0xFFFFFFF))
             if entry:
                 score = tables.scores[entry - 1] + here
                 if begin[at] < 0 or score > best[at]:
                     best[at], begin[at], piece[at] = score, place, entry - 1
                 is_known = is_known or at == after
-            node = np.int64(unit >> np.uint64(36))
         if not is_known:
             score = tables.unknown_score + here
             if begin[after] < 0 or score > best[after]:
@@ -88,17 +85,12 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
     """Write the id or byte ids of a run of unknown pieces, last one first. Returns: their end in `out`."""
-    word, node, at, found = scratch.word, tables.vocabulary.start, first, np.uint64(0)
-    while at < end:
-        byte = np.int64(word[at])
-        unit = tables.vocabulary.units[node + byte]
-        if np.int64(unit & np.uint64(255)) != byte:
-            break
-        found = (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF)
-        node = np.int64(unit >> np.uint64(36))
+    word, node, at, found = scratch.word, tables.vocabulary.start, first, 0
+    while at < end and found >= 0:
+        found, node = child(tables.vocabulary.units, node, word[at])
         at += 1
-    if at == end and found:
-        out[to] = np.int64(found) - 1
+    if found > 0:
+        out[to] = found - 1
         return to + 1
     for place in range(first, end):
         if tables.byte_ids[word[place]] < 0:

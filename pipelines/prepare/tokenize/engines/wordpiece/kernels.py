@@ -25,6 +25,7 @@ from pipelines.prepare.tokenize.engines.kernel_engine import (
     SPACE,
     Contents,
     Pages,
+    child,
     code_point,
     entry_of,
     first_bytes,
@@ -205,21 +206,18 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
     """
     stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
-        node, found, after, at = base, np.uint64(0), place, place
+        node, found, after, at = base, 0, place, place
         while at < size:
-            byte = np.int64(word[at])
-            unit = tables.vocabulary.units[node + byte]
-            if np.int64(unit & np.uint64(255)) != byte:
+            piece, node = child(tables.vocabulary.units, node, word[at])
+            if piece < 0:
                 break
             at += 1
-            piece = (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF)
             if piece:
                 found, after = piece, at
-            node = np.int64(unit >> np.uint64(36))
         if found == 0 or chars > tables.max_chars:
             out[to] = tables.unknown
             return to + 1
-        out[stop] = np.int64(found) - 1
+        out[stop] = found - 1
         stop, place, base = stop + 1, after, tables.vocabulary.inner
     return stop
 
