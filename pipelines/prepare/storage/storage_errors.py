@@ -4,7 +4,8 @@ Every library has its own exceptions, and uses one for several causes. The statu
 causes apart, or else the service's message, which the error quotes.
 
 Transient errors, such as an overloaded service or a lost connection, are retried for three minutes, with a line in the
-log. Pauses grow, and are random, so that a thousand workers do not retry at the same moment.
+log. Pauses grow, and are random, so that a thousand workers do not retry at the same moment. google-cloud-storage
+retries its requests itself, with the same limits.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
@@ -12,9 +13,11 @@ Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 import contextlib
 import errno
 import logging
+import random
 import re
 import socket
 import ssl
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
@@ -109,21 +112,26 @@ def is_transient(error: BaseException) -> bool:
 def retry_transient(
     attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes.
+    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes from the first one.
 
     Raises: the last error.
     """
-    from google.api_core.exceptions import RetryError
-
-    try:
-        result: Result = library_retry(path, passes=passes)(attempt)()
-    except RetryError as error:
-        raise error.cause from None
-    return result
+    longest, give_up = _FIRST_SECONDS, None
+    while True:
+        pause = longest * random.uniform(0.5, 1)
+        try:
+            return attempt()
+        except Exception as error:
+            give_up = give_up or time.monotonic() + _PATIENCE_SECONDS
+            if not passes(error) or time.monotonic() + pause > give_up:
+                raise
+            _tell(path, error)
+        time.sleep(pause)
+        longest = min(_LONGEST_SECONDS, 2 * longest)
 
 
 def library_retry(path: str, *, passes: Callable[[BaseException], bool] = is_transient) -> Any:
-    """Return the retries of Google's clients, also as the `retry` option of google-cloud-storage."""
+    """Return the `retry` option for google-cloud-storage, with the limits of `retry_transient`."""
     from google.api_core.retry import Retry
 
     return Retry(

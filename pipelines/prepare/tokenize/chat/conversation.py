@@ -235,6 +235,20 @@ def _options(options: Any) -> dict[str, Any]:
     return found
 
 
+def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
+    """Check that the template reads contents that are lists of parts, and does not just print them.
+
+    Raises: Rejected if the text contains a list, or an object in it, as Python prints it.
+    """
+    for index, message in enumerate(messages):
+        content = message.get("content", "")
+        if isinstance(content, str):
+            continue
+        parts = [content, *content] if isinstance(content, list) else [content]
+        if any(str(part).encode() in text for part in parts if part):
+            raise Rejected("content_not_text", f"message {index} holds a list of parts, which the template cannot read")
+
+
 def _json_types(value: Any) -> Any:
     """Return the value with a placeholder for whatever JSON cannot hold, as `transformers` 5.23 does."""
     if isinstance(value, (str, int, float, bool, type(None))):

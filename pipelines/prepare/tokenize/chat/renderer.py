@@ -28,6 +28,7 @@ from pipelines.prepare.tokenize.chat.conversation import (
     Conversation,
     Needs,
     Rejected,
+    check_parts_read,
     conversation_of,
     plain_rows,
 )
@@ -72,13 +73,13 @@ class ChatTemplate:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
         return self._finders[source]
 
-    def render(self, conversation: Conversation) -> list[tuple[bytes, Spans, int]]:
-        """Render a conversation, and find the answers in it.
+    def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int]]:
+        """Render a conversation, and find the answers in it. `are_plain`: all contents are known to be texts.
 
         Returns: texts in UTF-8, each with its byte spans [start, stop) to learn, in order and disjoint, and the number
             of its messages. With `learn` each, one for each answer; otherwise a single one, of all messages.
 
-        Raises: Rejected if the template refuses the messages, or an answer's place is not certain.
+        Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is not certain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
@@ -87,6 +88,8 @@ class ChatTemplate:
         texts = []
         for part, learned in parts:
             found = finder.program.run(part)
+            if not are_plain:
+                check_parts_read(part.messages, found.text)
             texts.append((found.text, finder.spans(part, found, learned), len(part.messages)))
         return texts
 
@@ -167,7 +170,7 @@ def _rendered(
             )
         return [
             (count, text, list(itertools.chain.from_iterable(spans)), "", "")
-            for text, spans, count in template.render(conversation)
+            for text, spans, count in template.render(conversation, are_plain=are_plain)
         ]
     except Rejected as rejected:
         reason, detail = rejected.reason, rejected.detail
