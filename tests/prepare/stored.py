@@ -123,8 +123,8 @@ def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
 
 def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
     job, builder = work.job, work.encoder.builder()
-    for first, batch in work.splits[made.split].read(made.spans_of(index, index + 1).tolist(), job.spec.columns.names):
-        rows, _ = extract(batch, job.spec.columns, first=first)
+    for _, batch in work.splits[made.split].read(made.spans_of(index, index + 1).tolist(), job.spec.columns.names):
+        rows, _ = extract(batch, job.spec.columns)
         if len(rows):
             builder.add(work.encoder.encode(rows))
     task = made.tasks()[index]

@@ -138,8 +138,8 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
         return lambda record: [Piece(int(order[record]), 0, 0)]
     encoder = job.open_encoder()
     builder = encoder.builder()
-    for first, batch in shard_writer.batches(job, task.split, task.located):
-        rows, _ = extraction.extract(batch, job.spec.columns, first=first)
+    for numbers, batch in shard_writer.batches(job, task.split, task.located):
+        rows, _ = extraction.extract(batch, job.spec.columns, numbers=numbers)
         builder.add(encoder.encode(rows))
     (group,) = (each for each in length_groups(builder) if each.length == length)
     return group.builder.lineage(rng)
@@ -162,9 +162,9 @@ def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndar
 def _rows_not_left_out(dataset: ReopenedDataset, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
     """Run filters and hold-outs again; return the numbers of the rows that they keep, int64 [N]."""
     stay = [np.zeros(0, np.int64)]
-    for first, batch in shard_writer.batches(dataset.job, task.split, task.located):
+    for numbers, batch in shard_writer.batches(dataset.job, task.split, task.located):
         reasons = reasons_of(batch)
-        stay.append(first + (np.arange(batch.num_rows) if reasons is None else np.flatnonzero(reasons == "")))
+        stay.append(numbers if reasons is None else numbers[reasons == ""])
     rows = np.concatenate(stay)
     if (now := task.num_rows - len(rows)) != (then := sum(left_out.values())):
         raise SourceError(

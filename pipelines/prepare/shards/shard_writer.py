@@ -100,13 +100,32 @@ def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -
 
 def batches(
     job: Job, split: str, pieces: Pieces, *, num_bytes: int = _BATCH_BYTES
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (first row number, record batch) of a split's rows, in batches of one row or about `num_bytes` of text."""
+) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+    """Yield (row numbers int64 [N], record batch) of a split's rows: one row, or up to about `num_bytes` of text.
+
+    Small pieces are joined, since every batch takes a millisecond: a quarter of a build of 400 rows.
+    """
+    held: list[tuple[np.ndarray, pa.RecordBatch]] = []
+    held_bytes = 0
     for first, batch in job.splits[split].reader.read(pieces, job.spec.columns.names):
-        part = np.cumsum(text_bytes_of(batch, job.spec.columns.content)) // num_bytes
-        edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
+        ends = np.cumsum(text_bytes_of(batch, job.spec.columns.content))
+        edges = [0, *(np.flatnonzero(np.diff(ends // num_bytes)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
-            yield first + start, batch.slice(start, stop - start)
+            size = int(ends[stop - 1] - (ends[start - 1] if start else 0))
+            if held and (held_bytes + size > num_bytes or held[0][1].schema != batch.schema):
+                yield _joined(held)
+                held, held_bytes = [], 0
+            held.append((np.arange(first + start, first + stop), batch.slice(start, stop - start)))
+            held_bytes += size
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: Sequence[tuple[np.ndarray, pa.RecordBatch]]) -> tuple[np.ndarray, pa.RecordBatch]:
+    if len(parts) == 1:
+        return parts[0]
+    numbers, found = zip(*parts, strict=True)
+    return np.concatenate(numbers), pa.concat_batches(found)
 
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
@@ -163,10 +182,10 @@ class _TaskRows:
         Yields: (rows, their record batch if the encoder may reject some, else None).
         """
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
-        for first, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
+        for numbers, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
-            rows, reasons = extract(batch, self._job.spec.columns, first=first)
-            self._reject(batch, reasons, np.arange(first, first + batch.num_rows))
+            rows, reasons = extract(batch, self._job.spec.columns, numbers=numbers)
+            self._reject(batch, reasons, numbers)
             usable = np.flatnonzero(reasons == "")
             source = None
             if self._encoder.may_reject:  # usually all rows are taken, and nested values take long to copy

@@ -82,10 +82,10 @@ class TrainingTexts:
         left_out: collections.Counter[str] = collections.Counter()
         self.measured, is_blank = [], True
         for split in self._splits:
-            for first, batch in split.read(split.ranges, self._columns.content):
+            for _, batch in split.read(split.ranges, self._columns.content):
                 if self.stop.is_set():
                     raise RuntimeError("the training was interrupted")
-                rows, reasons = extraction.extract(batch, self._columns, first=first)
+                rows, reasons = extraction.extract(batch, self._columns)
                 left_out.update(reasons[reasons != ""].tolist())
                 trained += len(rows)
                 chats = [_said(rows.nested["messages"])] if "messages" in rows.nested else []

@@ -154,7 +154,8 @@ def test_rows_are_refused_by_reason() -> None:
     )
     expected = [reason for _, _, reason in rows]
     for first in (0, 3):
-        usable, reasons = extract(batch.slice(first), _plan("class", ("O", "X")), first=first)
+        numbers = np.arange(first, len(rows))
+        usable, reasons = extract(batch.slice(first), _plan("class", ("O", "X")), numbers=numbers)
         assert reasons.tolist() == expected[first:]
         assert usable.numbers.tolist() == [row for row in range(first, len(rows)) if not expected[row]]
 

@@ -1,6 +1,7 @@
 """A task that is run again, as runners do with a whole bundle after a failure."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -37,3 +38,19 @@ def test_a_shard_with_a_valid_receipt_is_not_made_again(tmp_path: Path, monkeypa
     assert made == [1]
     assert shard.read_bytes() == before
     assert sum(each["rows"] for each in done) == 300
+
+
+def test_small_pieces_are_one_batch_and_large_ones_several() -> None:
+    def piece(first: int, *lengths: int, kind: str = "string") -> tuple[int, pa.RecordBatch]:
+        return first, pa.record_batch({"text": pa.array(["x" * length for length in lengths], kind)})
+
+    other = piece(90, 1, kind="large_string")
+    pieces = [piece(10, 5, 5, 5), piece(2, 5), piece(40, 9), piece(50, 30), piece(60, 5), other, piece(70, 12, 3, 8, 4)]
+    columns = SimpleNamespace(names=("text",), content=("text",))
+    reader = SimpleNamespace(read=lambda pieces, names: iter(pieces))
+    job: Any = SimpleNamespace(splits={"train": SimpleNamespace(reader=reader)}, spec=SimpleNamespace(columns=columns))
+    found = list(shard_writer.batches(job, "train", pieces, num_bytes=20))  # type: ignore[arg-type]
+    assert [numbers.tolist() for numbers, _ in found] == [[10, 11, 12, 2], [40], [50], [60], [90], [70, 71], [72, 73]]
+    assert [batch.num_rows for _, batch in found] == [4, 1, 1, 1, 1, 2, 2]
+    lengths = dict(zip([10, 11, 12, 2], found[0][1]["text"].to_pylist(), strict=True))
+    assert {row: len(text) for row, text in lengths.items()} == {10: 5, 11: 5, 12: 5, 2: 5}

@@ -127,7 +127,7 @@ class Rows:
     """N usable rows: texts, nested columns, and arrays for features.
 
     `texts`: N valid UTF-8 strings for each text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns
-    by purpose, no top-level nulls but in optional ones. `numbers` int64 [N]: row numbers from `first` of `extract` on.
+    by purpose, no top-level nulls but in optional ones. `numbers` int64 [N]: their row numbers.
     """
 
     texts: tuple[pa.Array, ...]
@@ -178,8 +178,11 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
     return reasons
 
 
-def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple[Rows, np.ndarray]:
-    """Return the usable rows, and the reasons that `validate` gives. `first`: number of the batch's first row."""
+def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
+    """Return the usable rows, and the reasons that `validate` gives.
+
+    `numbers` int64 [N]: of the batch's rows, by default from 0 on.
+    """
     reasons = validate(batch, plan)
     if reasons.any():
         batch = batch.filter(pa.array(reasons == ""))
@@ -196,7 +199,7 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple
         texts=tuple(_utf8(batch.column(name), name) for name in plan.texts),
         arrays=arrays,
         nested=chats.as_messages({each: _utf8(batch.column(name), name) for each, name in plan.nested.items()}),
-        numbers=first + np.flatnonzero(reasons == ""),
+        numbers=np.flatnonzero(reasons == "") if numbers is None else numbers[reasons == ""],
     )
     return rows, reasons
 
