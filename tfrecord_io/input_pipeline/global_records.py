@@ -140,6 +140,7 @@ class TENSORS:
     where = staticmethod(lambda chosen, a, b: tf.where(chosen, tf.cast(a, tf.int64), tf.cast(b, tf.int64)))
     indices = staticmethod(lambda chosen: tf.where(chosen)[:, 0])
     order = staticmethod(lambda keys: tf.cast(tf.argsort(keys, stable=True), tf.int64))
+    total = staticmethod(lambda values: tf.reduce_sum(values, axis=1))
     search = staticmethod(lambda ends, values: tf.searchsorted(ends, values, side="right", out_type=tf.int64))
 
     @staticmethod

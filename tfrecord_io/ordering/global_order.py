@@ -123,16 +123,13 @@ class GlobalOrder:
         ends_P = ops.constant(self._ends_P)
         cycles, within = rows // int(self._ends_P[-1]), rows % int(self._ends_P[-1])
         turn = ops.search(ends_P, within)
-        counts = ops.constant(self.cycle.rows_PK[:, self.part])
-        count = ops.gather(counts, turn)
-        row = within - ops.gather(ends_P, turn) + count
-        column = row
-        for other in range(self.cycle.rows_PK.shape[1]):
-            if other != self.part:
-                others = ops.gather(ops.constant(self.cycle.rows_PK[:, other]), turn)
-                # The other dataset's rows before this one; in a tie, the dataset named first comes first.
-                column = column + ((2 * row + 1) * others + count - int(other > self.part)) // (2 * count)
-        return cycles * len(self._ends_P) + turn, column
+        counts_NK = ops.gather(ops.constant(self.cycle.rows_PK), turn)
+        count_N1 = counts_NK[:, self.part, None]
+        row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
+        # The rows of each dataset before this one; in a tie, the dataset named first comes first.
+        ties_K = ops.constant((np.arange(self.cycle.rows_PK.shape[1]) >= self.part).astype(np.int64))
+        before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
+        return cycles * len(self._ends_P) + turn, ops.total(before_NK)
 
     def counts(self, first: int, last: int) -> np.ndarray:
         """Count this dataset's rows in the columns [first, last) of each batch of the cycle: int64 [P]."""

@@ -96,6 +96,8 @@ class NUMPY:
     indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
     # The indices that sort the keys; equal ones stay as they are.
     order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
+    # The sum of each row.
+    total = staticmethod(lambda values: values.sum(axis=1))
     # How many of the ascending `ends` are at most each value.
     search = staticmethod(lambda ends, values: np.searchsorted(ends, values, side="right"))
 
