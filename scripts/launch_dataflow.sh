@@ -26,7 +26,7 @@
 #                         roles/serviceusage.serviceUsageConsumer  on the project, for looking at APIs
 #   the service account   roles/dataflow.worker             on the project
 #                         roles/storage.objectAdmin         on the bucket
-#                         roles/artifactregistry.reader     on the repository, with --image
+#                         roles/artifactregistry.reader     on the repository of an image
 #
 # The machine: Beam's Python asks Dataflow for a process for each core (the experiment use_multiple_sdk_containers), and
 # --number_of_worker_harness_threads counts the threads of each process. Each process makes one shard at a time, and a
