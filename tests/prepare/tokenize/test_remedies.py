@@ -2,13 +2,11 @@
 
 import base64
 import json
-import logging
 import re
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,12 +15,14 @@ import transformers
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
-from pipelines.prepare.layouts.pad import _TokensEncoder
 from pipelines.prepare.options import paths
-from pipelines.prepare.options.config import TokenizerConfig
+from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.columns.labels import LabelPlan
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.engines import open_reference
 from pipelines.prepare.tokenize.text_rows import joins_words
+from tests.prepare.layouts import encoding
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import TokenizerError
 
@@ -131,15 +131,16 @@ def test_an_edit_of_the_files(
 
 
 @pytest.mark.parametrize("kind", ["byte_bpe", "byte_bpe_bos"])
-def test_a_space_before_each_word(zoo: Zoo, tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_space_before_each_word(zoo: Zoo, tmp_path: Path, kind: str) -> None:
     tokenizer = zoo.tokenizer(kind)
     own = tokenizer([" It", " isn't", " 3.5"], add_special_tokens=False)["input_ids"]
-    encoder = SimpleNamespace(_context=SimpleNamespace(tokenizer=tokenizer))
-    with caplog.at_level(logging.WARNING), pytest.raises((AttributeError, TypeError)):
-        _TokensEncoder.features(encoder)  # type: ignore[arg-type]
+    columns = ColumnPlan(texts=(), nested={"words": "words", "tags": "tags"}, tags=LabelPlan(column="tags", kind="int"))
+    (note,) = encoding.open_encoder(
+        encoding.tokenizer(zoo, kind), LayoutConfig(name="tokens", max_length=8), columns
+    ).notes
     folder = shutil.copytree(zoo.path(kind), tmp_path / "copy")
-    (normalizer,) = re.findall(r'"normalizer": (\{.*?\}) in', caplog.text)
-    (name,) = re.findall(r'"tokenizer_class": "(\w+)"', caplog.text)
+    (normalizer,) = re.findall(r'"normalizer": (\{.*?\}) in', note)
+    (name,) = re.findall(r'"tokenizer_class": "(\w+)"', note)
     _edit(folder, "tokenizer.json", lambda state: state.update(normalizer=json.loads(normalizer)))
     _edit(folder, "tokenizer_config.json", lambda config: config.update(tokenizer_class=name))
     mended = _resolve(folder)
