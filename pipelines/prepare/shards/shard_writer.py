@@ -20,7 +20,7 @@ from pipelines.prepare.dataset.job import Job, rejected_path
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, length_groups
-from pipelines.prepare.plan.planning import ShardSpec, ShardTask, split_seed
+from pipelines.prepare.plan.planning import MAX_BLOCK_ROWS, ShardSpec, ShardTask, split_seed
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
@@ -103,20 +103,22 @@ def batches(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Yield (row numbers int64 [N], record batch) of a split's rows: one row, or up to about `num_bytes` of text.
 
-    Small pieces are joined, since every batch takes a millisecond: a quarter of a build of 400 rows.
+    Small pieces are joined, since every batch takes about a millisecond, to no more rows than a large piece has: kept
+    columns may take many times the bytes of texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
-    held_bytes = 0
+    held_bytes = held_rows = 0
     for first, batch in job.splits[split].reader.read(pieces, job.spec.columns.names):
         ends = np.cumsum(text_bytes_of(batch, job.spec.columns.content))
         edges = [0, *(np.flatnonzero(np.diff(ends // num_bytes)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
             size = int(ends[stop - 1] - (ends[start - 1] if start else 0))
-            if held and (held_bytes + size > num_bytes or held[0][1].schema != batch.schema):
+            is_full = held_bytes + size > num_bytes or held_rows + stop - start > MAX_BLOCK_ROWS
+            if held and (is_full or held[0][1].schema != batch.schema):
                 yield _joined(held)
-                held, held_bytes = [], 0
+                held, held_bytes, held_rows = [], 0, 0
             held.append((np.arange(first + start, first + stop), batch.slice(start, stop - start)))
-            held_bytes += size
+            held_bytes, held_rows = held_bytes + size, held_rows + stop - start
     if held:
         yield _joined(held)
 
