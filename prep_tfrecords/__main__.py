@@ -1,11 +1,15 @@
 """The program `prep-tfrecords`, also as `python -m prep_tfrecords`."""
 
+import os
 import signal
 import sys
 
 
 def main() -> None:
     """Run the command line, or end with an error that says what is not installed."""
+    # Read when NumPy is imported. Nothing here multiplies matrices, and each process would start a thread for each core
+    # that spins for a while: 0.12 s of CPU.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from pipelines.cli import commands
     except ModuleNotFoundError as error:
