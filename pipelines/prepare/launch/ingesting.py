@@ -4,8 +4,8 @@
     of this machine      OUT/.prep/rows-DIGEST; `plan`: a temporary folder      child processes
     of a Beam runner     the same                                               a Beam job of its own
 
-Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. The launcher ingests
-such files itself; if they are Parquet, it copies them to that folder byte for byte, without using its disk.
+Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. Processes of this
+machine ingest such files; Parquet that needs no ingest is copied to that folder byte for byte, without using the disk.
 """
 
 import dataclasses

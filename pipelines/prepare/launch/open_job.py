@@ -253,7 +253,7 @@ class OpenJob:
 def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
     """Locate the rows of a request, ingesting those that cannot be read in place, and return its job.
 
-    JSON lines whose keys come late are read once more in chunks as large as the largest file, up to 1 GB.
+    JSON lines whose keys come late are read once more in chunks of four times the largest file, up to 1 GB.
 
     Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
         SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` finds no usable row.
