@@ -8,7 +8,7 @@
 # The stamp .venv/.installed-EXTRA is written after a successful install only, so that an interrupted one is redone.
 
 VENV=.venv
-CALLED_FROM="$OLDPWD" # both scripts change to the project's root before they source this file
+CALLED_FROM="$OLDPWD" # the scripts change to the project's root before they source this file
 # Versions of Python that are tested, newest first: setup.py's classifiers name them, and nothing else does.
 PYTHONS="$(sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9][0-9]*\)".*/\1/p' setup.py | sort -t. -k2 -rn)"
 OLDEST_PYTHON="${PYTHONS##*$'\n'}"

@@ -93,12 +93,12 @@ check_tools() {
 check_settings() {
   PROJECT="$(given --project "$@")"
   PROJECT="${PROJECT:-$(setting project)}"
-  [ -n "$PROJECT" ] || die "no project" "give --project, or: gcloud config set project PROJECT"
+  [ -n "$PROJECT" ] || die "no project" "give --project after a second --, or: gcloud config set project PROJECT"
   REGION="$(given --region "$@")"
   REGION="${REGION:-$(setting dataflow/region)}"
   REGION="${REGION:-$(setting compute/region)}"
   [ -n "$REGION" ] || die "no region" \
-    "give --region, best that of the bucket, or: gcloud config set compute/region REGION"
+    "give --region after a second --, best that of the bucket, or: gcloud config set compute/region REGION"
   [ -n "$(setting account)" ] || die "gcloud has no account" "gcloud auth login"
   gcloud auth application-default print-access-token >/dev/null 2>&1 || die \
     "no application default credentials, which the libraries use" "gcloud auth application-default login"

@@ -1,1 +1,1 @@
-"""Checks that a build can write to an output and read its source."""
+"""Checks that a build can write to an output, and facts about this machine."""

@@ -2,7 +2,7 @@
 
     encode    turns texts into tokens; has no side effects, so several threads may call it at once
     add       takes the result of `encode`, in reading order
-    chunks    yields arrays for the Example encoder, a few thousand rows at a time, permuted if asked
+    chunks    yields arrays for the Example encoder, about a thousand rows at a time, permuted if asked
 
 Tokens are held ragged, in the narrowest dtype: about the size of the finished shard, without its padding and masks.
 """

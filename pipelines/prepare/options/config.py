@@ -100,7 +100,7 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Configuration of a build. `workers` None means every core; it never changes a byte of the output."""
+    """Configuration of a build. `workers` None lets the build choose; it never changes a byte of the output."""
 
     source: SourceConfig
     tokenizer: TokenizerConfig
@@ -117,7 +117,9 @@ class PrepareConfig:
     max_error_rate: float = _shards(
         "Share of rows that may be rejected.", 0.0, least=0, most=1, remedy="write 0.01 for one percent"
     )
-    workers: int | None = _run("Processes; never changes a byte. Default: one a core.", None, **WORKERS)
+    workers: int | None = _run(
+        "Processes; never changes a byte. Default: one a core, two for an output elsewhere.", None, **WORKERS
+    )
     overwrite: bool = _run(
         "Continue an interrupted build (default), or start over.",
         False,

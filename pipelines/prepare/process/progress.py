@@ -1,6 +1,6 @@
 """Counters of a build's progress, and notes to show while it runs.
 
-Code in the launcher's process adds to the counters of its build; worker processes send theirs (see `workers`).
+Code in the launcher's process adds to the counters of its build; worker processes send theirs (see `child_process`).
 Counters of workers elsewhere are lost; if a service reports their progress, the launcher adds it (see `dataflow`).
 Notes are lines to print once, such as the page on which a service shows the job.
 """

@@ -174,7 +174,7 @@ def stderr_held_back() -> Iterator[None]:
 
 
 class Call(beam.DoFn):
-    """DoFn that calls a function for each task, on a worker with the launcher's versions: the only one of our jobs.
+    """The only DoFn of our jobs: call a function for each task, on a worker with the launcher's versions.
 
     The threads of a worker process share the function, and so what it opens at its first call.
     """

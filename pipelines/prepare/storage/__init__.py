@@ -29,7 +29,7 @@ from pipelines.prepare.storage.storage_errors import as_output_error, retry_tran
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
-# Limit of a file that is read into memory. The plan of a million segments has 20 MB, the largest tokenizers have 40 MB.
+# Limit of a file that is read into memory: that of a manifest. The largest tokenizers have 40 MB.
 _MOST_BYTES = 256 << 20
 # Threads that read remote files: each small file costs a round trip, and services answer many requests at once.
 _READERS = 32

@@ -49,7 +49,7 @@ def is_remote(path: str) -> bool:
 def opened(
     file: DataFile, addresses: Mapping[str, str], *, ahead: Sequence[tuple[int, int]] = ()
 ) -> Iterator[pa.NativeFile]:
-    """Open a file for pyarrow or `read_at`. `addresses`: see `RowReader`.
+    """Open a file for pyarrow. `addresses`: see `RowReader`.
 
     `ahead`: ranges [start, stop) of a remote file, each requested once, from which reads inside them are answered.
 
