@@ -1,8 +1,8 @@
 """Job: one run of `build` in the form that travels to workers.
 
 A job holds everything that decides the bytes of a dataset, and its output, as names, numbers and column types: no
-tokenizer object, no open file, no secret and no list of files. Workers load the tokenizer from the job's own folder in
-the output, so that all of them use the launcher's.
+tokenizer object, no open file, no secret and no list of files. Workers that do not get the launcher's open tokenizer
+load it from the job's own folder in the output, where the launcher saved it.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:
 
 
 def _pieces(table: pa.Table) -> Pieces:
-    """Return the pieces of a row group. Raises: ValueError if a value is missing or out of range."""
+    """Return the pieces in the table of a plan file. Raises: ValueError if a value is missing or out of range."""
     names = [name for name in table.column_names if name != "stamp"]
     if not len(table) or any(table.column(name).null_count for name in names):
         raise ValueError("no pieces, or pieces with a part missing")

@@ -4,7 +4,7 @@ OUT/.prep/lock                                       while a job is at work (see
 OUT/.prep/rows-DIGEST/                               the ingested copy of the source, until the commit
 OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
 OUT/.prep/FINGERPRINT/source.json                    where the source is (see `source_record`)
-OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer that workers load
+OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer, for workers
 OUT/.prep/FINGERPRINT/SPLIT/plan.json, plan-*.parquet    which rows go into which shard (see `plan_files`)
 OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 """

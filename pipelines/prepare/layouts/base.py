@@ -144,7 +144,7 @@ class Builder(abc.ABC):
 
 
 class BatchEncoder(abc.ABC):
-    """Base class of encoders: a loaded tokenizer, set up for one layout. Each worker opens one.
+    """Base class of encoders: a loaded tokenizer, set up for one layout, that a worker opens or gets pickled.
 
     `concurrent`: whether threads may call `encode` at once. `may_reject`: whether `encode` can find a row unusable.
     `engine`, `engine_version`: what tokenizes. `reference`: the same encoder with the reference engine, to compare
