@@ -1,7 +1,7 @@
 """Byte ranges of a large file of lines, opened as files of their own, so that every core reads a part.
 
     a.jsonl            0 ─────────────────────── 1 GB
-    lines://…          0-128000000/a.jsonl   128000000-256000000/a.jsonl ...
+    lines://…          0-62500000/a.jsonl    62500000-125000000/a.jsonl ...
 
 One core reads 55 MB/s of JSON lines with `datasets` 5.2, which cannot shard such a file: 18 s for 1 GB. It opens
 addresses of ranges through fsspec. A range holds the lines that begin in it; a line ends with \\n.
