@@ -7,9 +7,10 @@ import sys
 
 def main() -> None:
     """Run the command line, or end with an error that says what is not installed."""
-    # Read when NumPy is imported. Nothing here multiplies matrices, and each process would start a thread for each core
-    # that spins for a while: 0.12 s of CPU.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # What runs on several cores here are batches and shards, so libraries need no threads of their own: those of OpenBLAS
+    # spin for a while in each process, 0.12 s of CPU, and those of fastokens each learn the same words anew.
+    for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
+        os.environ.setdefault(name, "1")
     try:
         from pipelines.cli import commands
     except ModuleNotFoundError as error:

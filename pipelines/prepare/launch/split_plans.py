@@ -248,13 +248,12 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
         counted = collections.Counter({reason: rows for reason, rows in counted.items() if not is_left_out(reason)})
         # The nulls of several columns may be in the same rows: take the column with the most. Of a group that is
         # covered in part, count only the nulls in excess of the rows that are not covered.
-        found = cover(split.groups.ends, split.ranges)
-        rest = split.groups.num_rows[found.groups] - found.counts
-        nulls = (
-            (int(np.maximum(counts[found.groups] - rest, 0).sum()), reason)
-            for reason, counts in nulls_by_reason(split, columns)
-        )
-        rows, reason = max(nulls, default=(0, ""))
+        known = list(nulls_by_reason(split, columns))
+        nulls = np.zeros(len(known), np.int64)
+        for found in covers(split.groups.ends, split.ranges) if known else ():
+            rest = split.groups.num_rows[found.groups] - found.counts
+            nulls += [np.maximum(counts[found.groups] - rest, 0).sum() for _, counts in known]
+        rows, reason = max(zip(nulls.tolist(), (reason for reason, _ in known), strict=True), default=(0, ""))
         if rows > counted.total():  # those of the sample may be among these
             counted = collections.Counter({reason: rows})
     return UnusableRows(

@@ -45,8 +45,8 @@ _BLOCKS_PER_SHARD = 32
 # Of a source that limits requests, so many runs of neighbouring blocks: with a cut at its end a shard has one more, and
 # takes a request for each, and one for the footer of its file.
 _RUNS_PER_SHARD = 5
-# Spans of so many shards are made at a time.
-_SHARDS_AT_ONCE = 4096
+# Spans are made of about so many blocks at a time.
+_BLOCKS_AT_ONCE = 1 << 18
 # A block may have this many times the bytes that its number of average rows would have.
 ROOM = 2.0
 
@@ -243,7 +243,7 @@ def plan_split(
     rows[1:] -= blocks.starts[order]
     np.cumsum(rows, out=rows)
     weights = np.zeros(len(rows))
-    weights[1:] = blocks.predicted_bytes[order]
+    np.take(blocks.predicted_bytes, order, out=weights[1:], mode="clip")  # its usual mode would make a copy
     total = float(weights[1:].sum())
     # Shards are equal; their number is the one that brings their size nearest to the target.
     low = max(1, int(total // shard_bytes))
@@ -284,8 +284,9 @@ def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.nda
     """
     found = np.empty((len(order) + len(cuts), 2), np.int64)
     count = 0
-    for first in range(0, len(cuts) - 1, _SHARDS_AT_ONCE):
-        part = cuts[first : first + _SHARDS_AT_ONCE + 1]
+    step = max(1, _BLOCKS_AT_ONCE * len(cuts) // len(order))
+    for first in range(0, len(cuts) - 1, step):
+        part = cuts[first : first + step + 1]
         low, high = np.searchsorted(rows, part[0], "right") - 1, np.searchsorted(rows, part[-1], "left")
         # A range ends where a block or a shard ends.
         begins = np.union1d(rows[low:high], part[:-1])

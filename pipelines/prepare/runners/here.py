@@ -18,7 +18,6 @@ has a memory limit of its own, so that it cannot take the memory of the others a
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import gc
 import logging
@@ -26,30 +25,24 @@ import math
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.threads import POLL_SECONDS, in_background, wait_for
+from pipelines.prepare.process.threads import POLL_SECONDS
 from pipelines.prepare.runners import child_process
+from pipelines.prepare.runners.child import FROM_OUTSIDE, Child, WorkerDiedError, end_stems
 from pipelines.prepare.runners.runner import Work
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_END_SECONDS = 5.0
 # Elsewhere system libraries may run threads that a fork leaves in the middle of something.
 _FORKS = sys.platform == "linux"
-# A child may use half of the machine's memory, and at least this much: Arrow and its threads reserve some themselves.
-_LEAST_MEMORY = 4 << 30
-# Signals that end a process from outside, whatever its task.
-_FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 # With less to read or to write, starting children takes longer than they save: 2 s of CPU each with a tokenizer, in
 # which a core makes shards of 120 MB of text.
@@ -62,9 +55,7 @@ _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
 
 _log = logging.getLogger(__name__)
-_idle: list[_Child] = []
-_stems: set[_Child] = set()
-_starting = threading.Lock()
+_idle: list[Child] = []
 
 
 class Here:
@@ -80,22 +71,6 @@ class Here:
         run(work.function, work.tasks, processes=work.processes, progress=progress)
         if work.finish is not None:
             work.finish()
-
-
-class WorkerDiedError(Exception):
-    """Death of a child process while it worked on `task`; `how` describes it."""
-
-    def __init__(self, task: Any, exit_code: int) -> None:
-        self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
-        super().__init__(f"a worker process {self.how}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return WorkerDiedError, (self.task, self.exit_code)
-
-    @property
-    def is_killed(self) -> bool:
-        """Return whether SIGKILL ended the child, as the system does if its memory is exhausted."""
-        return self.exit_code == -signal.SIGKILL
 
 
 def run(
@@ -119,12 +94,12 @@ def run(
         return [function(task, progress) for task in tasks]
     pickled = pickle.dumps(function)
     if processes == 1 or not _FORKS:
-        return _deal(tasks, pickled, lambda: _take_idle() or _Child(), processes=processes, progress=progress)
+        return _deal(tasks, pickled, lambda: _take_idle() or Child(), processes=processes, progress=progress)
     end_idle()  # a child that has read the source holds 100 MB or more
     whole = (tasks, processes)
     try:
         results: list[Result]
-        (results,) = _deal([whole], pickled, lambda: _Child(target=_serve_stem), processes=1, progress=progress)
+        (results,) = _deal([whole], pickled, lambda: Child(target=_serve_stem), processes=1, progress=progress)
         return results
     except WorkerDiedError as died:
         if died.task is whole:
@@ -135,7 +110,7 @@ def run(
 def _deal(
     tasks: Sequence[Any],
     pickled: bytes | None,
-    start: Callable[[], _Child],
+    start: Callable[[], Child],
     *,
     processes: int,
     progress: Progress,
@@ -148,8 +123,8 @@ def _deal(
     results: dict[int, Any] = {}
     waiting = list(reversed(range(len(tasks))))
     restarted: set[int] = set()
-    busy: dict[Any, tuple[_Child, int]] = {}
-    free: list[_Child] = []
+    busy: dict[Any, tuple[Child, int]] = {}
+    free: list[Child] = []
     failed: Exception | None = None
     try:
         while busy or (waiting and failed is None):
@@ -167,7 +142,7 @@ def _deal(
                         continue
                 except WorkerDiedError as died:
                     child.end()
-                    if -died.exit_code in _FROM_OUTSIDE and number not in restarted:
+                    if -died.exit_code in FROM_OUTSIDE and number not in restarted:
                         restarted.add(number)
                         waiting.append(number)
                     else:
@@ -187,7 +162,7 @@ def _deal(
     return [results[number] for number in range(len(tasks))]
 
 
-def _dismiss(busy: Sequence[_Child], free: Sequence[_Child]) -> None:
+def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
     """End all children but free ones that can take other tasks, which rest until the next call."""
     kept = [child for child in free if child.is_reusable]
     for child in kept:
@@ -254,12 +229,11 @@ def end_idle() -> None:
 
 @atexit.register
 def _end_all() -> None:
-    for stem in [each for each in _stems if each.owner == os.getpid()]:
-        stem.end()
+    end_stems()
     end_idle()
 
 
-def _take_idle() -> _Child | None:
+def _take_idle() -> Child | None:
     while _idle:
         if (child := _idle.pop()).owner != os.getpid():
             continue
@@ -267,89 +241,6 @@ def _take_idle() -> _Child | None:
             return child
         child.end()
     return None
-
-
-class _Child:
-    """Child process with its present task."""
-
-    task: Any
-    _function: bytes | None = None
-
-    def __init__(
-        self,
-        *,
-        target: Callable[..., None] | None = None,
-        function: Callable[[Any, Progress], Any] | None = None,
-    ) -> None:
-        """Start a process by `spawn`, a stem by its `target`, or with the `function` of its tasks one by `fork`."""
-        self.owner, self.is_stem = os.getpid(), target is not None
-        self.is_reusable = target is None and function is None
-        if function is not None:
-            forking = multiprocessing.get_context("fork")
-            self.pipe, theirs = forking.Pipe()
-            self.process: multiprocessing.process.BaseProcess = forking.Process(
-                target=child_process.serve, args=(theirs, None, function), daemon=True
-            )
-            self.process.start()
-        else:
-            context = multiprocessing.get_context("spawn")
-            self.pipe, theirs = context.Pipe()
-            most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
-            # Daemons may have no children.
-            self.process = context.Process(
-                target=target or child_process.serve, args=(theirs, most_memory), daemon=target is None
-            )
-            _spawn(self.process)
-        theirs.close()
-        if self.is_stem:
-            _stems.add(self)
-
-    def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, with the pickled function unless it had the same one for its last task."""
-        self.task = task
-        with contextlib.suppress(OSError):  # `receive` says how it died
-            self.pipe.send((None if function is self._function else function, task))
-        self._function = function
-
-    def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Add received counts to `progress`; return the task's answer, None before its end. Raises: WorkerDiedError."""
-        try:
-            counts, answer = self.pipe.recv()
-        except (EOFError, OSError):  # OSError: it ended while it sent more than the pipe holds
-            self.process.join()
-            raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
-        progress.add(**counts._asdict())
-        received: child_process.Answer | None = answer
-        return received
-
-    def rest(self) -> None:
-        """Let the process end by itself if no task comes for some time."""
-        with contextlib.suppress(OSError):
-            self.pipe.send(None)
-
-    def is_awake(self) -> bool:
-        """Return whether the process answers an empty task."""
-        self.give(pickle.dumps(max), None)
-        try:
-            self.receive(Progress())
-        except WorkerDiedError:
-            return False
-        return True
-
-    def stop(self) -> None:
-        """Make the process end. A stem kills its children first."""
-        self.pipe.close()
-        if not self.is_stem:
-            self.process.kill()
-
-    def end(self) -> None:
-        """Let the process end, and kill it if it does not within `_END_SECONDS`."""
-        _stems.discard(self)
-        self.pipe.close()
-        self.process.join(_END_SECONDS)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
 
 
 def _serve_stem(pipe: Connection, most_memory: int) -> None:
@@ -374,48 +265,10 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
             channel.result = _deal(
                 tasks,
                 None,
-                lambda: _Child(function=function),
+                lambda: Child(function=function),
                 processes=processes,
                 progress=channel.progress,
                 tick=tick,
             )
     finally:
         child_process.leave(0)
-
-
-def _spawn(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a spawned process: wholly, even if an interrupt comes meanwhile, after which it would print a traceback."""
-
-    def start() -> None:
-        # The child inherits this, and ignores the signal before it has imported anything.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        with _starting, _without_main():
-            process.start()
-
-    starting = in_background(start)
-    try:
-        wait_for(starting)
-    finally:
-        starting.result()
-
-
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Hide the main module, which `spawn` would run again: a script may lack the `__name__` guard against that."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = type(main)("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def _describe(exit_code: int) -> str:
-    if exit_code >= 0:
-        return f"ended with status {exit_code}"
-    with contextlib.suppress(ValueError):
-        name = signal.Signals(-exit_code).name
-        if -exit_code in _FROM_OUTSIDE:
-            return f"was ended twice from outside ({name})"
-        return f"was killed, perhaps for its memory ({name})" if name == "SIGKILL" else f"crashed ({name})"
-    return f"was ended by signal {-exit_code}"

@@ -22,6 +22,7 @@ from pipelines.prepare.process import imports, memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
+from pipelines.prepare.runners.child import WorkerDiedError
 from pipelines.prepare.runners.runner import Runner, Work
 from pipelines.prepare.shards import shard_writer
 from tfrecord_io.errors import PrepError
@@ -58,7 +59,7 @@ def make(
     work = Work(function=maker, tasks=keys, finish=finish, processes=processes, name=job.name, place=place)
     try:
         runner.run(work, progress)
-    except here.WorkerDiedError as died:
+    except WorkerDiedError as died:
         if died.exit_code != -signal.SIGPROF:
             instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
             raise maker.failed(died.task, f"the worker process that made it {died.how}", instead) from died
@@ -136,6 +137,8 @@ class ShardMaker:
     def _open(self) -> BatchEncoder:
         with self._opening:
             if self._encoder is None:
+                # The threads that call the engine at once need no more of its own: by default 32 on a large machine.
+                os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
                 if multiprocessing.parent_process() is not None:
                     # Libraries get as many threads as this worker process has, not one for each core.
                     os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # read when `tokenizers` starts some

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.runners import here
+from pipelines.prepare.runners import child, here
 from tests import building
 from tfrecord_io.errors import SourceError
 
@@ -84,7 +84,7 @@ def test_an_error_is_that_of_the_function(processes: int) -> None:
 @pytest.mark.parametrize(("way", "how"), [("crash", "crashed (SIGSEGV)"), ("exit", "ended with status 7")])
 def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished_theirs(way: str, how: str) -> None:
     progress = Progress()
-    with pytest.raises(here.WorkerDiedError) as caught:
+    with pytest.raises(child.WorkerDiedError) as caught:
         here.run(functools.partial(dying, way), [3, 4], processes=2, progress=progress)
     assert (caught.value.task, caught.value.how) == (3, how)
     assert progress.read().rows == 4
@@ -94,7 +94,7 @@ def test_a_process_that_dies_is_told_with_its_task_when_the_others_have_finished
 def test_a_process_that_is_stopped_from_outside_is_replaced_once_for_each_task(tmp_path: Path) -> None:
     stop = functools.partial(stopped, str(tmp_path))
     assert here.run(stop, [0, 1], processes=1) == [0, 1]
-    with pytest.raises(here.WorkerDiedError, match=r"was ended twice from outside \(SIGTERM\)"):
+    with pytest.raises(child.WorkerDiedError, match=r"was ended twice from outside \(SIGTERM\)"):
         here.run(stop, [2], processes=1)
 
 
@@ -103,7 +103,7 @@ def test_a_process_that_is_stopped_from_outside_is_replaced_once_for_each_task(t
 def test_the_death_of_the_process_that_forks_the_others_is_told_too(
     number: signal.Signals, how: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(here.WorkerDiedError, match=how):
+    with pytest.raises(child.WorkerDiedError, match=how):
         here.run(functools.partial(ending_its_parent, number), ["first", "second"], processes=2)
 
 
@@ -156,11 +156,11 @@ def test_a_process_that_is_killed_while_it_sends_its_result_is_told_with_its_tas
     ours, theirs = multiprocessing.Pipe()
     os.write(theirs.fileno(), struct.pack("!i", 1000) + b"the first bytes of a thousand")
     theirs.close()
-    child = object.__new__(here._Child)
-    child.pipe, child.task = ours, 1
-    child.process = types.SimpleNamespace(join=int, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
-    with pytest.raises(here.WorkerDiedError, match=r"was killed, perhaps for its memory \(SIGKILL\)"):
-        child.receive(Progress())
+    killed = object.__new__(child.Child)
+    killed.pipe, killed.task = ours, 1
+    killed.process = types.SimpleNamespace(join=int, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
+    with pytest.raises(child.WorkerDiedError, match=r"was killed, perhaps for its memory \(SIGKILL\)"):
+        killed.receive(Progress())
 
 
 def process_id(_: object) -> int:
@@ -177,7 +177,7 @@ def test_calls_share_a_process_until_one_kills_it_or_it_is_gone_or_ended() -> No
     with pytest.raises(SourceError, match="leave it out"):
         here.call(refused, "a.jsonl")
     assert here.call(process_id, 2) == first != os.getpid()
-    with pytest.raises(here.WorkerDiedError) as caught:
+    with pytest.raises(child.WorkerDiedError) as caught:
         here.call(dying, "crash", 3)
     assert (caught.value.task, caught.value.how) == (3, "crashed (SIGSEGV)")
     second = here.call(process_id, 1)
@@ -190,8 +190,8 @@ def test_calls_share_a_process_until_one_kills_it_or_it_is_gone_or_ended() -> No
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit counts mapped memory on Linux only")
 def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "_LEAST_MEMORY", 1 << 30)
-    monkeypatch.setattr(here, "memory_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(child, "_LEAST_MEMORY", 1 << 30)
+    monkeypatch.setattr(child, "memory_bytes", lambda: 1 << 30)
     monkeypatch.setattr(here, "_idle", [])
     with pytest.raises(MemoryError):
         here.run(allocated, [2 << 30], processes=1)

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from pipelines.prepare import storage
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
+from pipelines.prepare.runners.child import WorkerDiedError
 from pipelines.prepare.sources.parquet import access, row_groups
 from pipelines.prepare.sources.parquet.class_ids import NewIds, with_new_ids
 from pipelines.prepare.sources.parquet.groups import Groups
@@ -167,7 +168,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
     """Turn the death of a task's process into a SourceError that names the files."""
     try:
         yield
-    except here.WorkerDiedError as error:
+    except WorkerDiedError as error:
         stream = source.streams[error.task.split]
         files = list(dict.fromkeys(stream.file_of(shard) for shard in stream.shards_of(error.task)))
         where = without_access(files[0].path) if files[0] else f"split {error.task.split!r}"

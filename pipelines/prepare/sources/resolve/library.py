@@ -23,6 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.runners import here
+from pipelines.prepare.runners.child import WorkerDiedError
 from pipelines.prepare.sources.resolve import agent_traces
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import without_views
@@ -185,7 +186,7 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT) -> Iterator[None
         raise SourceError(
             f"{where()}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
         ) from error
-    except here.WorkerDiedError as error:
+    except WorkerDiedError as error:
         raise SourceError(f"{where()}: the process that read it {error.how}", remedy=_LEAVE_OUT) from error
     except MemoryError as error:
         raise SourceError(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pipelines.prepare.options.layout_config import Learn
 from pipelines.prepare.runners import here
-from pipelines.prepare.runners.here import WorkerDiedError
+from pipelines.prepare.runners.child import WorkerDiedError
 from pipelines.prepare.tokenize.chat import renderer
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION
 from pipelines.prepare.tokenize.chat.program import Settings

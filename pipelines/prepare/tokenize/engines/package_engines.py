@@ -109,7 +109,9 @@ class PackageEngine(FastEngine):
 
 
 class FastokensEngine(PackageEngine):
-    """Engine for byte-level BPE with the package `fastokens`, which encodes on its own threads, without the GIL.
+    """Engine for byte-level BPE with the package `fastokens`, which encodes without the GIL.
+
+    By default it has a thread for each core, up to 32, and does not read RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1.
 
     The package caches the tokens of words in tables of a fixed size, and has its own scanners for the patterns above.
     Other patterns are not qualified: for them it uses a regular expression library that takes U+180E for white space,

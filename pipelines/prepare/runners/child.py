@@ -1,0 +1,174 @@
+"""A child process as its launcher sees it: started, given tasks, listened to, and ended.
+
+`child_process` is its other side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pipelines.prepare.process.cores import memory_bytes
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.threads import in_background, wait_for
+from pipelines.prepare.runners import child_process
+
+# Signals that end a process from outside, whatever its task.
+FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+_END_SECONDS = 5.0
+# A child may use half of the machine's memory, and at least this much: Arrow and its threads reserve some themselves.
+_LEAST_MEMORY = 4 << 30
+
+_stems: set[Child] = set()
+_starting = threading.Lock()
+
+
+class WorkerDiedError(Exception):
+    """Death of a child process while it worked on `task`; `how` describes it."""
+
+    def __init__(self, task: Any, exit_code: int) -> None:
+        self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
+        super().__init__(f"a worker process {self.how}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerDiedError, (self.task, self.exit_code)
+
+    @property
+    def is_killed(self) -> bool:
+        """Return whether SIGKILL ended the child, as the system does if its memory is exhausted."""
+        return self.exit_code == -signal.SIGKILL
+
+
+class Child:
+    """Child process with its present task."""
+
+    task: Any
+    _function: bytes | None = None
+
+    def __init__(
+        self,
+        *,
+        target: Callable[..., None] | None = None,
+        function: Callable[[Any, Progress], Any] | None = None,
+    ) -> None:
+        """Start a process by `spawn`, a stem by its `target`, or with the `function` of its tasks one by `fork`."""
+        self.owner, self.is_stem = os.getpid(), target is not None
+        self.is_reusable = target is None and function is None
+        if function is not None:
+            forking = multiprocessing.get_context("fork")
+            self.pipe, theirs = forking.Pipe()
+            self.process: multiprocessing.process.BaseProcess = forking.Process(
+                target=child_process.serve, args=(theirs, None, function), daemon=True
+            )
+            self.process.start()
+        else:
+            context = multiprocessing.get_context("spawn")
+            self.pipe, theirs = context.Pipe()
+            most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
+            # Daemons may have no children.
+            self.process = context.Process(
+                target=target or child_process.serve, args=(theirs, most_memory), daemon=target is None
+            )
+            _spawn(self.process)
+        theirs.close()
+        if self.is_stem:
+            _stems.add(self)
+
+    def give(self, function: bytes | None, task: Any) -> None:
+        """Send the child a task, with the pickled function unless it had the same one for its last task."""
+        self.task = task
+        with contextlib.suppress(OSError):  # `receive` says how it died
+            self.pipe.send((None if function is self._function else function, task))
+        self._function = function
+
+    def receive(self, progress: Progress) -> child_process.Answer | None:
+        """Add received counts to `progress`; return the task's answer, None before its end. Raises: WorkerDiedError."""
+        try:
+            counts, answer = self.pipe.recv()
+        except (EOFError, OSError):  # OSError: it ended while it sent more than the pipe holds
+            self.process.join()
+            raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
+        progress.add(**counts._asdict())
+        received: child_process.Answer | None = answer
+        return received
+
+    def rest(self) -> None:
+        """Let the process end by itself if no task comes for some time."""
+        with contextlib.suppress(OSError):
+            self.pipe.send(None)
+
+    def is_awake(self) -> bool:
+        """Return whether the process answers an empty task."""
+        self.give(pickle.dumps(max), None)
+        try:
+            self.receive(Progress())
+        except WorkerDiedError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Make the process end. A stem kills its children first."""
+        self.pipe.close()
+        if not self.is_stem:
+            self.process.kill()
+
+    def end(self) -> None:
+        """Let the process end, and kill it if it does not within `_END_SECONDS`."""
+        _stems.discard(self)
+        self.pipe.close()
+        self.process.join(_END_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def end_stems() -> None:
+    """End the stems that this process has started."""
+    for stem in [each for each in _stems if each.owner == os.getpid()]:
+        stem.end()
+
+
+def _spawn(process: multiprocessing.process.BaseProcess) -> None:
+    """Start a spawned process: wholly, even if an interrupt comes meanwhile, after which it would print a traceback."""
+
+    def start() -> None:
+        # The child inherits this, and ignores the signal before it has imported anything.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        with _starting, _without_main():
+            process.start()
+
+    starting = in_background(start)
+    try:
+        wait_for(starting)
+    finally:
+        starting.result()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main module, which `spawn` would run again: a script may lack the `__name__` guard against that."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = type(main)("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _describe(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"ended with status {exit_code}"
+    with contextlib.suppress(ValueError):
+        name = signal.Signals(-exit_code).name
+        if -exit_code in FROM_OUTSIDE:
+            return f"was ended twice from outside ({name})"
+        return f"was killed, perhaps for its memory ({name})" if name == "SIGKILL" else f"crashed ({name})"
+    return f"was ended by signal {-exit_code}"
