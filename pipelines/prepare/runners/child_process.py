@@ -1,4 +1,4 @@
-"""The process that a launcher or a stem starts to run tasks: its side of the pipe (see `here`).
+"""The process that a launcher or a stem starts to run tasks: its side of the pipe (see `child`).
 
 It takes tasks, and sends an answer for each: (result, error, traceback); counts meanwhile, from a thread.
 """
