@@ -7,8 +7,8 @@ import sys
 
 def main() -> None:
     """Run the command line, or end with an error that says what is not installed."""
-    # What runs on several cores here are batches and shards, so libraries need no threads of their own: those of OpenBLAS
-    # spin for a while in each process, 0.12 s of CPU, and those of fastokens each learn the same words anew.
+    # What runs on several cores here are batches and shards, so libraries need no threads of their own: those of
+    # OpenBLAS spin for a while in each process, 0.12 s of CPU, and those of fastokens each learn the same words anew.
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     try:

@@ -1,8 +1,8 @@
 """Loading of a tokenizer, its saved copy for workers, and its facts for the manifest.
 
 The launcher resolves the tokenizer once (hub id or folder), applies the user's choices (sides, a pad token if there is
-none), and saves it to a folder. Launcher and workers use this saved copy, the fingerprint covers it, and it is stored beside
-the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that made them.
+none), and saves it to a folder. Launcher and workers use this saved copy, the fingerprint covers it, and it is stored
+beside the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that made them.
 """
 
 import contextlib
