@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.prepare.process import hub_libraries
 from tests import building
+from tests.support.tokenizers_zoo import Zoo
 
 # Python runs a module of this name first in every process, the workers included.
 _SPY = """
@@ -89,3 +90,25 @@ assert len(pa.table({"a": [1]}).to_pandas()) == 1
 @pytest.mark.slow
 def test_arrow_and_numba_import_nothing_optional_unless_somebody_wants_it() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", _PROGRAM], env=building.environment(), check=True)
+
+
+_THREADS = """
+import os, sys
+from pipelines.cli import commands
+from prep_tfrecords.__main__ import main
+
+def encode():
+    import fastokens, numpy
+    fastokens.Tokenizer.from_file(sys.argv[1]).encode_batch_flat(["two words"] * 100)
+    print(len(os.listdir("/proc/self/task")))
+
+commands.main = encode
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc lists the threads")
+def test_the_program_gives_libraries_no_threads_of_their_own(zoo: Zoo) -> None:
+    command = [sys.executable, "-c", _THREADS, str(zoo.path("byte_bpe") / "tokenizer.json")]
+    ended = subprocess.run(command, env=building.environment(), check=True, capture_output=True, text=True, timeout=250)
+    assert ended.stdout == "1\n"
