@@ -77,8 +77,8 @@ def words(*arguments: object) -> str:
     return shlex.join(building.program(*arguments))
 
 
-@pytest.mark.parametrize("closed", [pytest.param("1", marks=pytest.mark.slow), "2"])
-@pytest.mark.parametrize("is_error", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("closed", ["2", "1"])
+@pytest.mark.parametrize("is_error", [True, False])
 def test_a_closed_output_changes_no_status(tmp_path: Path, closed: str, is_error: bool) -> None:
     ended = run(["sh", "-c", f"{words('inspect', tmp_path if is_error else reviews(), '--rows', 0)} {closed}>&-"])
     assert (ended.status, "Traceback" in ended.err) == (int(is_error), False)
@@ -152,7 +152,7 @@ def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
     assert found.out == building.command("doctor", reviews(), "--global-batch-size", 32, "--tpu", "vm").out
 
 
-@pytest.mark.parametrize("command", [pytest.param("plan", marks=pytest.mark.slow), "build"])
+@pytest.mark.parametrize("command", ["build", "plan"])
 @pytest.mark.engines
 def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo, command: str) -> None:
     """Another release of `tokenizers`, or a missing package, would be ten times slower without a word."""

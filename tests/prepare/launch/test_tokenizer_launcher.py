@@ -100,11 +100,7 @@ def opened(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
 
 
-# Training a unigram model takes some seconds.
-@pytest.mark.parametrize(
-    ("kind", "style"),
-    [pytest.param(*each, marks=pytest.mark.slow if each[0] == "unigram" else ()) for each in COMBINATIONS],
-)
+@pytest.mark.parametrize(("kind", "style"), COMBINATIONS)
 class TestEveryStyle:
     @pytest.mark.engines
     def test_a_fast_engine_serves_a_vocabulary_of_the_size_that_was_asked_for(self, kind: str, style: str) -> None:

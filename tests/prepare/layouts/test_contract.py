@@ -24,7 +24,6 @@ from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.runners import here
 from tests import building
 from tests.building import read_manifest, read_shard
-from tests.support.speed import slow_but
 from tfrecord_io.errors import OutputError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.schema import Schema
@@ -180,11 +179,7 @@ CASES = {
 }
 
 
-# `--fast` takes one of each kind: rows of one length and of several, windows, and joined documents.
-FAST = ("pad", "buckets", "pack", "qa")
-
-
-@pytest.fixture(params=slow_but(CASES, *FAST))
+@pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
