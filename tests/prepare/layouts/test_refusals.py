@@ -11,7 +11,6 @@ EXAMPLES = building.REPOSITORY / "examples"
 PACK: dict[str, Any] = {"layout": "pack", "max_length": 64, "split": "train"}
 CHAT = {"layout": "chat", "max_length": 256, "tokenizer": building.tokenizer}
 SEQ2SEQ = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "target_length": 16}
-QA = {"layout": "qa", "text_column": ("question", "context"), "max_length": 40, "shard_size": "10kB"}
 
 
 @pytest.mark.parametrize(
