@@ -295,10 +295,6 @@ class TestBadInput:
         ("changes", "status", "cause", "remedy"),
         [
             ({"split": "test"}, 1, "test", "choose among train, validation"),
-            ({"split": "train[:0]"}, 1, "has no rows", "another slice"),
-            ({"split": "train["}, 1, "--split 'train['", "choose among"),
-            ({"split": ("train", "train[:5]")}, 1, "train' already", "plus sign"),
-            ({"text_column": "body"}, 1, "has no column 'body'", "text, label"),
             ({"label_column": "stars"}, 1, "has no column 'stars'", "text, label"),
             ({"tokenizer": "no-such-tokenizer-at-all"}, 1, "no-such-tokenizer-at-all", ""),
             ({"max_length": 2}, 2, "--max-length 2, but 2 positions of each row are special", "give at least 3"),
@@ -311,8 +307,6 @@ class TestBadInput:
                 "a BOS token, but this tokenizer has none",
                 "--special-tokens eos",
             ),
-            ({"config": "plain_text"}, 1, "BuilderConfig 'plain_text' not found", "another --config"),
-            ({"revision": "main"}, 1, "--revision is for hub datasets", "leave --revision out"),
         ],
     )
     def test_a_wrong_option_is_named(
