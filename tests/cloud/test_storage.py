@@ -151,10 +151,7 @@ def test_small_objects_and_whole_listings_cost_one_request(
     "faults",
     [
         Faults(unavailable=0.1, cut_uploads=0.1, lost_answers=0.1, cut_downloads=0.1),
-        pytest.param(
-            Faults(unavailable=0.2, cut_uploads=0.2, lost_answers=0.2, cut_downloads=0.2),
-            marks=pytest.mark.slow,
-        ),
+        Faults(unavailable=0.2, cut_uploads=0.2, lost_answers=0.2, cut_downloads=0.2),
     ],
 )
 def test_faults_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:

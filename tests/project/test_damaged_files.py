@@ -39,7 +39,6 @@ from tests import building
 from tests.building import REVIEWS, built
 from tests.prepare.dataset.test_plans import GROUPS, SHARDS, job_in, plan_of
 from tests.support import frames
-from tests.support.speed import slow_but
 from tests.tfrecord_io.format.test_manifest import make
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError, PrepError
@@ -182,7 +181,7 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
     return parsers[Path(file).name.partition("-")[0]]
 
 
-@pytest.mark.parametrize("name", slow_but(sorted(BUILDS), "pad"))
+@pytest.mark.parametrize("name", BUILDS)
 def test_every_parser_takes_a_file_or_refuses_it(roots: dict[str, Path], name: str, tmp_path: Path) -> None:
     root, refused = roots[name], 0
     # The files for TFDS are never parsed, but compared with what the manifest gives.
@@ -205,7 +204,7 @@ def test_a_file_that_is_none_of_ours_is_refused(file: str, text: bytes, tmp_path
     assert found is None or file == "job.json"
 
 
-@pytest.mark.parametrize("command", slow_but(sorted(COMMANDS), "inspect"))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_does_its_work_or_refuses_to(roots: dict[str, Path], command: str) -> None:
     draw = random.Random(f"{SEED} {command}")
     every = [(root, change) for root in roots.values() for file in files_of(root) for change in changes_of(root, file)]

@@ -67,7 +67,7 @@ def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split
     assert_same_rows(read_rows(root, split), expected_reviews(split))
 
 
-@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_tensorflow_parses_the_shards_by_the_manifest_alone(compression: str) -> None:
     import tensorflow as tf
 

@@ -49,8 +49,6 @@ CASES: dict[str, dict[str, Any]] = {
     "tokens": {"layout": "tokens"},
     "qa": {"layout": "qa", "text_column": ("question", "context"), "max_length": 48, "stride": 8},
 }
-# One of each layout.
-FAST = {"pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"}
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +109,7 @@ def _digest(output: Path) -> str:
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32]
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in FAST else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
-)
+@pytest.mark.parametrize("case", CASES)
 def test_the_bytes_are_those_of_this_algorithm(
     tmp_path: Path, data: Path, tokenizers: dict[str, Path], case: str
 ) -> None:

@@ -21,7 +21,6 @@ from pipelines.prepare.layouts import LAYOUTS
 from pipelines.prepare.options.layout_config import LayoutName
 from tests import building
 from tests.building import REPOSITORY
-from tests.support.speed import slow_but
 from tests.tfrecord_io.format.test_manifest import JSON, document, places
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
@@ -77,7 +76,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return building.source(tmp_path_factory.mktemp("rows") / "rows", train=made, test=made[::3])
 
 
-@pytest.mark.parametrize("name", slow_but(["reviews", *BUILDS], "reviews", "float label and kept columns"))
+@pytest.mark.parametrize("name", ["reviews", *BUILDS])
 def test_the_manifest_of_a_build_validates_and_has_no_field_that_the_schema_does_not_name(
     rows: Path, name: str
 ) -> None:

@@ -158,9 +158,7 @@ def test_three_hosts_read_each_row_of_a_length_once_an_epoch(data: reader.Data) 
 # Evaluation
 
 
-@pytest.mark.parametrize(
-    "options", [{"global_batch_size": 4}, pytest.param({"tokens_per_batch": 48}, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("options", [{"global_batch_size": 4}, {"tokens_per_batch": 48}])
 def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[str, Any]) -> None:
     evaluation = buckets.read(data, "test", **options)
     assert evaluation.lengths == (4, 16)

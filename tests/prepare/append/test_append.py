@@ -15,13 +15,12 @@ from pipelines.prepare.sources.resolve import library
 from tests import building
 from tests.building import read_manifest
 from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers, parquet
-from tests.support.speed import slow_but
 from tfrecord_io import manifest, random_access, reader
 
 Write = Callable[[Path, Iterable[int]], Path]
 
 
-@pytest.mark.parametrize("changes", slow_but([{}, {"compression": "gzip"}, {"label_column": "label"}], {}))
+@pytest.mark.parametrize("changes", [{}, {"compression": "gzip"}, {"label_column": "label"}])
 def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Path, changes: dict[str, object]) -> None:
     data, out = grown(tmp_path, **changes)
     before = building.files(out)
@@ -40,7 +39,7 @@ def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Pa
     assert building.command("verify", out).status == 0
 
 
-@pytest.mark.parametrize("write", slow_but([json_lines, parquet], parquet))
+@pytest.mark.parametrize("write", [parquet, json_lines])
 def test_in_the_order_of_the_source_the_rows_are_those_of_one_build(tmp_path: Path, write: Write) -> None:
     data, kind = tmp_path / "data", "jsonl" if write is json_lines else "parquet"
     options: dict[str, object] = {"no_shuffle": True, "label_column": "label", "hold_out": "validation=20%"}
@@ -56,7 +55,7 @@ def test_in_the_order_of_the_source_the_rows_are_those_of_one_build(tmp_path: Pa
         assert ledgers[0] == ledgers[1]
 
 
-@pytest.mark.parametrize("layout", slow_but(["concat", "pack"], "concat"))
+@pytest.mark.parametrize("layout", ["concat", "pack"])
 def test_rows_are_joined_with_those_of_their_generation_alone(tmp_path: Path, layout: str) -> None:
     options: dict[str, object] = {"layout": layout, "keep_column": None, "no_shuffle": True, "shard_size": "1MB"}
     data, out = grown(tmp_path, **options)
@@ -80,7 +79,7 @@ def test_several_lengths_of_rows_stay_sorted_by_length(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("changes", slow_but([{}, {"bucket_lengths": "12,32"}], {}))
+@pytest.mark.parametrize("changes", [{}, {"bucket_lengths": "12,32"}])
 def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path, changes: dict[str, object]) -> None:
     """With several lengths the first shards are not the first ones in the list."""
     data, out = grown(tmp_path, **changes)

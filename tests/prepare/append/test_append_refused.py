@@ -8,7 +8,6 @@ import pytest
 
 from tests import building
 from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, row
-from tests.support.speed import slow_but
 
 
 def grow(data: Path) -> None:
@@ -39,7 +38,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return grown(tmp_path_factory.mktemp("refused"))
 
 
-@pytest.mark.parametrize("source", slow_but(sorted(SOURCES), "a new class", "other content"))
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_source_that_is_not_the_same_with_more_rows(tmp_path: Path, source: str) -> None:
     data, out = grown(tmp_path, label_column="label")
     before = building.files(out)

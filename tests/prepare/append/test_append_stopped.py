@@ -11,7 +11,6 @@ from pipelines.prepare import storage
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.prepare.append.appended import build, done, grown, json_lines, numbers
-from tests.support.speed import slow_but
 from tfrecord_io.errors import OutputError
 
 Stop = Callable[[pytest.MonkeyPatch], None]
@@ -49,7 +48,7 @@ STOPS: dict[str, Stop] = {
 }
 
 
-@pytest.mark.parametrize("stop", slow_but(sorted(STOPS), "manifest"))
+@pytest.mark.parametrize("stop", STOPS)
 def test_the_dataset_is_as_it_was_and_the_same_command_goes_on(tmp_path: Path, stop: str) -> None:
     data, out = grown(tmp_path)
     before = building.shard_bytes(out), (out / "manifest.json").read_bytes()

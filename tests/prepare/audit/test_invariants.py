@@ -60,19 +60,31 @@ def columns_of(roles: tuple[str, ...]) -> dict[str, np.ndarray]:
         (MASKED, ("token_ids", 1, 0), 1000, "token_ids outside 0 to 999"),
         (MASKED, ("token_ids", 1, 3), 5, "token_ids other than 0 in the padding"),
         (MASKED, ("attention_mask", 1, 1), 2, "attention_mask with other values than 0 and 1"),
-        (MASKED, ("attention_mask", 1, 1), 0, "an attention mask that is not one run of 1"),
+        (MASKED, ("attention_mask", 1, 1), 0, "an attention mask that is not one run of 1 before padding on the right"),
         (("token_ids", "num_tokens"), ("num_tokens", 1), 0, "num_tokens outside 1 to 4"),
         (("token_ids", "num_tokens"), ("num_tokens", 1), 5, "num_tokens outside 1 to 4"),
-        (SEGMENTS, ("segment_ids", 1, 1), 3, "segment_ids that do not ascend by one from 1"),
-        (SEGMENTS, ("segment_ids", 1, 0), 0, "segment_ids that do not ascend by one from 1"),
-        (SEGMENTS, ("positions", 1, 2), 2, "positions that do not count each segment from 0"),
+        (("token_ids", "num_tokens"), ("num_tokens", 1), 2, "token_ids other than 0 in the padding"),
+        *(
+            (SEGMENTS, ("segment_ids", *at), value, "segment_ids that do not ascend by one from 1 before padding")
+            for *at, value in [(1, 1, 3), (1, 2, 1), (1, 1, 0), (0, 3, 2), (1, 0, 0), (1, 0, 2)]
+        ),
+        (SEGMENTS, ("segment_ids", 1, 3), -1, "segment_ids below 0"),
+        *(
+            (SEGMENTS, ("positions", 1, place), value, "positions that do not count each segment from 0")
+            for place, value in [(0, 1), (1, 1), (2, 0), (2, 2)]
+        ),
         (SEGMENTS, ("positions", 1, 3), 1, "positions other than 0 in the padding"),
+        (SEGMENTS, ("positions", 1, 3), -3, "positions below 0"),
+        (SEGMENTS, ("token_ids", 1, 3), 7, "token_ids other than 0 in the padding"),
         (TARGETS, ("target_ids", 1, 0), 1000, "target_ids outside 0 to 999"),
+        (TARGETS, ("target_ids", 1, 0), -1, "target_ids outside 0 to 999"),
         (TARGETS, ("target_mask", 1, 0), 2, "target_mask with other values than 0 and 1"),
-        (TARGETS, ("target_mask", 1, 0), 0, "a target mask that is not one run of 1"),
+        (TARGETS, ("target_mask", 1, 0), 0, "a target mask that is not one run of 1 before padding on the right"),
+        (TARGETS, ("target_mask", 1, 3), 1, "a target mask that is not one run of 1 before padding on the right"),
         (TARGETS, ("target_ids", 1, 3), 9, "target_ids other than 0 in the padding"),
         ((*MASKED, "loss_mask"), ("loss_mask", 1, 0), 2, "loss_mask with other values than 0 and 1"),
         ((*MASKED, "loss_mask"), ("loss_mask", 1, 3), 1, "loss_mask other than 0 in the padding"),
+        ((*SEGMENTS, "loss_mask"), ("loss_mask", 1, 3), 1, "loss_mask other than 0 in the padding"),
         (TAGS, ("token_label_mask", 1, 0), 2, "token_label_mask with other values than 0 and 1"),
         (TAGS, ("token_label_mask", 1, 3), 1, "token_label_mask other than 0 in the padding"),
         (TAGS, ("token_labels", 1, 2), 1, "a tag on a token that tag_mask says has none"),
@@ -95,7 +107,7 @@ def test_a_wrong_value_is_named(roles: tuple[str, ...], place: tuple[Any, ...], 
     columns[place[0]][place[1:]] = value
     with pytest.raises(CorruptRecordError) as raised:
         check_columns(columns, manifest, path="s", first=7)
-    assert raised.value.cause.startswith("s, record 8: ")
+    assert raised.value.cause.startswith(f"s, record {7 + place[1]}: ")
     assert message in raised.value.cause
 
 

@@ -57,7 +57,7 @@ DAMAGE: dict[str, list[Callable[[Path], object]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", [pytest.param("hf", marks=pytest.mark.slow), "wordpiece"])
+@pytest.mark.parametrize("engine", ["wordpiece", "hf"])
 @pytest.mark.engines
 def test_the_engine_of_the_manifest_makes_it_again(tmp_path: Path, engine: str) -> None:
     root = Path(shutil.copytree(reviews(engine=engine), tmp_path / "out"))

@@ -17,6 +17,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import fingerprint, reservation, source_record
 from pipelines.prepare.dataset.job import tokenizer_files
 from pipelines.prepare.dataset.source_record import location_of
+from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.plan.planning import ShardTask
@@ -108,7 +109,9 @@ def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path, i
 
 
 @pytest.mark.slow
-def test_another_split_is_added_and_the_first_stays(tmp_path: Path) -> None:
+def test_another_split_is_added_the_first_stays_and_each_may_be_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = result(build(tmp_path / "out", split="train"))
     before = building.files(tmp_path / "out")
     second = result(build(tmp_path / "out", split="validation"))
@@ -119,6 +122,9 @@ def test_another_split_is_added_and_the_first_stays(tmp_path: Path) -> None:
         name: content for name, content in before.items() if ".tfrecord" in name
     }
     assert after["manifest.json"] == building.files(reviews())["manifest.json"]
+    monkeypatch.delattr(launcher, "open_job")  # rows are not looked for
+    for asked in ("train", "validation", ("train", "validation")):
+        result(build(tmp_path / "out", split=asked))
 
 
 @pytest.mark.parametrize(

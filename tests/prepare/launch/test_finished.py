@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.prepare.launch import launcher
 from tests import building
-from tests.building import REVIEWS, Outcome, read_manifest, reviews
+from tests.building import REVIEWS, Outcome, reviews
 
 
 @pytest.fixture
@@ -51,20 +51,6 @@ def test_a_lower_error_rate_than_the_dataset_has_is_refused(tmp_path: Path) -> N
     cause, _ = building.command("build", data, *options, "--max-error-rate", 0.2).error
     assert cause.startswith("5 of 20 rows cannot be used")
     assert building.command("build", data, *options, "--max-error-rate", 0.25).status == 0
-
-
-@pytest.mark.slow
-def test_a_split_may_be_asked_for_after_another_and_then_each_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for split in ("train", "validation"):
-        outcome = again(tmp_path / "out", split=split, label_column=None)
-        assert outcome.status == 0, outcome.err
-    assert set(read_manifest(tmp_path / "out").splits) == {"train", "validation"}
-    monkeypatch.delattr(launcher, "open_job")  # rows are not looked for
-    for asked in (("train",), ("validation",), ("train", "validation")):
-        outcome = again(tmp_path / "out", split=asked, label_column=None)
-        assert outcome.status == 0, outcome.err
 
 
 def test_a_source_that_has_moved_is_looked_for_at_its_new_place_from_then_on(tmp_path: Path) -> None:

@@ -113,12 +113,7 @@ OBJECTS: Mapping[str, Callable[[list[Row]], Any]] = {
 }
 
 
-SLOW = ("JSON list", "Arrow", "saved", "table")
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in SLOW)) for kind in (*FILES, *OBJECTS)]
-)
+@pytest.mark.parametrize("kind", [*FILES, *OBJECTS])
 def test_rows_are_what_their_json_says_whatever_holds_them(kind: str, tmp_path: Path) -> None:
     if kind in FILES:
         (tmp_path / "in").mkdir()
@@ -251,7 +246,7 @@ CASES: Mapping[str, tuple[Row, list[Row], Any, Row, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["JSON lines", pytest.param("Parquet", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["JSON lines", "Parquet"])
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_format_defines_is_used(name: str, kind: str, tmp_path: Path) -> None:
     row, messages, tools, options, learned = CASES[name]

@@ -65,7 +65,7 @@ learned = functools.partial(texts, mask="loss_mask")
 # --- what is built --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", ["right", pytest.param("left", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("side", ["right", "left"])
 def test_padded_rows_are_those_of_transformers_one_by_one(side: str) -> None:
     rows = read_rows(chats(no_shuffle=True, padding_side=side), "train")
     assert len(rows["input_ids"]) == len(CHATS)

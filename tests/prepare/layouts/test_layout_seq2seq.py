@@ -15,13 +15,14 @@ from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from tests.prepare.layouts import encoding
 from tests.support import texts
-from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError
 
 L, T = 14, 9
-FAST = ("wordpiece_cased", "byte_bpe_bos", "unigram_left", "slow_byt5")
-OTHERS = ("truncation_left", "byte_bpe_roberta", "bpe_fallback", "unigram")
+KINDS = (
+    *("wordpiece_cased", "byte_bpe_bos", "unigram_left", "slow_byt5"),
+    *("truncation_left", "byte_bpe_roberta", "bpe_fallback", "unigram"),
+)
 SOURCES = [*texts.sentences(12, seed=3), "", "one", *texts.HOSTILE[::6]]
 TARGETS = [*SOURCES[5:], *SOURCES[:5]]
 
@@ -61,7 +62,7 @@ def _expected(tokenizer: Any, columns: Sequence[list[str]], targets: list[str]) 
 # --- the same as transformers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", slow_but([*FAST, *OTHERS], *FAST))
+@pytest.mark.parametrize("kind", KINDS)
 def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
     built = _built(_encoder(zoo.tokenizer(kind)), [SOURCES], TARGETS, cuts=[3, 9])
     assert encoding.lists(built) == _expected(zoo.tokenizer(kind), [SOURCES], TARGETS)

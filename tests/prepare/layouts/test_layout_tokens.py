@@ -24,7 +24,6 @@ from pipelines.prepare.tokenize.text_rows import ReferenceRows, joins_words, ope
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.layouts import encoding
-from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ColumnError, TokenizerError
 
@@ -81,7 +80,7 @@ def _expected(
 # --- the same as transformers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", slow_but(["wordpiece_cased", "byte_bpe_bos", "unigram_left+left"], "wordpiece_cased"))
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_bos", "unigram_left+left"])
 @settings(max_examples=15)
 @given(lists=LISTS, every=st.booleans())
 def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(

@@ -91,16 +91,16 @@ def test_a_split_that_is_read_whole_has_blocks_by_the_length_of_each_row(tmp_pat
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("name", [pytest.param("pad", marks=pytest.mark.slow), "concat"])
+@pytest.mark.parametrize("name", ["concat", "pad"])
 @pytest.mark.parametrize(
     ("corpus", "rel"),
     [
-        pytest.param(uniform, 0.02, marks=pytest.mark.slow),
-        pytest.param(by_length, 0.03, marks=pytest.mark.slow),
+        (uniform, 0.02),
+        (by_length, 0.03),
         (languages, 0.1),  # a handful of groups has each of two languages by chance
         (long_documents, 0.06),
         (with_nulls, 0.03),
-        pytest.param(repeated, 0.03, marks=pytest.mark.slow),
+        (repeated, 0.03),
     ],
 )
 def test_a_few_groups_foretell_the_whole(

@@ -12,7 +12,6 @@ from pipelines.prepare.plan import sample_rows, sampling
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support import texts
-from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 
 ROWS = 2000
@@ -53,10 +52,6 @@ def _alternating(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
     return [english(40, rng) if row // 300 % 2 else foreign(90, rng) for row in range(rows)]
 
 
-def slow(*cases: Any) -> list[Any]:
-    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
-
-
 Corpus = Callable[[np.random.Generator, int], list[str]]
 
 
@@ -70,22 +65,20 @@ def _work(folder: Path, zoo: Zoo, made: Sequence[str | None], *, group_rows: int
     [
         (_sorted, {"name": "concat", "shuffle": False, "targets": 7.0}),
         (_sorted, {"name": "pack", "targets": 7.0}),
-        *slow(
-            (_bimodal, {"targets": 7.0}),
-            # Rows of these two are in no order to begin with.
-            *((_lognormal, {"name": name}) for name in ("pad", "concat")),
-            *((_bimodal, {"name": name, "shuffle": False}) for name in ("pad", "concat")),
-            *(
-                (corpus, {"name": name, "shuffle": shuffle})
-                for corpus in (_sorted, _half_foreign, _alternating)
-                for name, shuffle in (("pad", True), ("concat", False))
-            ),
-            # Smaller ones are too near to the window of the compression, which every shard fills anew.
-            *(
-                (corpus, {"targets": 7.0, "rows": 6000, "shuffle": shuffle, "compression": "gzip"})
-                for corpus in (_sorted, _half_foreign)
-                for shuffle in (True, False)
-            ),
+        (_bimodal, {"targets": 7.0}),
+        # Rows of these two are in no order to begin with.
+        *((_lognormal, {"name": name}) for name in ("pad", "concat")),
+        *((_bimodal, {"name": name, "shuffle": False}) for name in ("pad", "concat")),
+        *(
+            (corpus, {"name": name, "shuffle": shuffle})
+            for corpus in (_sorted, _half_foreign, _alternating)
+            for name, shuffle in (("pad", True), ("concat", False))
+        ),
+        # Smaller ones are too near to the window of the compression, which every shard fills anew.
+        *(
+            (corpus, {"targets": 7.0, "rows": 6000, "shuffle": shuffle, "compression": "gzip"})
+            for corpus in (_sorted, _half_foreign)
+            for shuffle in (True, False)
         ),
     ],
 )
@@ -152,7 +145,7 @@ def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> samp
     return _work(folder, zoo, made, **options).measure()
 
 
-@pytest.mark.parametrize("name", slow_but(_LENGTHS, "sorted", "one huge row"))
+@pytest.mark.parametrize("name", _LENGTHS)
 def test_long_rows_count_as_much_as_short_ones(tmp_path: Path, zoo: Zoo, name: str) -> None:
     words = _LENGTHS[name](np.random.default_rng(5))
     found = _measured(tmp_path, zoo, words).row_tokens - 2  # [CLS] and [SEP]

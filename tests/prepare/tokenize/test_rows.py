@@ -107,10 +107,7 @@ def _texts_of(kind: str) -> list[str]:
 
 
 @BYT5_WARNS
-@pytest.mark.parametrize(
-    "kind",
-    [kind if kind == "wordpiece_cased" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
     for at, (truncation_side, padding_side, room, length) in enumerate(OPPOSITES):
         tokenizer, dtype = _resolve(zoo.path(kind), truncation_side=truncation_side, padding_side=padding_side)

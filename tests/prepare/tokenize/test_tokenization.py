@@ -43,10 +43,7 @@ def _copy(zoo: Zoo, kind: str, folder: Path, **changes: Any) -> Path:
 
 
 @BYT5_WARNS
-@pytest.mark.parametrize(
-    "kind",
-    [kind if kind == "wordpiece_cased" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_saved_copy_gives_the_rows_of_the_original(zoo: Zoo, kind: str) -> None:
     original = zoo.tokenizer(kind)
     resolved, files = _resolve(zoo.path(kind))

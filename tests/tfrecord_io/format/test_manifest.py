@@ -200,7 +200,7 @@ LEDGER = ("splits", "train", "ledger")
         (_change(*LEDGER, "rows_in", value=13), "the ledger of a split is not the sum of its shards' ledgers"),
         (_ledgers("rows_in", 1), "7 rows in, but 5 used and 1 rejected"),
         (_ledgers("rows_used", -1), "6 rows in, but 4 used and 1 rejected"),
-        (_ledgers("rows_in", 1, "rows_used"), "5 examples of 6 rows, expected as many"),
+        (_ledgers("rows_in", 1, "rows_used"), "5 examples of 6 rows, expected as many, since each row is one example"),
         (_labels(smallest=2, largest=1), "labels of values from 2 to 1"),
         (_labels(smallest=-1, largest=1, distinct=4), "labels of 4 values from -1 to 1"),
         (_change("index_stride", value=0), "an index of every 0th record"),

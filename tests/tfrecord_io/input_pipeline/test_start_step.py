@@ -75,8 +75,8 @@ def test_training_continues_whatever_the_sizes(write_dataset: WriteDataset, seed
     ("sizes", "batch", "hosts", "replicas"),
     [
         ((20, 30, 7), 4, 1, 1),
-        pytest.param((20, 30, 7), 8, 2, 4, marks=pytest.mark.slow),
-        pytest.param((40, 37), 9, 3, 3, marks=pytest.mark.slow),
+        ((20, 30, 7), 8, 2, 4),
+        ((40, 37), 9, 3, 3),
     ],
     ids=["one host", "hosts dealt shards", "hosts dealt records"],
 )
@@ -199,7 +199,7 @@ class TestRefusals:
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("hosts", [1, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("hosts", [1, 8])
 def test_a_graph_runs_no_python_from_whatever_step(write_dataset: WriteDataset, training: bool, hosts: int) -> None:
     data = reader.open(write_dataset({"train": pad_shards(60, 70, 90)}))
     options: dict[str, Any] = {"shuffle": SMALL, "training": training, "objective": objectives.masked_lm()}

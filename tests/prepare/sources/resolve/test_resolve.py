@@ -223,8 +223,8 @@ def test_several_names_are_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "cause"),
     [
-        ({"config": "en"}, "BuilderConfig 'en' not found|--config chooses"),
-        ({"revision": "main"}, "--revision is for hub"),
+        ({"config": "en"}, "BuilderConfig 'en' not found.*another --config|--config chooses"),
+        ({"revision": "main"}, "--revision is for hub.*leave --revision out"),
     ],
 )
 @pytest.mark.parametrize("named", ["folder", "saved", "file"])

@@ -65,18 +65,12 @@ def as_text(found: Rendered) -> list[str]:
     [
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
         growing("'x'", "ns.s + ns.s"),
-        # Each starts a process.
-        *(
-            pytest.param(template, marks=pytest.mark.slow)
-            for template in (
-                "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
-                "{{ 10 ** 1000000000 }}",
-                growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
-                "{{ range(100000) | map('center', 100000) | list | length }}",
-                "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
-                "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
-            )
-        ),
+        "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
+        "{{ 10 ** 1000000000 }}",
+        growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
+        "{{ range(100000) | map('center', 100000) | list | length }}",
+        "{% set x = '%1000000000d' % 1 %}{{ x | length }}",
+        "{% set x = [1, [2]] | tojson(indent=1000000000) %}{{ x | length }}",
     ],
 )
 def test_what_does_not_end_or_takes_gigabytes_is_ended(template: str) -> None:
@@ -97,8 +91,8 @@ def test_a_long_conversation_is_within_the_limits() -> None:
 def test_each_rendering_has_all_of_the_limits() -> None:
     """All together take more than one may, and no row is rejected for that."""
     template = template_of("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER)
-    found = template.render({"messages": conversations(*map(str, range(200)))})
-    assert as_text(found) == [str(row) for row in range(200)]
+    found = template.render({"messages": conversations(*map(str, range(100)))})
+    assert as_text(found) == [str(row) for row in range(100)]
 
 
 @pytest.mark.slow

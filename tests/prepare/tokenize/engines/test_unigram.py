@@ -18,14 +18,11 @@ from tests.qualifying import comparing
 from tests.qualifying.kinds import NORMALIZERS, altered, metaspace, white_split
 from tests.support import texts
 from tests.support.charsmaps import charsmap
-from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 
 pytestmark = pytest.mark.engines
 
 TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3)]
-# One for each way of treating spaces, and one for each step that looks at neighbours.
-ONE_OF_EACH = ["t5", "t5 converted", "rembert", "nmt nfkc", "nfd"]
 # Spaces that a normalizer makes, or merges, or that vanish; and what stands between them.
 SPACES = (
     *(" ", "  ", "   ", "\t", "\n", "\r\n", "\r", "\u00a0", "\u200b", "\u3000", "\x01", "\u200d", "\ufeff"),
@@ -51,7 +48,7 @@ def left_to_the_reference(engine: Engine, given_texts: list[str], monkeypatch: p
     return left
 
 
-@pytest.mark.parametrize("kind", slow_but(NORMALIZERS, *ONE_OF_EACH))
+@pytest.mark.parametrize("kind", NORMALIZERS)
 def test_every_kind_of_normalizer_and_words(zoo: Zoo, kind: str) -> None:
     rng = random.Random(kind)
     mixed = ["".join(rng.choice((*SPACES, *LETTERS, *SPACES[:2])) for _ in range(8)) for _ in range(400)]
@@ -106,7 +103,8 @@ def test_only_accents_apart_and_what_joins_are_left_to_the_reference(zoo: Zoo, m
     hard = ["e\u0301", "ﬁ\u0301", "\u0600a"]
     engine = comparing.opened("unigram", altered_kind(zoo, "t5"))
     assert left_to_the_reference(engine, [*easy, *hard], monkeypatch) == hard
-    for kind in (*ONE_OF_EACH, "albert", "none"):
+    # One for each way of treating spaces, and one for each step that looks at neighbours.
+    for kind in ("t5", "t5 converted", "rembert", "nmt nfkc", "nfd", "albert", "none"):
         engine = comparing.opened("unigram", altered_kind(zoo, kind))
         assert left_to_the_reference(engine, texts.sentences(20, seed=5), monkeypatch) == []
 

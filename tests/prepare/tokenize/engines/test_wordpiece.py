@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pipelines.prepare.tokenize.engines.wordpiece.kernels import MEMORY_WORDS
 from tests.prepare.tokenize.odd_tokenizers import bert, check
 from tests.support import texts
-from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 
 pytestmark = pytest.mark.engines
@@ -30,7 +29,7 @@ MARKS = (
 )
 
 
-@pytest.mark.parametrize("flags", slow_but(FLAGS, *FLAGS[::5]), ids=lambda flags: "-".join(map(str, flags.values())))
+@pytest.mark.parametrize("flags", FLAGS, ids=lambda flags: "-".join(map(str, flags.values())))
 def test_every_setting_of_the_normalizer_is_followed(zoo: Zoo, flags: dict[str, Any]) -> None:
     marked = [f"a{mark}{other}b" for mark in MARKS for other in MARKS]
     check("wordpiece", bert(zoo, normalizer=flags), [*TEXTS, *marked])
