@@ -15,7 +15,7 @@ of_each = pytest.mark.parametrize("root", DATASETS, ids=lambda root: f"{root.par
 
 
 def test_the_present_version_of_the_format_has_data() -> None:
-    assert {root.name for root in DATASETS if root.parent == make_format_data.FOLDER} == {*make_format_data.DATASETS}
+    assert make_format_data.FOLDER in {root.parent for root in DATASETS}
 
 
 @of_each
