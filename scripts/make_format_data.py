@@ -1,4 +1,4 @@
-"""Makes tests/data/format-1.0: a small dataset of every layout, as the release that fixed the format wrote it.
+"""Makes tests/data/format-VERSION: a small dataset of every layout, as the release that fixed the format wrote it.
 
     python scripts/make_format_data.py
 
@@ -21,10 +21,10 @@ import numpy as np
 # `python scripts/make_format_data.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from tfrecord_io import random_access
+from tfrecord_io import manifest, random_access
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-FOLDER = REPOSITORY / "tests" / "data" / "format-1.0"
+FOLDER = REPOSITORY / "tests" / "data" / f"format-{manifest.FORMAT_VERSION}"
 _ROWS = 12
 # By folder: the example whose first rows are its source, the tokenizer's example, and the options.
 DATASETS = {
@@ -47,12 +47,12 @@ DATASETS = {
 }
 
 
-def arguments(name: str, *, sources: pathlib.Path, output: pathlib.Path) -> list[str]:
-    """Returns the arguments of the build of dataset `name`."""
+def arguments(name: str, *, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
+    """Returns the arguments of the build of dataset `name` from the sources and tokenizers of a `folder`."""
     example, tokenizer, options = DATASETS[name]
-    paths = ["--tokenizer", str(FOLDER / "tokenizers" / tokenizer), "--output", str(output)]
+    paths = ["--tokenizer", str(folder / "tokenizers" / tokenizer), "--output", str(output)]
     # A small first shard, so that there are several.
-    return ["build", str(sources / example), *paths, *options, "--shard-size", "1kB"]
+    return ["build", str(folder / "sources" / example), *paths, *options, "--shard-size", "1kB"]
 
 
 def main() -> int:
@@ -68,7 +68,7 @@ def main() -> int:
         command = [sys.executable, f"examples/{example}/train_tokenizer.py", str(FOLDER / "tokenizers" / example)]
         subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, stdout=subprocess.DEVNULL)
     for name in DATASETS:
-        command = arguments(name, sources=FOLDER / "sources", output=FOLDER / name)
+        command = arguments(name, folder=FOLDER, output=FOLDER / name)
         subprocess.run([sys.executable, "-m", "prep_tfrecords", *command, "--quiet"], env=environment, check=True)
         _forget_where(FOLDER / name)
     written = {name: digests(FOLDER / name) for name in DATASETS}

@@ -26,6 +26,7 @@ from pipelines.prepare.options.config import (
     TokenizerConfig,
 )
 from pipelines.terminal.click_options import takes, values_of
+from pipelines.terminal.option_fields import declared
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,11 +36,6 @@ FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 _FUNCTIONS_OF_FILE, _BEAM_OF_FILE = (f"{__name__}.{name}" for name in ("functions", "beam"))
 
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
-# Titles of the option groups in --help, in order.
-_REQUEST = (
-    *("Source", "Tokenizer", "Layout", "Layout pad, and qa", "Layouts concat and pack", "Layout chat"),
-    *("Layout seq2seq", "Layout tokens", "Layout qa", "Shards"),
-)
 # The options of SourceConfig that a tokenizer's training does not take.
 _OF_BUILDS = (
     *("hold_out", "hold_out_by", "dedup", "dedup_across_splits", "decontaminate", "decontaminate_words"),
@@ -80,7 +76,9 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
         help="YAML file of options by their long names, without dashes; those on the command line win.",
     )
     more = {"Source": _FUNCTION_OPTIONS, "Run": [_DRY_RUN], "Options file": [options_file]}
-    groups = (*_REQUEST, "Output", "Run", "Options file")
+    # Titles in --help, in order: those of the layouts as their options stand.
+    by_layout = dict.fromkeys(each.group for config in (LayoutConfig, SourceConfig) for each in declared(config))
+    groups = dict.fromkeys(("Source", "Tokenizer", *by_layout, "Shards", "Output", "Run", "Options file"))
     required = ("tokenizer", *["output"] * output_required)
     return lambda command: _DATASET(takes(CONFIGS, groups=groups, required=required, more=more)(command))
 

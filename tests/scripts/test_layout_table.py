@@ -4,9 +4,11 @@ import functools
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from pipelines.prepare.options.layout_config import LayoutName
 from tests import building
 from tests.building import REPOSITORY
 
@@ -31,7 +33,7 @@ def rows() -> list[tuple[str, str, str]]:
 
 def test_every_layout_has_a_row() -> None:
     named = {word.strip("`") for layout, _, _ in rows() for word in layout.split()[:1]}
-    assert named == {"pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"}
+    assert named == set(get_args(LayoutName))
 
 
 @pytest.mark.slow

@@ -190,7 +190,7 @@ def _manifest_before(job: Job) -> Manifest | None:
     return before
 
 
-def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: Mapping[str, int]) -> None:
+def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: Mapping[str, storage.Version]) -> None:
     """Write the files, the manifest last; `generations` are the versions that may be replaced, by path."""
     if job.appends_to is not None:
         # Keep the previous manifest, byte for byte, for readers that continue with its rows alone.

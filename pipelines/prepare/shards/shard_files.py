@@ -42,7 +42,7 @@ def write(
     threads: int,
     rows_in: int,
     rejected: Mapping[str, int],
-    generations: Mapping[str, int],
+    generations: Mapping[str, storage.Version],
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
@@ -111,7 +111,7 @@ def _pieces(
         yield packer.flush()
 
 
-def delete(job: Job, name: str, *, generations: Mapping[str, int]) -> None:
+def delete(job: Job, name: str, *, generations: Mapping[str, storage.Version]) -> None:
     """Delete a shard file and its indexes of an earlier attempt, except files absent (0) in `generations`."""
     for path in paths(job, name):
         if generations.get(path) != 0:

@@ -201,7 +201,9 @@ class _TaskRows:
         if self._job.strict and self.rejected.first:
             raise unusable_row(self.rejected.first[0], self._task)
 
-    def write_shards(self, *, generations: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
+    def write_shards(
+        self, *, generations: Mapping[str, storage.Version], expected: tuple[Shard, ...] | None
+    ) -> tuple[Shard, ...]:
         """Write one file per record length, and delete the files of an earlier attempt for lengths without rows.
 
         A file that has appeared or changed since `generations` belongs to another job.

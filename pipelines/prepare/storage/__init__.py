@@ -17,7 +17,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import local_storage, storage_errors
@@ -33,6 +33,8 @@ from tfrecord_io.local_paths import local_path as local_path
 _MOST_BYTES = 256 << 20
 # Threads that read remote files: each small file costs a round trip, and services answer many requests at once.
 _READERS = 32
+# The version of an object, 0 for none: a generation of gs://.
+Version: TypeAlias = int
 
 
 def join(root: str, *parts: str) -> str:
@@ -176,7 +178,7 @@ def _open_remote(path: str) -> BinaryIO:
     return io.BufferedReader(remote, buffer_size=1 << 16)
 
 
-def generations(paths: Sequence[str]) -> dict[str, int]:
+def generations(paths: Sequence[str]) -> dict[str, Version]:
     """Return the present generation of each gs:// object, 0 for a missing one; empty for other storage.
 
     They are for `write_atomic(replacing=...)`. Raises: OutputError.
@@ -189,12 +191,14 @@ def generations(paths: Sequence[str]) -> dict[str, int]:
         return gcs.generations(paths)
 
 
-def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: int | None = None) -> None:
+def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: Version | None = None) -> None:
     """Write a file atomically, with the options of `write_atomic`. Raises: OutputError."""
     write_atomic(path, [content], inside=inside, replacing=replacing)
 
 
-def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
+def write_atomic(
+    path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: Version | None = None
+) -> None:
     """Write buffers to a file that appears whole or not at all.
 
     inside: an existing folder; only folders below it are made, so that one that was deleted during a job does not come

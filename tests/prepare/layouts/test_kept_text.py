@@ -12,7 +12,7 @@ import tensorflow as tf
 from tests import building
 from tfrecord_io import objectives, random_access, reader
 from tfrecord_io.errors import ManifestError, ReaderError
-from tfrecord_io.manifest import parse
+from tfrecord_io.manifest import FORMAT_VERSION, parse
 
 COUNT = 60
 UIDS = ["", "é€😀", *(f"row-{number}" for number in range(2, COUNT))]
@@ -118,6 +118,6 @@ def test_a_value_that_is_null_or_too_long_rejects_its_row(tmp_path: Path) -> Non
 
 def test_a_dtype_of_a_later_format_asks_for_a_newer_release(source: Path) -> None:
     content = (build(source) / "manifest.json").read_text()
-    later = content.replace('"format_version": "1.0"', '"format_version": "1.9"').replace('"bytes"', '"image"')
+    later = content.replace(f'_version": "{FORMAT_VERSION}"', '_version": "1.9"').replace('"bytes"', '"image"')
     with pytest.raises(ManifestError, match=r"dtype 'image'.*format 1\.9.*install a release"):
         parse(later)

@@ -69,10 +69,10 @@ def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
     """
     common = [name for name in splits[0] if all(name in known for known in splits)]
     needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
+    found = {_PURPOSES.get(name, name): name for name in needed}
     if named is not None:
         is_other = named in splits[0] and is_sharegpt(splits[0][named].kind)
-        needed, more = (named,), _FORMS["ShareGPT" if is_other else "messages"][1]
-    found = {"messages": needed[0]} if len(needed) == 1 else {name: name for name in needed}
+        found, more = {"messages": named}, _FORMS["ShareGPT" if is_other else "messages"][1]
     fitting = [name for name in more if name in common and all(_fits(name, known[name].kind) for known in splits)]
     return {**found, **{_PURPOSES.get(name, name): name for name in fitting}}
 

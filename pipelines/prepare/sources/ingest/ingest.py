@@ -34,6 +34,7 @@ from pipelines.prepare.sources.parquet.class_ids import NewIds, with_new_ids
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import cells, library
 from pipelines.prepare.sources.resolve.data_files import DataFile
+from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
@@ -156,7 +157,7 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
     files = [file for stream in streams for file in stream.files]
     paths = [file.path for file in files]
     is_local = library.is_seen_by_others([source.folder])
-    if not library.is_seen_by_others(paths) or not (is_local or source.folder.startswith("gs://")):
+    if not library.is_seen_by_others(paths) or not (is_local or storage_errors.bucket_of(source.folder)):
         return 0
     if sum(file.size for file in files) >= _LEAST_BYTES:
         return most
