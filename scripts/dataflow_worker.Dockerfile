@@ -6,6 +6,7 @@
 #   BEAM=$(python -c 'import apache_beam; print(apache_beam.__version__)')
 #   pip freeze --exclude-editable | grep -E '^(datasets|tokenizers|transformers|sentencepiece|tiktoken|fastokens|gigatoken)==' \
 #     > dist/worker-requirements.txt
+#   pip freeze | grep -E '^(array.record|fast.langdetect|ftfy)==' >> dist/worker-requirements.txt  # for these extras
 #   python setup.py --quiet sdist
 #   docker build -f scripts/dataflow_worker.Dockerfile --build-arg PYTHON=$PYTHON --build-arg BEAM=$BEAM -t IMAGE .
 #   docker push IMAGE          IMAGE: REGION-docker.pkg.dev/PROJECT/REPOSITORY/prep-tfrecords:VERSION

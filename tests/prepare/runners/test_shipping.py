@@ -48,7 +48,7 @@ def test_the_modules_that_workers_run_are_sent(wheel: Path) -> None:
 
 def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = {"datasets": "1.0", "tokenizers": "2.0", "transformers": "3.0+local", "tiktoken": "4.0"}
-    versions["fastokens"] = "5.0"  # and no gigatoken
+    versions |= {"fastokens": "5.0", "ftfy": "6.0"}  # and no gigatoken, nor the other extras
 
     def version(name: str) -> str:
         if name not in versions:
@@ -60,7 +60,7 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
     monkeypatch.setitem(sys.modules, "tiktoken", sys)
     monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
     setup = shipped(tmp_path)
-    expected = ["datasets==1.0", "tokenizers==2.0", "fastokens==5.0", "tiktoken==4.0"]
+    expected = ["datasets==1.0", "tokenizers==2.0", "fastokens==5.0", "ftfy==6.0", "tiktoken==4.0"]
     assert Path(setup.requirements_file).read_text().split() == expected
     assert setup.requirements_cache == "skip", "they are not downloaded here"
 
