@@ -82,7 +82,7 @@ def manifest_of(shards: int) -> Manifest:
         name: [SHARD_BYTES] * shards for name in ("num_bytes", "num_examples", "num_tokens", "rows_in", "rows_used")
     }
     names = [manifest.shard_name(name="corpus", split="train", index=at, count=shards) for at in range(shards)]
-    columns = Shards(name=names, sha256=["ab" * 32] * shards, rejected={}, tokens_cut=[0] * shards, **same)
+    columns = Shards(name=names, sha256=["ab" * 32] * shards, rejected={}, filtered={}, tokens_cut=[0] * shards, **same)
     facts = TokenizerFacts(
         name="t", kind="t", vocab_size=9, content_sha256="ab" * 32, special_ids=(), padding_side="right", pad_id=0
     )

@@ -44,7 +44,7 @@ def test_mojibake_is_repaired_and_nothing_is_normalized() -> None:
 
 def test_a_build_counts_what_each_ready_filter_left_out_by_name() -> None:
     root = building.reviews(map="mask_pii", filter=("length(20, 60)", "language(en, at_least=0.9)"))
-    reasons = building.read_manifest(root).splits["train"].ledger.left_out
+    reasons = building.read_manifest(root).splits["train"].ledger.filtered
     assert list(reasons) == ["filtered:language", "filtered:length"]
     assert all(reasons.values())
     shown = building.command("inspect", root)

@@ -7,7 +7,7 @@ PrepError                       cause (what was got, where, what was expected) a
 │   └── ColumnError             a column is missing or holds something else than text, labels or numbers
 ├── TokenizerError              the tokenizer cannot be loaded or cannot do what the layout needs
 ├── RowsRejectedError           more rows were unusable than --max-error-rate allows
-├── LedgerError                 rows in do not equal rows used plus rows rejected: a bug, never data
+├── LedgerError                 rows in do not equal rows used, rejected and filtered: a bug, never data
 ├── OutputError                 the output cannot be written: permission, full disk, occupied folder
 │   └── FingerprintMismatchError   the folder holds (part of) a dataset made from something else
 ├── FormatError                 what is on disk breaks the on-disk contract (docs/format.md)
@@ -81,7 +81,7 @@ class RowsRejectedError(PrepError):
 
 
 class LedgerError(PrepError):
-    """Rows in do not equal rows used plus rows rejected. Always a bug of this library."""
+    """Rows in do not equal rows used, rejected and filtered. Always a bug of this library."""
 
 
 class OutputError(PrepError):

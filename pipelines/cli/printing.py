@@ -168,7 +168,7 @@ def estimates(estimated: list[Estimate]) -> None:
     if requests := sum(each.requests for each in estimated):
         out.print(f"requests to the hub for the rows: at most {count(requests)}")
     for each in estimated:
-        _print_left_out(out, each.split, each.left_out, of=each.rows - each.rows_in_other_splits)
+        _print_filtered(out, each.split, each.filtered, of=each.rows - each.rows_in_other_splits)
     for each in estimated:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
@@ -191,27 +191,26 @@ def _layouts_table(each: Estimate) -> Table:
     return table("layout", *names, rows=rows, numbers=len(names), **options)
 
 
-def _print_left_out(out: Console, split: str, left_out: Mapping[str, int], *, of: int) -> None:
-    """Print the rows left out by reason, unless the user's own filters are the only reason."""
-    if left_out.keys() - {"filtered"}:
-        shown = ", ".join(f"{reason} {count(rows)} ({rows / of:.1%})" for reason, rows in left_out.items())
-        out.print(f"{split}: left out {shown}", soft_wrap=True, markup=False)
+def _print_filtered(out: Console, split: str, filtered: Mapping[str, int], *, of: int) -> None:
+    """Print the filtered rows by reason, unless the user's own filters are the only reason."""
+    if filtered.keys() - {"filtered"}:
+        shown = ", ".join(f"{reason} {count(rows)} ({rows / of:.1%})" for reason, rows in filtered.items())
+        out.print(f"{split}: filtered {shown}", soft_wrap=True, markup=False)
 
 
 def _print_splits(out: Console, manifest: Manifest) -> None:
     """Print the table of splits, details of their rows, and the user's functions."""
-    filtered = any(split.ledger.rows_filtered for split in manifest.splits.values())
+    filtered = any(split.ledger.filtered_of_split for split in manifest.splits.values())
     names = ["rows", *["filtered"] * filtered, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
     splits = []
     for name, split in manifest.splits.items():
         ledger = split.ledger
-        rows = (ledger.rows_of_split, *[ledger.rows_filtered] * filtered, sum(ledger.unusable.values()))
+        rows = (ledger.rows_of_split, *[sum(ledger.filtered_of_split.values())] * filtered, ledger.rows_rejected)
         made = (split.num_examples, split.num_tokens, ledger.tokens_cut, len(split.shards))
         splits.append((name, *map(count, (*rows, *made)), size(split.num_bytes)))
     out.print(table("split", *names, rows=splits, numbers=len(names)))
     for name, split in manifest.splits.items():
-        reasons = {reason: rows for reason, rows in split.ledger.left_out.items() if "held_out" not in reason}
-        _print_left_out(out, name, reasons, of=split.ledger.rows_of_split)
+        _print_filtered(out, name, split.ledger.filtered_of_split, of=split.ledger.rows_of_split)
         for line in _about(name, split, manifest.bucket_lengths):
             out.print(line)
     for function in manifest.options.get("steps", []):
@@ -230,9 +229,9 @@ def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator
             buckets.append(f"{rows:,} of {length} ({1 - tokens / (rows * length):.0%} padding)")
     if bucket_lengths:
         yield f"rows of {name} by length: {', '.join(buckets)}"
-    if unusable := split.ledger.unusable:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(unusable.items()))
-        counts = [(shard.name, sum(shard.ledger.unusable.values())) for shard in split.shards]
+    if rejected := split.ledger.rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rejected.items()))
+        counts = [(shard.name, shard.ledger.rows_rejected) for shard in split.shards]
         where = [f"{name} {count:,}" for name, count in counts if count]
         more = f" and {len(where) - _LISTED} more shards" if len(where) > _LISTED else ""
         yield f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})"
@@ -262,9 +261,9 @@ def trained_tokenizer(trained: TrainedTokenizer) -> None:
     figures = (*read, size_of, f"{found.tokens_per_word:.3f}", f"{found.unknown_share:.3%}")
     out.print(table("rows", "text", "vocabulary", "tokens per word", "unknown", rows=[figures], numbers=5))
     out.print(f"tokens per word (between spaces) and the unknown share of tokens: of its first {found.texts:,} texts")
-    if trained.rows.left_out:
-        reasons = ", ".join(f"{number:,} {reason}" for reason, number in trained.rows.left_out.items())
-        out.print(f"rows left out: {reasons}")
+    for kind, rows in (("filtered", trained.rows.filtered), ("rejected", trained.rows.rejected)):
+        if rows:
+            out.print(f"rows {kind}: {', '.join(f'{number:,} {reason}' for reason, number in rows.items())}")
     if trained.sampled_rows < sum(trained.splits.values()):
         out.print(f"a sample of {trained.sampled_rows:,} of {sum(trained.splits.values()):,} rows was read (--sample)")
     out.print(

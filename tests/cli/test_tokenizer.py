@@ -25,7 +25,7 @@ def test_the_summary_says_what_was_made(tmp_path: Path) -> None:
     assert "byte-bpe tokenizer in the style of gpt2" in outcome.err
     assert "of its first 320 texts" in " ".join(outcome.err.split())
     said = json.loads(outcome.out)
-    assert said["rows"].items() > {"trained": 320, "left_out": {}}.items()
+    assert said["rows"].items() > {"trained": 320, "rejected": {}, "filtered": {}}.items()
     assert (said["vocab_size"], said["engine"], said["evaluation"]["unknown_share"]) == (600, "fastokens", 0.0)
     assert said["evaluation"]["tokens_per_word"] > 1
 

@@ -114,7 +114,7 @@ def test_what_a_newer_minor_version_adds_is_allowed_everywhere() -> None:
     del content["splits"]["something_new"]
     for split in content["splits"].values():
         for ledger in (split["ledger"], split["shards"]):
-            del ledger["rejected"]["something_new"]
+            del ledger["rejected"]["something_new"], ledger["filtered"]["something_new"]
     del content["source"]["splits"]["something_new"]
     manifest.parse(json.dumps(content))
     require_valid(content)
@@ -190,8 +190,14 @@ DAMAGE = [
     ),
     *at(*SHARDS, "sha256", 0, to=("AB" * 32, "ab" * 31, "ab" * 32 + "\n", "", None)),
     *at(*SHARDS, "num_examples", 0, to=(*NO_COUNT, 0)),
-    *at(*SHARDS, "rejected", to=(None, [], 5, {"text_null": 5}, {"text_null": [-1, 4]})),
-    *at(*LEDGER, "rejected", to=(None, 3, {"text_null": -3}, {"text_null": "3"}, {"text_null": 1.5})),
+    *(
+        change
+        for kind in ("rejected", "filtered")
+        for change in (
+            *at(*SHARDS, kind, to=(None, [], 5, {"some_reason": 5}, {"some_reason": [-1, 4]})),
+            *at(*LEDGER, kind, to=(None, 3, {"some_reason": -3}, {"some_reason": "3"}, {"some_reason": 1.5})),
+        )
+    ),
     *at("generations", to=(None, 5, "x", [5], [None])),
     *without("generations", 0, fields=("fingerprint", "tasks", "rows")),
     *at("generations", 0, "tasks", to=(None, [], {"../x": 1}, {"train": 0}, {"train": "1"}, {"train": True})),

@@ -1,12 +1,12 @@
 """Shards and splits, each with a ledger that accounts for its input rows.
 
-    rows_in  =  rows_used  +  rejected by reason          of a shard, and so of a split
+    rows_in  =  rows_used  +  rejected by reason  +  filtered by reason          of a shard, and so of a split
 
-Nothing is dropped silently: a row is in some record, or counted here with its reason. Rows that are left out on purpose
-are not errors; they are counted, but not listed one by one:
+Nothing is dropped silently: a row is in some record, or counted here with its reason. `rejected` counts rows that can't
+be used. `filtered` counts rows that the user asked to leave out:
 
     filtered        one of the user's own filters left it out; filtered:NAME, a filter of `pipelines.filters`
-    duplicate       an earlier row, which is kept, has the same text
+    duplicate       an earlier row has the same text and is kept
     contaminated:SET    it shares a run of words with a text of that evaluation set
     held_out        it is held out for another split of this dataset
     not_held_out    in a split of held-out rows: it is not one of the rows held out for this split
@@ -25,80 +25,74 @@ from tfrecord_io.format.json_fields import ABSENT, Count, Counts, Name, Names, S
 FILTERED = "filtered"
 HELD_OUT = "held_out"
 NOT_HELD_OUT = "not_held_out"
-# The reasons for leaving rows out on purpose; the NAME of a filter or an evaluation set may follow a colon.
-_LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
+# Reasons of filtered rows; the NAME of a filter or an evaluation set may follow a colon.
+_FILTERED = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
 
-def is_left_out(reason: str) -> bool:
-    """Return whether rows with this reason are left out on purpose."""
-    return reason.partition(":")[0] in _LEFT_OUT
+def is_filtered(reason: str) -> bool:
+    """Return whether the user asked to leave out rows with this reason; if not, they are rejected."""
+    return reason.partition(":")[0] in _FILTERED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Account of input rows: `rows_in == rows_used + sum(rejected.values())`; `rejected` counts rows by reason.
+    """Account of input rows: `rows_in == rows_used + sum(rejected.values()) + sum(filtered.values())`.
 
-    `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
+    `rejected` and `filtered` count rows by reason. `tokens_cut`: tokens of used rows that are in no record,
+    because they were truncated (`pad`) or are in a dropped remainder (`concat`).
     """
 
     rows_in: Count
     rows_used: Count
     rejected: Mapping[str, Count] = dataclasses.field(default_factory=dict)
+    filtered: Mapping[str, Count] = dataclasses.field(default_factory=dict)
     tokens_cut: Count = 0
 
     @property
     def rows_rejected(self) -> int:
-        """Count all rejected rows, whatever the reason."""
+        """Count the rows that can't be used."""
         return sum(self.rejected.values())
 
     @property
-    def left_out(self) -> dict[str, int]:
-        """Return the number of rows left out on purpose, by reason."""
-        return {reason: rows for reason, rows in self.rejected.items() if is_left_out(reason)}
-
-    @property
-    def rows_left_out(self) -> int:
-        """Count the rows that were left out on purpose."""
-        return sum(self.left_out.values())
-
-    @property
     def rows_filtered(self) -> int:
-        """Count the rows that filters left out."""
-        return self.rows_left_out - self.rows_in_other_splits
+        """Count the rows left out on request, with those that --hold-out put into another split."""
+        return sum(self.filtered.values())
 
     @property
     def rows_in_other_splits(self) -> int:
         """Count the rows that --hold-out put into another split."""
-        return self.rejected.get(HELD_OUT, 0) + self.rejected.get(NOT_HELD_OUT, 0)
+        return self.filtered.get(HELD_OUT, 0) + self.filtered.get(NOT_HELD_OUT, 0)
+
+    @property
+    def filtered_of_split(self) -> dict[str, int]:
+        """Return the filtered rows by reason, without those that --hold-out put into another split."""
+        return {reason: rows for reason, rows in self.filtered.items() if reason not in (HELD_OUT, NOT_HELD_OUT)}
 
     @property
     def rows_of_split(self) -> int:
         """Count the rows that were read, except those that --hold-out put into another split."""
         return self.rows_in - self.rows_in_other_splits
 
-    @property
-    def unusable(self) -> dict[str, int]:
-        """Return the number of unusable rows by reason: the rejected ones except those left out on purpose."""
-        return {reason: rows for reason, rows in self.rejected.items() if not is_left_out(reason)}
-
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
         """Return the sum of several ledgers."""
         every = tuple(ledgers)
-        rejected = collections.Counter[str]()
+        rejected, filtered = collections.Counter[str](), collections.Counter[str]()
         for ledger in every:
             rejected.update(ledger.rejected)
+            filtered.update(ledger.filtered)
         return cls(
             rows_in=sum(ledger.rows_in for ledger in every),
             rows_used=sum(ledger.rows_used for ledger in every),
             rejected=dict(rejected),
+            filtered=dict(filtered),
             tokens_cut=sum(ledger.tokens_cut for ledger in every),
         )
 
     @property
     def balanced(self) -> bool:
         """Return whether every row is accounted for."""
-        return self.rows_in == self.rows_used + self.rows_rejected
+        return self.rows_in == self.rows_used + self.rows_rejected + self.rows_filtered
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +124,7 @@ class Shard:
 class Shards(Sequence[Shard]):
     """Shards of a split as columns, so that a million are read in seconds; each `Shard` is made on access.
 
-    The columns are the fields of `Shard` and of its ledger; `rejected` has one for each reason.
+    The columns are the fields of `Shard` and of its ledger; `rejected` and `filtered` have one for each reason.
     """
 
     name: Names
@@ -141,16 +135,18 @@ class Shards(Sequence[Shard]):
     rows_in: Counts
     rows_used: Counts
     rejected: Mapping[str, Counts]
+    filtered: Mapping[str, Counts]
     tokens_cut: Counts
     length: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
     task: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
     num_unlabelled: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
 
     def __post_init__(self) -> None:
-        columns = {**self.to_json(), **self.rejected}
-        del columns["rejected"]
-        if wrong := next((name for name, column in columns.items() if len(column) != len(self.name)), None):
-            raise ValueError(f"{len(columns[wrong])} {wrong} of {len(self.name)} shards")
+        columns = self.to_json()
+        reasons = [*columns.pop("rejected").items(), *columns.pop("filtered").items()]
+        for name, column in (*columns.items(), *reasons):
+            if len(column) != len(self.name):
+                raise ValueError(f"{len(column)} {name} of {len(self.name)} shards")
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Shards:
@@ -167,8 +163,11 @@ class Shards(Sequence[Shard]):
         has_lengths = any(shard.length is not None or shard.task is not None for shard in shards)
         columns |= {name: column(name) if has_lengths else None for name in ("length", "task")}
         columns["num_unlabelled"] = column("num_unlabelled") if any(shard.num_unlabelled for shard in shards) else None
-        reasons = sorted({reason for each in ledgers for reason in each.rejected})
-        return cls(rejected={name: [each.rejected.get(name, 0) for each in ledgers] for name in reasons}, **columns)
+        for name in ("rejected", "filtered"):
+            by_reason = [getattr(ledger, name) for ledger in ledgers]
+            reasons = sorted({reason for rows in by_reason for reason in rows})
+            columns[name] = {reason: [rows.get(reason, 0) for rows in by_reason] for reason in reasons}
+        return cls(**columns)
 
     def to_json(self) -> dict[str, Any]:
         """Return the columns as JSON for the manifest, without `length`, `task` and `num_unlabelled` if unset."""
@@ -184,6 +183,7 @@ class Shards(Sequence[Shard]):
             rows_in=self.rows_in[index],
             rows_used=self.rows_used[index],
             rejected={reason: column[index] for reason, column in self.rejected.items() if column[index]},
+            filtered={reason: column[index] for reason, column in self.filtered.items() if column[index]},
             tokens_cut=self.tokens_cut[index],
         )
         return Shard(
@@ -278,6 +278,7 @@ class Split:
             rows_in=sum(columns.rows_in),
             rows_used=sum(columns.rows_used),
             rejected={reason: total for reason, rows in columns.rejected.items() if (total := sum(rows))},
+            filtered={reason: total for reason, rows in columns.filtered.items() if (total := sum(rows))},
             tokens_cut=sum(columns.tokens_cut),
         )
 

@@ -252,15 +252,16 @@ def _of_shards(shards: Shards, manifest: Manifest) -> Iterator[str]:
     suffix = ".tfrecord.gz" if manifest.compression == "gzip" else ".tfrecord"
     of_row, lengths, none = manifest.layout.get("one_record"), manifest.bucket_lengths, [None] * len(shards)
     expected = f"one of the lengths {list(lengths)}, and a task" if lengths else "neither without bucket lengths"
-    rejected = list(map(sum, zip(*shards.rejected.values(), strict=True))) or [0] * len(shards)
-    counted = zip(shards.name, shards.num_examples, shards.rows_in, shards.rows_used, rejected, strict=True)
+    by_reason = (*shards.rejected.values(), *shards.filtered.values())
+    unused = list(map(sum, zip(*by_reason, strict=True))) or [0] * len(shards)
+    counted = zip(shards.name, shards.num_examples, shards.rows_in, shards.rows_used, unused, strict=True)
     for name, examples, rows_in, used, left in counted:
         if not name.endswith(suffix):
             yield f"shard name {name!r}, expected a plain file name that ends in {suffix}"
         if examples == 0:
             yield f"shard {name}: no example, expected at least one"
         if rows_in != used + left:
-            yield f"shard {name}: {rows_in} rows in, but {used} used and {left} rejected"
+            yield f"shard {name}: {rows_in} rows in, but {used} used and {left} rejected or filtered"
         if of_row and examples != used:
             yield f"shard {name}: {examples} examples of {used} rows, expected as many, since each row is one example"
     for name, length, task in zip(shards.name, shards.length or none, shards.task or none, strict=True):

@@ -1,14 +1,14 @@
 """Trace a record of a shard back to the source rows that it was made from.
 
     plan          the rows of the shard, in reading order
-    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus those left out on purpose,
+    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus the filtered rows,
                   for which filters and --hold-out run again
     seed          permuted by (seed, split, shard), as when the shard was made
     layout        pad: record j is row j of these (with --bucket-lengths, of those with the shard's length)
                   concat: record j holds tokens [j L, (j + 1) L) of these joined; and so on
 
 Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again for their lengths.
-`record_rows` needs neither source nor tokenizer where each row is one record and none was left out on purpose.
+`record_rows` needs neither source nor tokenizer where each row is one record and none was filtered.
 """
 
 import contextlib
@@ -118,8 +118,8 @@ class Tracer:
         index, length = made_by.tasks[shard], made_by.shards[shard].length
         (task, _), ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
         rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
-        if ledger.rows_left_out:
-            rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)
+        if ledger.filtered:
+            rows = _without_filtered(dataset, task, filtered=ledger.filtered)
         path = storage.join(dataset.job.root, rejected_path(split, index))
         rows = _without_rejected(rows, ledger, path=path)
         return rows, _lineage(dataset, task, num_rows=len(rows), length=length)
@@ -146,7 +146,7 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
 
 
 def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndarray:
-    usable, rejected = rows, sum(ledger.unusable.values())
+    usable, rejected = rows, ledger.rows_rejected
     if rejected:
         with contextlib.suppress(FileNotFoundError, FormatError):
             named = [row.row for row in rejected_rows.read(path)]
@@ -159,18 +159,18 @@ def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndar
     return usable
 
 
-def _rows_not_left_out(dataset: ReopenedDataset, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
+def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Mapping[str, int]) -> np.ndarray:
     """Run filters and hold-outs again; return the numbers of the rows that they keep, int64 [N]."""
     stay = [np.zeros(0, np.int64)]
     for numbers, batch in shard_writer.batches(dataset.job, task.split, task.located):
         reasons = reasons_of(batch)
         stay.append(numbers if reasons is None else numbers[reasons == ""])
     rows = np.concatenate(stay)
-    if (now := task.num_rows - len(rows)) != (then := sum(left_out.values())):
+    if (now := task.num_rows - len(rows)) != (then := sum(filtered.values())):
         raise SourceError(
-            f"{dataset.job.shard_name(task)}: {now} of its rows are left out now ({', '.join(left_out)}), but {then} "
-            "when it was made: what a filter says of a row does not depend on that row alone",
-            remedy="correct the filter, and build the dataset anew with --overwrite",
+            f"{dataset.job.shard_name(task)}: {now} of its rows are filtered now ({', '.join(filtered)}), but {then} "
+            "were when it was made: a filter's result for a row depends on more than that row",
+            remedy="correct the filter, and build the dataset again with --overwrite",
         )
     return rows
 
@@ -187,7 +187,7 @@ def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
             remedy="`prep-tfrecords trace` tells which rows are in a record",
         )
     shards = manifest.splits[split].shards
-    if manifest.bucket_lengths or any(shard.ledger.left_out for shard in shards):
+    if manifest.bucket_lengths or any(shard.ledger.filtered for shard in shards):
         tracer = Tracer(reopen(root, manifest))
         return np.concatenate([tracer.first_rows(split=split, shard=index) for index in range(len(shards))])
     found, seed = [], int(manifest.options["seed"])

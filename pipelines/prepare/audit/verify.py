@@ -62,7 +62,7 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
             # The first file of a task accounts for all of its rejected rows.
             file = rejected_path(split_name, task)
             problem = "" if task in seen else _rejected_problem(storage.join(root, file), shard)
-            if problem or (task not in seen and shard.ledger.unusable):
+            if problem or (task not in seen and shard.ledger.rejected):
                 yield CheckedFile(part="rejected", file=file, problem=problem, split=split_name, index=index)
             seen.add(task)
     digest = bytes_digest(storage.read_folder(storage.join(root, "tokenizer")))
@@ -96,7 +96,7 @@ def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, ind
 
 
 def _rejected_problem(path: str, shard: Shard) -> str:
-    expected = shard.ledger.unusable
+    expected = shard.ledger.rejected
     try:
         counts = dict(collections.Counter(row.reason for row in rejected_rows.read(path)))
     except FileNotFoundError:

@@ -12,10 +12,9 @@ from pipelines.prepare.dataset import own_files, plan_files, receipts, reservati
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.own_files import generations_of
 from pipelines.prepare.dataset.receipts import Receipt
-from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, remedy_of
+from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, UnusedRows, remedy_of
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
-from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Generation, Manifest, Split
 
 _log = logging.getLogger(__name__)
@@ -35,12 +34,13 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     generations = storage.generations([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
     rows = {split: job.splits[split].num_rows for split in sorted(job.splits)}
-    splits, rejected = {}, {}
+    splits, unused = {}, {}
     for name, rows_in in rows.items():
         splits[name] = receipts.to_split(receipts_of[name], rows_in=rows_in)
         first = sorted((row for each in receipts_of[name] for row in each.first_rejected), key=lambda row: row.row)
-        rejected[name] = (splits[name].ledger.rejected, tuple(first[:NAMED_ROWS]))
-    check_error_rate(rejected, rows=rows, limit=max_error_rate)
+        ledger = splits[name].ledger
+        unused[name] = UnusedRows(rejected=ledger.rejected, filtered=ledger.filtered, first=tuple(first[:NAMED_ROWS]))
+    check_error_rate(unused, rows=rows, limit=max_error_rate)
     before = _manifest_before(job)
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
         _delete_tfds(job)
@@ -121,33 +121,26 @@ def _remove_copy(job: Job) -> None:
         _log.warning("%s is no longer needed, but could not be deleted: %s", job.ingested, error.cause)
 
 
-def check_error_rate(
-    rejected: Mapping[str, tuple[Mapping[str, int], tuple[RejectedRow, ...]]],
-    *,
-    rows: Mapping[str, int],
-    limit: float,
-    exact: bool = True,
-) -> None:
-    """Check that at most the fraction `limit` of the rows was rejected.
+def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
+    """Check that at most the fraction `limit` of the rows was rejected. Filtered rows don't count.
 
-    `rejected`: for each split, the count of rows by reason and the first rows; lower bounds unless `exact`. Rows that
-    are left out on purpose count neither as good nor as bad.
+    `unused`, `rows`: the unused rows and the number of rows of each split.
 
-    Raises: RowsRejectedError if more rows cannot be used.
+    Raises: RowsRejectedError if more rows were rejected.
     """
-    total, unusable, said = sum(rows.values()), collections.Counter[str](), []
-    for split, (by_reason, _) in sorted(rejected.items()):
-        counts = {reason: count for reason, count in sorted(by_reason.items()) if not is_left_out(reason)}
-        total -= sum(by_reason.values()) - sum(counts.values())
-        unusable.update(counts)
-        said += [f"{split}: {', '.join(f'{count} {reason}' for reason, count in counts.items())}"] if counts else []
-    bad = unusable.total()
+    total, rejected, said = sum(rows.values()), collections.Counter[str](), []
+    for split, of_split in sorted(unused.items()):
+        total -= sum(of_split.filtered.values())
+        rejected.update(of_split.rejected)
+        counts = [f"{count} {reason}" for reason, count in sorted(of_split.rejected.items())]
+        said += [f"{split}: {', '.join(counts)}"] if counts else []
+    bad, exact = rejected.total(), all(of_split.exact for of_split in unused.values())
     if bad <= limit * total:
         return
-    firsts = [(split, row) for split, (_, first) in sorted(rejected.items()) for row in first]
+    firsts = [(split, row) for split, of_split in sorted(unused.items()) for row in of_split.first]
     # The words of a chat template may be long, so only the first row's are given.
     named = [f"{split}[{row.row}] {row.why if at == 0 else row.reason}" for at, (split, row) in enumerate(firsts)]
-    special = remedy_of(unusable)
+    special = remedy_of(rejected)
     least, some = "" if exact else "at least ", f", of which the first are {', '.join(named[:3])}" if named else ""
     raise RowsRejectedError(
         f"{least}{bad} of {total} rows cannot be used ({'; '.join(said)}){some}; "

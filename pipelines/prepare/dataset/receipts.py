@@ -95,8 +95,8 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
     ledger = split.ledger
     if ledger.rows_in != rows_in:
         raise LedgerError(
-            f"{rows_in} rows were planned, {ledger.rows_in} read, {ledger.rows_used} used and {ledger.rows_rejected} "
-            "rejected, expected every row to be used or rejected",
+            f"{rows_in} rows were planned, {ledger.rows_in} read, {ledger.rows_used} used, {ledger.rows_rejected} "
+            f"rejected and {ledger.rows_filtered} filtered, expected every row to be one of these",
             remedy="please report this with the plan and the receipts in .prep/",
         )
     return split

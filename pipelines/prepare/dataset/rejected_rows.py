@@ -1,8 +1,9 @@
-"""Rejected rows, which could not be used: counted by reason, the first ones named, all of them listed in a file.
+"""Rejected rows, which can't be used: counted by reason, the first ones named, all of them listed in a file.
 
-Rows that are left out on purpose are only counted: there may be millions, and reading the source again shows which.
+Filtered rows are only counted: there may be millions, and reading the source again shows which.
 """
 
+import collections
 import dataclasses
 import json
 import tempfile
@@ -33,13 +34,13 @@ class RejectedContent(RejectedRow):
 
 
 class RejectedRows:
-    """Rejected rows of one task, which reads the rows in `row_ranges`.
+    """Rejected rows of one task, which reads the rows in `row_ranges`; `rejected` and `filtered` count rows by reason.
 
     Their lines wait in a temporary file, since there may be as many as the task has rows.
     """
 
     def __init__(self, row_ranges: RowRanges) -> None:
-        self.by_reason: dict[str, int] = {}
+        self.rejected, self.filtered = collections.Counter[str](), collections.Counter[str]()
         self.first: list[RejectedRow] = []
         self._row_ranges = row_ranges
         self._lines = tempfile.SpooledTemporaryFile(_MOST_LINE_BYTES)  # noqa: SIM115 - it lives as long as this
@@ -57,12 +58,11 @@ class RejectedRows:
 
         `details` explain more than the reason does, by index into the batch.
         """
-        on_purpose, unusable = split_reasons(reasons)
-        for reason, rows in on_purpose.items():
-            self.by_reason[reason] = self.by_reason.get(reason, 0) + rows
-        for index in unusable:
+        filtered, rejected = split_reasons(reasons)
+        self.filtered.update(filtered)
+        for index in rejected:
             reason, number = str(reasons[index]), int(numbers[index])
-            self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
+            self.rejected[reason] += 1
             detail = (details or {}).get(index, "")
             if len(self.first) < NAMED_ROWS:
                 self.first.append(RejectedRow(row=number, reason=reason, detail=detail))

@@ -26,7 +26,7 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.options.suggestions import may_join
 from pipelines.prepare.process.progress import Progress
-from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_left_out
+from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_filtered
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
@@ -63,10 +63,10 @@ class Estimate:
     """Estimate of one split.
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
-    `rows_in_other_splits`: rows that --hold-out puts into another split. `left_out`: the `rows_filtered` by reason.
+    `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
     `steps`: the user functions as on the command line.
     `chats`: the form of conversations. `row`: what a row of text files is. `requests`: those for rows on the hub.
-    If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
+    If the split was not read completely, `rows_rejected` is a lower bound, and filtered rows are projected
     from the sample.
     """
 
@@ -86,7 +86,7 @@ class Estimate:
     row: str = ""
     engine: str = ""
     requests: int = 0
-    left_out: dict[str, int] = dataclasses.field(default_factory=dict)
+    filtered: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `plan --json` prints."""
@@ -109,10 +109,11 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
     # By bytes of records rather than of texts, since records may hold little of a long text.
     scale = planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)
-    sampled = collections.Counter(filter(is_left_out, sample.read.reasons.tolist()))
-    left_out = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
-    in_other_splits = sum(left_out.pop(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT))
-    usable = rows - sum(left_out.values()) - in_other_splits - planned.unusable.num_rows
+    sampled = collections.Counter(filter(is_filtered, sample.read.reasons.tolist()))
+    filtered = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
+    in_other_splits = sum(filtered.pop(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT))
+    rejected = sum(planned.unused.rejected.values())
+    usable = rows - sum(filtered.values()) - in_other_splits - rejected
     values = np.percentile(sample.row_tokens, _PERCENTILES)
     by = config.source.sample_by or "line"
     others = " or ".join(each for each in SAMPLES if each != by)
@@ -131,10 +132,10 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     return Estimate(
         split=planned.plan.split,
         rows=rows,
-        rows_rejected=planned.unusable.num_rows,
-        rows_filtered=sum(left_out.values()),
+        rows_rejected=rejected,
+        rows_filtered=sum(filtered.values()),
         rows_in_other_splits=in_other_splits,
-        left_out=left_out,
+        filtered=filtered,
         shards=planned.plan.num_shards * len(sample.length_shares),
         num_bytes=planned.plan.predicted_bytes,
         num_tokens=round(sample.num_tokens * scale),

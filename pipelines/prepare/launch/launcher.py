@@ -122,7 +122,7 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
         or not tfds.files(dataset).keys() <= sizes.keys()
         or not storage.list_names(storage.join(root, "tokenizer"))
         # The commit reports too many rejected rows.
-        or sum(ledger.unusable.values()) > config.max_error_rate * (ledger.rows_in - ledger.rows_left_out)
+        or ledger.rows_rejected > config.max_error_rate * (ledger.rows_in - ledger.rows_filtered)
     ):
         return None
     reservation.sweep(root)
@@ -154,10 +154,9 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
     plans = {split: None if config.overwrite else plan_files.read(opened.job, split) for split in splits}
     fresh = split_plans.plan_splits(opened, [split for split, plan in plans.items() if plan is None])
     check_error_rate(
-        {split: (each.unusable.by_reason, each.unusable.first) for split, each in fresh.items()},
+        {split: planned.unused for split, planned in fresh.items()},
         rows={name: split.num_rows for name, split in splits.items()},
         limit=config.max_error_rate,
-        exact=all(each.unusable.exact for each in fresh.values()),
     )
     opened.reserve()
     for split, planned in fresh.items():

@@ -25,11 +25,10 @@ from pipelines.prepare.plan.sampling import Sample, measure
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Cover, Groups, cover, covers
 from pipelines.prepare.sources.rows.reading import SplitSource
-from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, split_reasons
+from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, UnusedRows, split_reasons
 from pipelines.terminal import stages
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.format.ledger import is_left_out
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
@@ -40,29 +39,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class UnusableRows:
-    """Unusable rows of a split: counts by reason, the first known rows, and whether the counts are exact.
-
-    If every row was read, rows that are left out on purpose are counted too.
-    """
-
-    by_reason: Mapping[str, int]
-    first: tuple[RejectedRow, ...]
-    exact: bool
-
-    @property
-    def num_rows(self) -> int:
-        """Known number of unusable rows, without those left out on purpose."""
-        return sum(rows for reason, rows in self.by_reason.items() if not is_left_out(reason))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedSplit:
-    """Plan of one split, the sample that it is based on, and the unusable rows known so far."""
+    """Plan of one split, the sample that it is based on, and the unused rows known so far."""
 
     plan: planning.SplitPlan
     sample: Sample
-    unusable: UnusableRows
+    unused: UnusedRows
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
@@ -145,7 +127,7 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
         tasks_before=opened.job.splits[split].tasks_before,
         runs=_runs(opened, source, blocks, shard_bytes=task_bytes),
     )
-    return PlannedSplit(plan=plan, sample=sample, unusable=find_unusable(spec.columns, source, sample.read))
+    return PlannedSplit(plan=plan, sample=sample, unused=find_unused(spec.columns, source, sample.read))
 
 
 def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
@@ -238,14 +220,13 @@ def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: fl
     return planning.Blocks(starts + low, starts + high, predicted[owner] * (high - low) / counts)
 
 
-def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRows:
-    """Count the unusable rows that are known before shards are made."""
-    counted = collections.Counter(read.reasons[read.reasons != ""].tolist())
-    counted.update(row.reason for row in read.refused)
-    _, unusable = split_reasons(read.reasons)
-    first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in unusable[:NAMED_ROWS]]
+def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusedRows:
+    """Count the rejected rows known before shards are made, and if every row was read the filtered rows."""
+    filtered, indices = split_reasons(read.reasons)
+    rejected = collections.Counter[str](read.reasons[indices].tolist())
+    rejected.update(row.reason for row in read.refused)
+    first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in indices[:NAMED_ROWS]]
     if not read.whole:
-        counted = collections.Counter({reason: rows for reason, rows in counted.items() if not is_left_out(reason)})
         # The nulls of several columns may be in the same rows: take the column with the most. Of a group that is
         # covered in part, count only the nulls in excess of the rows that are not covered.
         known = list(nulls_by_reason(split, columns))
@@ -254,10 +235,11 @@ def find_unusable(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Un
             rest = split.groups.num_rows[found.groups] - found.counts
             nulls += [np.maximum(counts[found.groups] - rest, 0).sum() for _, counts in known]
         rows, reason = max(zip(nulls.tolist(), (reason for reason, _ in known), strict=True), default=(0, ""))
-        if rows > counted.total():  # those of the sample may be among these
-            counted = collections.Counter({reason: rows})
-    return UnusableRows(
-        by_reason=dict(sorted(counted.items())),
+        if rows > rejected.total():  # those of the sample may be among these
+            rejected = collections.Counter({reason: rows})
+    return UnusedRows(
+        rejected=dict(sorted(rejected.items())),
+        filtered=filtered if read.whole else {},
         first=tuple(sorted({*first, *read.refused}, key=lambda row: row.row)[:NAMED_ROWS]),
         exact=read.whole and not read.refused,
     )

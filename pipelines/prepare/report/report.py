@@ -107,9 +107,9 @@ def check_output(path: str) -> None:
 
 def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
     """Yield examples of rejected rows, at most `_REJECTED` for each reason, from the first lists that have any."""
-    wanted = dict.fromkeys(split.ledger.unusable, _REJECTED)
+    wanted = dict.fromkeys(split.ledger.rejected, _REJECTED)
     for task, shards in split.by_task().items():
-        if not any(wanted.get(reason) for reason in shards[0].ledger.unusable):
+        if not any(wanted.get(reason) for reason in shards[0].ledger.rejected):
             continue
         try:
             for row in rejected_rows.read(storage.join(root, rejected_path(name, task))):

@@ -10,7 +10,6 @@ from rich.filesize import decimal as size
 from pipelines.prepare.options.suggestions import against_padding
 from pipelines.prepare.report.page import Group, Section, Table
 from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share
-from tfrecord_io.format.ledger import is_left_out
 from tfrecord_io.manifest import Manifest, dump
 from tfrecord_io.schema import Role
 from tfrecord_io.shown import without_secrets
@@ -30,11 +29,11 @@ _NAME = 100
 
 def overview_section(subject: Subject) -> Section:
     """Return the section with the figures of every split."""
-    head = ("split", "rows", "left out", "rejected", "records", "tokens", "tokens cut", "shards", "bytes")
+    head = ("split", "rows", "filtered", "rejected", "records", "tokens", "tokens cut", "shards", "bytes")
     rows = []
     for name, split in subject.manifest.splits.items():
         ledger = split.ledger
-        figures = (ledger.rows_in, ledger.rows_left_out, sum(ledger.unusable.values()), split.num_examples)
+        figures = (ledger.rows_in, ledger.rows_filtered, ledger.rows_rejected, split.num_examples)
         more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
         rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
     left_out = [name for name in subject.manifest.splits if name not in {split.name for split in subject.splits}]
@@ -108,11 +107,12 @@ def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
 
 
 def rows_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return the numbers of rows used, left out and rejected in a split, and examples of rejected rows."""
+    """Return the numbers of rows used, rejected and filtered in a split, and examples of rejected rows."""
     ledger = split.finished.ledger
     figures = {"used": ledger.rows_used}
-    for reason, number in sorted(ledger.rejected.items(), key=lambda item: (-item[1], item[0])):
-        figures[f"{'left out' if is_left_out(reason) else 'rejected'}: {reason}"] = number
+    for kind, by_reason in (("rejected", ledger.rejected), ("filtered", ledger.filtered)):
+        ordered = sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))
+        figures |= {f"{kind}: {reason}": number for reason, number in ordered}
     rows = [(name, count(number), share(number, ledger.rows_in)) for name, number in figures.items()]
     rows.append(("in all", count(ledger.rows_in), share(1)))
     caption = "Rows in, from the manifest"

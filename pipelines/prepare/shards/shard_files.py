@@ -42,14 +42,15 @@ def write(
     threads: int,
     rows_in: int,
     rejected: Mapping[str, int],
+    filtered: Mapping[str, int],
     generations: Mapping[str, storage.Version],
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
     """Write the shard of a task's rows of one record length, and return its manifest entry.
 
-    `threads` encode records. The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are
-    the versions that may be replaced (see `storage.generations`). `progress` counts the bytes.
+    `threads` encode records. The shard's ledger counts `rows_in` rows, and those `rejected` and `filtered` by reason.
+    `generations` are the versions that may be replaced (see `storage.generations`). `progress` counts the bytes.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
         job; LedgerError if its rows do not add up. Then the file is left as it was.
@@ -66,7 +67,11 @@ def write(
             progress.add(num_bytes=len(piece))
             yield piece
         ledger = Ledger(
-            rows_in=rows_in, rows_used=builder.rows_used, rejected=dict(rejected), tokens_cut=builder.tokens_cut
+            rows_in=rows_in,
+            rows_used=builder.rows_used,
+            rejected=dict(rejected),
+            filtered=dict(filtered),
+            tokens_cut=builder.tokens_cut,
         )
         number = None if group.length is None else task.index
         shard = Shard(name=name, sha256=digest.hexdigest(), ledger=ledger, length=group.length, task=number, **counts)
@@ -141,8 +146,8 @@ def _check(shard: Shard, expected: Shard | None) -> None:
     ledger = shard.ledger
     if not ledger.balanced:
         raise LedgerError(
-            f"{shard.name}: {ledger.rows_in} rows were read, {ledger.rows_used} used and {ledger.rows_rejected} "
-            "rejected, expected every row to be used or rejected",
+            f"{shard.name}: {ledger.rows_in} rows were read, {ledger.rows_used} used, {ledger.rows_rejected} "
+            f"rejected and {ledger.rows_filtered} filtered, expected every row to be one of these",
             remedy="please report this with the plan in .prep/",
         )
     if expected is not None and shard != expected:

@@ -158,8 +158,8 @@ def _counts(receipt: Receipt) -> dict[str, int]:
     ledger, shards = receipt.ledger, receipt.shards
     return {
         "rows": ledger.rows_in,
-        "rejected": sum(ledger.unusable.values()),
-        "filtered": ledger.rows_filtered,
+        "rejected": ledger.rows_rejected,
+        "filtered": sum(ledger.filtered_of_split.values()),
         "in_other_splits": ledger.rows_in_other_splits,
         "tokens": sum(shard.num_tokens for shard in shards),
         "bytes": sum(shard.num_bytes for shard in shards),

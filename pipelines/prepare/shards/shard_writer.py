@@ -225,7 +225,8 @@ class _TaskRows:
                 shuffle_rng(job, task, length=group.length),
                 threads=self._threads,
                 rows_in=rows_in,
-                rejected=self.rejected.by_reason if at == 0 else {},
+                rejected=self.rejected.rejected if at == 0 else {},
+                filtered=self.rejected.filtered if at == 0 else {},
                 generations=generations,
                 expected=expected[at] if expected else None,
                 progress=self.progress,
@@ -237,18 +238,18 @@ class _TaskRows:
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
-        """Return the number of rows that each file accounts for: its own, and in the first file also the rejected.
+        """Return the number of rows that each file accounts for: its own, and in the first file also the unused ones.
 
         Raises: LedgerError if they do not add up to the planned rows. Each file checks its own ledger.
         """
-        num_rejected = sum(self.rejected.by_reason.values())
-        used = self._rows_in - num_rejected
+        num_unused = self.rejected.rejected.total() + self.rejected.filtered.total()
+        used = self._rows_in - num_unused
         rows_in = [used if group.rows is None else len(group.rows) for group in groups]
-        rows_in[0] += num_rejected
+        rows_in[0] += num_unused
         if sum(rows_in) != self._task.num_rows:
             raise LedgerError(
                 f"{self._job.shard_name(self._task)}: {self._task.num_rows} rows were planned, but {sum(rows_in)} "
-                f"read, of which {num_rejected} were rejected, expected every row to be used or rejected",
+                f"read, of which {num_unused} were rejected or filtered, expected all of them",
                 remedy="please report this with the plan in .prep/",
             )
         return rows_in

@@ -21,6 +21,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import in_ranges
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
+from tfrecord_io.format.ledger import is_filtered
 
 # Rows read from one place of a sample: a row group must be decoded for any of its rows.
 _RUN = 1000
@@ -32,13 +33,14 @@ _NOT_SAID = ("role", "type")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Row counts: `trained` on, and `left_out`, by reason.
+    """Row counts: `trained` on, and `rejected` and `filtered` by reason.
 
     `text_bytes`: UTF-8 bytes of the texts trained on.
     """
 
     trained: int
-    left_out: dict[str, int]
+    rejected: dict[str, int]
+    filtered: dict[str, int]
     text_bytes: int
 
 
@@ -79,14 +81,14 @@ class TrainingTexts:
         Raises: SourceError if rows cannot be read, or hold nothing but blanks; RuntimeError once `stop` is set.
         """
         trained = text_bytes = 0
-        left_out: collections.Counter[str] = collections.Counter()
+        unused = collections.Counter[str]()
         self.measured, is_blank = [], True
         for split in self._splits:
             for _, batch in split.read(split.ranges, self._columns.content):
                 if self.stop.is_set():
                     raise RuntimeError("the training was interrupted")
                 rows, reasons = extraction.extract(batch, self._columns)
-                left_out.update(reasons[reasons != ""].tolist())
+                unused.update(reasons[reasons != ""].tolist())
                 trained += len(rows)
                 chats = [_said(rows.nested["messages"])] if "messages" in rows.nested else []
                 for column in (*rows.texts, *chats):
@@ -102,7 +104,9 @@ class TrainingTexts:
                 "the chosen rows hold no words: every text is empty, null, or left out",
                 remedy="check --text-column, and what a --filter leaves",
             )
-        self.rows = RowCounts(trained=trained, left_out=dict(sorted(left_out.items())), text_bytes=text_bytes)
+        filtered = {reason: rows for reason, rows in sorted(unused.items()) if is_filtered(reason)}
+        rejected = {reason: rows for reason, rows in sorted(unused.items()) if not is_filtered(reason)}
+        self.rows = RowCounts(trained=trained, rejected=rejected, filtered=filtered, text_bytes=text_bytes)
 
 
 def _said(column: pa.Array) -> pa.Array:

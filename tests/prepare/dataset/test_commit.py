@@ -5,7 +5,6 @@ import json
 import pickle
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from pipelines.prepare.dataset import commit, receipts, tfds
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sample_rows
-from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow, UnusedRows
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_rows, reviews
 from tfrecord_io import manifest
@@ -177,7 +176,7 @@ def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch
     monkeypatch.setattr(
         receipts, "find", lambda job, tasks: [lost] if tasks[0].split == "validation" else find(job, tasks)
     )
-    with pytest.raises(LedgerError, match="80 rows were planned, 79 read, 79 used and 0 rejected"):
+    with pytest.raises(LedgerError, match="80 rows were planned, 79 read, 79 used, 0 rejected"):
         committed(resolved(finished))
     assert not (finished / "manifest.json").exists()
 
@@ -193,19 +192,21 @@ def test_the_manifest_says_what_it_was_made_of_without_a_path(finished: Path) ->
         assert str(path) not in text
 
 
-def check(rejected: dict[str, Any], *, rows: dict[str, int], limit: float) -> None:
-    commit.check_error_rate(rejected, rows=rows, limit=limit)
+def of_split(rejected: dict[str, int], *first: RejectedRow) -> UnusedRows:
+    return UnusedRows(rejected=rejected, filtered={}, first=first)
 
 
 def test_the_rate_is_of_all_splits_together() -> None:
-    rejected = {"a": ({"text_null": 2}, (RejectedRow(row=4, reason="text_null"),)), "b": ({}, ())}
-    check(rejected, rows={"a": 10, "b": 10}, limit=0.1)
+    first = RejectedRow(row=4, reason="text_null")
+    unused = {"a": of_split({"text_null": 2}, first), "b": of_split({})}
+    commit.check_error_rate(unused, rows={"a": 10, "b": 10}, limit=0.1)
     with pytest.raises(RowsRejectedError, match=r"2 of 20 rows .*a: 2 text_null.*a\[4\] text_null.* 0.09 allows 1"):
-        check(rejected, rows={"a": 10, "b": 10}, limit=0.09)
+        commit.check_error_rate(unused, rows={"a": 10, "b": 10}, limit=0.09)
 
 
-def test_rows_left_out_on_purpose_are_not_of_the_rate() -> None:
-    left_out = {"filtered": 40, "held_out": 30, "not_held_out": 20, "text_null": 1}
-    commit.check_error_rate({"train": (left_out, ())}, rows={"train": 100}, limit=0.1)
+def test_filtered_rows_do_not_count_towards_the_rate() -> None:
+    filtered = {"filtered": 40, "held_out": 30, "not_held_out": 20}
+    unused = {"train": UnusedRows(rejected={"text_null": 1}, filtered=filtered, first=())}
+    commit.check_error_rate(unused, rows={"train": 100}, limit=0.1)
     with pytest.raises(RowsRejectedError, match=r"1 of 10 rows cannot be used \(train: 1 text_null\)"):
-        commit.check_error_rate({"train": (left_out, ())}, rows={"train": 100}, limit=0.09)
+        commit.check_error_rate(unused, rows={"train": 100}, limit=0.09)

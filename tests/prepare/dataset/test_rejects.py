@@ -44,7 +44,7 @@ def test_every_rejected_row_is_a_line_with_its_number_reason_and_content(tmp_pat
 
 def test_counts_are_by_reason_and_the_first_three_are_named() -> None:
     rejects = _rejects({"text": ["a", "b", "c", "d", "e"]}, ["x", "", "y", "x", "x"], first=7)
-    assert rejects.by_reason == {"x": 3, "y": 1}
+    assert rejects.rejected == {"x": 3, "y": 1}
     assert rejects.first == [
         RejectedRow(row=7, reason="x"),
         RejectedRow(row=9, reason="y"),

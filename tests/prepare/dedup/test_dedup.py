@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def build(dataset: Path, output: Path, **options: object) -> Outcome:
     return outcome
 
 
-def left_out(root: Path, split: str = "train") -> dict[str, int]:
-    return building.read_manifest(root).splits[split].ledger.left_out
+def filtered(root: Path, split: str = "train") -> Mapping[str, int]:
+    return building.read_manifest(root).splits[split].ledger.filtered
 
 
 def decided(root: Path, split: str = "train") -> list[dict[str, object]]:
@@ -64,22 +65,22 @@ def decided(root: Path, split: str = "train") -> list[dict[str, object]]:
 def test_all_copies_leave_and_no_other_row(tmp_path: Path) -> None:
     dataset = write(tmp_path / "in", train_b=COPIES, test=[TEXTS[20], TEXTS[600]])
     shown = build(dataset, tmp_path / "out", dedup="exact").err
-    assert "train: left out duplicate 10 (1.6%)" in shown
-    assert left_out(tmp_path / "out") == {"duplicate": 10}
-    assert left_out(tmp_path / "out", "test") == {"duplicate": 1}
+    assert "train: filtered duplicate 10 (1.6%)" in shown
+    assert filtered(tmp_path / "out") == {"duplicate": 10}
+    assert filtered(tmp_path / "out", "test") == {"duplicate": 1}
     expected = [(600 + at, "train", at) for at in range(10)]
     assert [(row["row"], row["of_split"], row["of_row"]) for row in decided(tmp_path / "out")] == expected
 
 
 def test_verbatim_takes_only_the_same_bytes(tmp_path: Path) -> None:
     build(write(tmp_path / "in", train_b=COPIES), tmp_path / "out", dedup="verbatim")
-    assert left_out(tmp_path / "out") == {"duplicate": 4}
+    assert filtered(tmp_path / "out") == {"duplicate": 4}
 
 
 def test_rows_of_other_splits_leave_train_and_stay_themselves(tmp_path: Path) -> None:
     dataset = write(tmp_path / "in", train_b=[TEXTS[650], TEXTS[3]], test=[TEXTS[7].upper()])
     build(dataset, tmp_path / "out", dedup="exact", dedup_across_splits=True)
-    assert left_out(tmp_path / "out", "test") == {}
+    assert filtered(tmp_path / "out", "test") == {}
     found = [(row["row"], row["of_split"], row["of_row"]) for row in decided(tmp_path / "out")]
     assert found == [(7, "test", 100), (600, "test", 50), (601, "train", 3)]
 
@@ -116,7 +117,7 @@ def options_of(home: Path) -> dict[str, object]:
 
 
 def test_rows_with_words_of_an_evaluation_set_leave_by_its_name(compared: tuple[Path, Path]) -> None:
-    reasons = left_out(compared[1])
+    reasons = filtered(compared[1])
     assert reasons == {"contaminated:exam": 2, "duplicate": 10}
     shown = building.command("inspect", compared[1]).out
     assert "contaminated:exam 2 (0.3%)" in shown
@@ -136,7 +137,7 @@ def test_texts_without_spaces_leave_as_others_do_and_short_ones_are_said(tmp_pat
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     names = [tmp_path / "sets" / name for name in ("a/exam.v1.jsonl", "b/exam.v1.jsonl", "*.jsonl", "few.jsonl")]
     said = build(tmp_path / "train.jsonl", tmp_path / "out", decontaminate=tuple(map(str, names))).err
-    assert left_out(tmp_path / "out") == {"contaminated:exam": 1, "contaminated:exam-2": 1, "contaminated:sets": 1}
+    assert filtered(tmp_path / "out") == {"contaminated:exam": 1, "contaminated:exam-2": 1, "contaminated:sets": 1}
     assert "a/exam.v1.jsonl: 1 of its 2 texts have fewer than 13 words, and are not looked for" in said
     assert "few.jsonl: all of its 1 texts have fewer than 13 words" in said
 
@@ -245,13 +246,13 @@ def test_which_splits_are_compared_is_part_of_the_fingerprint(tmp_path: Path) ->
     dataset = write(tmp_path / "in", train_b=[TEXTS[650]])
     options = {"dedup": "exact", "dedup_across_splits": True}
     build(dataset, tmp_path / "out", **options, split="train")
-    assert left_out(tmp_path / "out") == {}
+    assert filtered(tmp_path / "out") == {}
     outcome = building.command(
         "build", dataset, *building.options(tmp_path / "out", shard_size="8kB", **options, split=("train", "test"))
     )
     assert "compared.test: was null" in outcome.error[0]
     build(dataset, tmp_path / "both", **options, split=("train", "test"))
-    assert left_out(tmp_path / "both") == {"duplicate": 1}
+    assert filtered(tmp_path / "both") == {"duplicate": 1}
 
 
 def test_a_decision_about_other_rows_is_not_taken_again(tmp_path: Path) -> None:
@@ -263,7 +264,7 @@ def test_a_decision_about_other_rows_is_not_taken_again(tmp_path: Path) -> None:
     for folder in (tmp_path / "out").glob(".prep/*/train"):
         shutil.rmtree(folder)
     build(dataset, tmp_path / "out", dedup="exact", split="train")
-    assert left_out(tmp_path / "out") == {"duplicate": 10}
+    assert filtered(tmp_path / "out") == {"duplicate": 10}
     assert building.command("verify", tmp_path / "out").status == 0
 
 

@@ -15,7 +15,7 @@ from pipelines.prepare.options.source_config import SourceConfig
 from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow, UnusedRows
 from tests import building
 from tests.prepare import stored
 from tests.prepare.dataset.test_plans import groups_of, plan_of
@@ -46,15 +46,15 @@ def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any
     return stored.work(zoo.path("wordpiece_uncased"), source, columns=COLUMNS)
 
 
-def found(work: Work) -> split_plans.UnusableRows:
-    return split_plans.find_unusable(work.job.spec.columns, work.splits["train"], work.measure().read)
+def unused_rows(work: Work) -> UnusedRows:
+    return split_plans.find_unused(work.job.spec.columns, work.splits["train"], work.measure().read)
 
 
 def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Path, zoo: Zoo) -> None:
-    unusable = found(made(tmp_path, zoo, texts=range(7, ROWS, 50), kept=[1999, 57]))
-    assert unusable.by_reason == {"column_null": 1, "text_null": 40}
-    assert unusable.first == tuple(RejectedRow(row=row, reason="text_null") for row in (7, 57, 107))
-    assert unusable.exact
+    unused = unused_rows(made(tmp_path, zoo, texts=range(7, ROWS, 50), kept=[1999, 57]))
+    assert unused.rejected == {"column_null": 1, "text_null": 40}
+    assert unused.first == tuple(RejectedRow(row=row, reason="text_null") for row in (7, 57, 107))
+    assert unused.exact
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Pat
 def test_nulls_of_groups_are_counted_without_reading_them(
     tmp_path: Path, zoo: Zoo, nulls: dict[str, Any], rows: list[int]
 ) -> None:
-    unusable = found(made(tmp_path, zoo, **nulls))
-    assert unusable.by_reason.get("text_null", 0) in rows
-    assert not unusable.exact
+    unused = unused_rows(made(tmp_path, zoo, **nulls))
+    assert unused.rejected.get("text_null", 0) in rows
+    assert not unused.exact
 
 
 def test_more_shards_than_a_manifest_can_name_are_refused_before_the_first(

@@ -243,7 +243,7 @@ def test_rows_without_text_and_filtered_rows_are_counted(tmp_path: Path, monkeyp
     source = {"dataset": rows, "functions": functions, "limit": 50}
     trained = train(tmp_path / "out", "byte-bpe", source=source, vocab_size=260)
     sys.modules.pop("steps_of_words", None)
-    assert trained.rows.left_out == {"filtered": 10, "text_null": 10}
+    assert (trained.rows.rejected, trained.rows.filtered) == ({"text_null": 10}, {"filtered": 10})
     assert (trained.rows.trained, trained.rows.text_bytes) == (30, 60)
     assert {"AB", "ABAB"} <= opened(tmp_path / "out").get_vocab().keys()
 

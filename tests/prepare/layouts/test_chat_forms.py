@@ -125,7 +125,7 @@ def test_a_part_that_is_null_rejects_its_row(tmp_path: Path) -> None:
     pairs = [("a", "b"), (None, "b"), ("a", None)]
     place = building.source(tmp_path / "d", train=[{"prompt": one, "completion": other} for one, other in pairs])
     root = building.built(place, layout="chat", tokenizer=building.tokenizer("chats"), max_error_rate=0.9)
-    assert dict(read_manifest(root).splits["train"].ledger.unusable) == {"completion_null": 1, "prompt_null": 1}
+    assert dict(read_manifest(root).splits["train"].ledger.rejected) == {"completion_null": 1, "prompt_null": 1}
     assert building.command("verify", root).status == 0
 
 

@@ -112,7 +112,7 @@ def test_a_value_that_is_null_or_too_long_rejects_its_row(tmp_path: Path) -> Non
     place = building.source(tmp_path / "d", train=[{"text": "good film", "uid": uid} for uid in uids])
     root = building.built(place, keep_column="uid", max_error_rate=0.9, shard_size="10MB")
     ledger = building.read_manifest(root).splits["train"].ledger
-    assert dict(ledger.unusable) == {"column_null": 1, "column_too_long": 1}
+    assert dict(ledger.rejected) == {"column_null": 1, "column_too_long": 1}
     assert sorted(building.read_rows(root, "train")["uid"].tolist()) == ["a", uids[2]]
 
 

@@ -97,7 +97,7 @@ def test_rows_compared_by_workers_are_those_that_are_compared_here(tmp_path: Pat
     exam = building.source(tmp_path, exam=[{"text": rows[20]["text"]}]) / "exam.jsonl"
     options: dict[str, Any] = {"dedup": "exact", "decontaminate": exam, "decontaminate_words": 8}
     check_same(dataset, tmp_path / "out", *cluster.beam_args, **options)
-    left = read_manifest(tmp_path / "out").splits["train"].ledger.left_out
+    left = read_manifest(tmp_path / "out").splits["train"].ledger.filtered
     assert {reason.partition(":")[0]: count for reason, count in left.items()} == {"contaminated": 1, "duplicate": 9}
 
 

@@ -245,13 +245,13 @@ def test_a_shard_without_an_example_is_refused() -> None:
         manifest.parse(manifest.dump(make(splits={"train": Split(shards=(make_shard(num_examples=0),))})))
 
 
-def test_rows_left_out_on_purpose_are_neither_used_nor_unusable() -> None:
-    rejected = {"filtered": 5, "held_out": 10, "not_held_out": 20, "text_null": 1}
-    ledger = Ledger(rows_in=40, rows_used=4, rejected=rejected)
+def test_filtered_rows_are_neither_used_nor_rejected() -> None:
+    filtered = {"filtered": 3, "duplicate": 2, "held_out": 10, "not_held_out": 20}
+    ledger = Ledger(rows_in=40, rows_used=4, rejected={"text_null": 1}, filtered=filtered)
     assert ledger.balanced
-    assert ledger.unusable == {"text_null": 1}
-    assert ledger.left_out == {"filtered": 5, "held_out": 10, "not_held_out": 20}
-    assert (ledger.rows_left_out, ledger.rows_filtered, ledger.rows_in_other_splits) == (35, 5, 30)
+    assert (ledger.rows_rejected, ledger.rows_filtered, ledger.rows_in_other_splits) == (1, 35, 30)
+    assert ledger.filtered_of_split == {"filtered": 3, "duplicate": 2}
+    assert Ledger.total([ledger, ledger]).filtered == {reason: 2 * rows for reason, rows in filtered.items()}
 
 
 def parses_or_is_refused(text: str | bytes) -> None:

@@ -1,8 +1,8 @@
-"""Unused rows: left out on purpose, some of them decided before the plan, or rejected as unusable.
+"""Unused rows: filtered, some of them before the plan, or rejected because they can't be used.
 
-Rows left out are marked by a column of reasons beside the columns of the source, and keep their numbers:
+Filtered rows are marked by a column of reasons beside the columns of the source, and keep their numbers:
 
-    text                 \\0left_out
+    text                 \\0filtered
     'Good. Really.'      ''                    stays
     null                 'filtered'            one of the user's filters left it out
     'Fine.'              'held_out'            for another split
@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format.json_fields import ABSENT, Count
-from tfrecord_io.format.ledger import is_left_out
+from tfrecord_io.format.ledger import is_filtered
 
 # The number of rejected rows that a receipt names; all of them are listed in rejected/.
 NAMED_ROWS = 3
@@ -48,13 +48,13 @@ _REMEDIES = {
     **dict.fromkeys(("tools_not_json", "tool_calls_not_json", "options_not_json"), "mend the JSON with a --map"),
 }
 # No column of a source has this name.
-_COLUMN = "\0left_out"
+_COLUMN = "\0filtered"
 
 
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
     """Return the batch with a column of `reasons`, str objects [n], empty for rows that stay.
 
-    If most rows are left out, their values become null, so that their text is neither copied nor counted.
+    If most rows are filtered, their values become null, so that their text is neither copied nor counted.
     """
     kept = reasons == ""
     if kept.all():
@@ -97,14 +97,24 @@ def remedy_of(reasons: Mapping[str, int]) -> str | None:
 
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """Return the counts by reason of rows left out on purpose, and the sorted indices of unusable rows.
+    """Return the counts of filtered rows by reason, and the sorted indices of rejected rows.
 
     `reasons`: as from `extraction.validate`.
     """
     found = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
-    on_purpose = {reason: int(rows.sum()) for reason, rows in found.items() if is_left_out(reason)}
-    unusable = [np.flatnonzero(rows) for reason, rows in found.items() if not is_left_out(reason)]
-    return on_purpose, np.sort(np.concatenate(unusable)).tolist() if unusable else []
+    filtered = {reason: int(rows.sum()) for reason, rows in found.items() if is_filtered(reason)}
+    rejected = [np.flatnonzero(rows) for reason, rows in found.items() if not is_filtered(reason)]
+    return filtered, np.sort(np.concatenate(rejected)).tolist() if rejected else []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnusedRows:
+    """Unused rows of a split by reason, and its `first` rejected rows. Unless `exact`, `rejected` is a lower bound."""
+
+    rejected: Mapping[str, int]
+    filtered: Mapping[str, int]
+    first: tuple[RejectedRow, ...]
+    exact: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
