@@ -3,7 +3,7 @@
 A `tf.train.Example` knows only lists of int64, float32 and bytes. A schema adds the one fixed shape that each feature
 has in every record of the dataset, which is what makes static shapes possible on the device.
 
-`ROLES` says what each role means, and how features of it are checked, shown and exported.
+`ROLES` defines every role: its meaning, and how features with it are checked, padded, decoded, shown and exported.
 
 Only a column can be of dtype `string` or `bytes`: a single value of UTF-8 text, or of any bytes. Arrays hold such
 values as objects, `str` and `bytes`. No device takes them: a reader returns them only on request.
@@ -24,17 +24,20 @@ __all__ = [
     "MOST_VALUE_BYTES",
     "OF_TOKENS",
     "ROLES",
+    "TOKEN_IDS",
     "UNLABELLED",
     "DType",
     "Feature",
     "Role",
     "RoleSpec",
     "Schema",
+    "Side",
 ]
 
 Values = TypeVar("Values")
 
 DType = Literal["int64", "float32", "string", "bytes"]
+Side = Literal["input", "target"]
 Role = Literal[
     "token_ids",
     "attention_mask",
@@ -64,7 +67,10 @@ class RoleSpec:
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
     values: "ids" of the vocabulary, a "mask" of 0 and 1, numbers from 0 on, or any.
     padding: the value on padding; "pad" is the tokenizer's pad id, None no certain value.
+    side: the sequence of tokens that its values belong to, one value per token.
+    feature_name: the usual name of its feature; "" for the role's name.
     marks_tokens: whether it is 0 on padding, and on nothing else.
+    is_label: whether it holds class ids, which label names name.
     shown_as: how decoded rows show it: as text, by marks of the tokens, or as a value.
     exported_as: its column in Parquet: None for one of its own name, "" if other columns imply it.
     """
@@ -74,6 +80,9 @@ class RoleSpec:
     dtypes: tuple[DType, ...] = ("int64",)
     values: Literal["ids", "mask", "from 0", "any"] = "from 0"
     padding: Literal["pad", 0] | None = None
+    side: Side = "input"
+    feature_name: str = ""
+    is_label: bool = False
     marks_tokens: bool = False
     shown_as: Literal["text", "marks", "value"] = "marks"
     exported_as: str | None = None
@@ -84,6 +93,7 @@ ROLES: Mapping[Role, RoleSpec] = {
         meaning="ids of the tokenizer's vocabulary, special tokens and padding included",
         values="ids",
         padding="pad",
+        feature_name="input_ids",
         shown_as="text",
         exported_as="input_ids",
     ),
@@ -105,8 +115,9 @@ ROLES: Mapping[Role, RoleSpec] = {
     "positions": RoleSpec(meaning="a token's place in its segment, from 0", padding=0, exported_as="position_ids"),
     "loss_mask": RoleSpec(meaning="1 on the tokens to be learned", values="mask", padding=0, exported_as="labels"),
     "target_ids": RoleSpec(
-        meaning="ids of what is to be generated",
+        meaning="ids of the text to generate",
         shape="[T]",
+        side="target",
         values="ids",
         padding="pad",
         shown_as="text",
@@ -115,13 +126,18 @@ ROLES: Mapping[Role, RoleSpec] = {
     "target_mask": RoleSpec(
         meaning="1 on tokens of the target",
         shape="[T]",
+        side="target",
         values="mask",
         padding=0,
         marks_tokens=True,
         exported_as="labels",
     ),
     "token_labels": RoleSpec(
-        meaning="class id of each token, 0 where it has none", values="any", padding=0, exported_as="labels"
+        meaning="class id of each token, 0 where it has none",
+        values="any",
+        padding=0,
+        is_label=True,
+        exported_as="labels",
     ),
     "token_label_mask": RoleSpec(
         meaning="1 where a token has a label of its own", values="mask", padding=0, exported_as="labels"
@@ -141,6 +157,7 @@ ROLES: Mapping[Role, RoleSpec] = {
         shape="[] or [C]",
         dtypes=("int64", "float32"),
         values="any",
+        is_label=True,
         shown_as="value",
     ),
     "column": RoleSpec(
@@ -153,6 +170,8 @@ ROLES: Mapping[Role, RoleSpec] = {
 }
 # Roles with one value for each token of a row.
 OF_TOKENS = tuple(role for role, spec in ROLES.items() if spec.shape == "[L]")
+# Roles of token ids, one for each side.
+TOKEN_IDS = tuple(role for role, spec in ROLES.items() if spec.values == "ids")
 
 # The class id of a row without label.
 UNLABELLED = -1
@@ -290,6 +309,16 @@ class Schema:
     def with_role(self, role: Role) -> Feature | None:
         """Return the first feature with this role, or None."""
         return next((feature for feature in self.features if feature.role == role), None)
+
+    @property
+    def token_features(self) -> tuple[Feature, ...]:
+        """Return the features that hold token ids: of the input, and of the target if there is one."""
+        return tuple(feature for feature in self.features if feature.role in TOKEN_IDS)
+
+    def mask_of(self, side: Side) -> Feature | None:
+        """Return the mask of the tokens of a side: 1 on tokens, 0 on padding. None if records have no such mask."""
+        masks = (feature for feature in self.features if ROLES[feature.role].values == "mask")
+        return next((each for each in masks if ROLES[each.role].marks_tokens and ROLES[each.role].side == side), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
         """Return the column of the first feature with this role, or None if there is no such feature."""

@@ -17,8 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.layouts import LAYOUTS
-from pipelines.prepare.options.layout_config import LayoutName
 from tests import building
 from tests.building import REPOSITORY
 from tests.tfrecord_io.format.test_manifest import JSON, document, places
@@ -240,13 +238,11 @@ def test_a_constant_of_a_float_feature_is_refused_by_both() -> None:
 # The page
 
 
-def test_roles_dtypes_and_layouts_are_those_of_the_code() -> None:
+def test_roles_and_dtypes_are_those_of_the_code() -> None:
     assert tuple(ROLES) == get_args(Role)
     feature = SCHEMA["$defs"]["feature"]["properties"]
     assert feature["role"]["enum"] == list(ROLES)
     assert feature["dtype"]["enum"] == list(get_args(DType))
-    assert SCHEMA["properties"]["layout"]["properties"]["name"]["enum"] == list(get_args(LayoutName))
-    assert set(LAYOUTS) == set(get_args(LayoutName))
     padding = {None: "", "pad": "the pad id", 0: "0"}
     for role, spec in ROLES.items():
         row = (f"`{role}`", ", ".join(spec.dtypes), spec.shape, padding[spec.padding], spec.meaning)

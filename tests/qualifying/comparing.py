@@ -39,7 +39,7 @@ __all__ = ["ENGINES", "INT32", "Trial", "as_table", "differing", "opened", "rows
 __all__ += ["try_engine", "try_strange", "wrong_rows"]
 
 INT32 = np.dtype(np.int32)
-ENGINES = tuple(choice._FAST)
+ENGINES = tuple(choice.FAST_ENGINES)
 _ROW_LENGTHS = (12, 64)
 _MAX_ROW_TEXT = 300
 _KEPT = 20
@@ -57,7 +57,7 @@ def opened(name: str, tokenizer: Any, *, dtype: np.dtype = INT32, any_version: b
 
     Raises: NotQualified if it does not serve the tokenizer.
     """
-    module, kind = choice._FAST[name]
+    module, kind = choice.FAST_ENGINES[name]
     make = getattr(importlib.import_module(module), kind)
     within = mock.patch.object(base, "_is_of", return_value=True) if any_version else contextlib.nullcontext()
     with within:

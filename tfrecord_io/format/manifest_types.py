@@ -223,7 +223,7 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
         )
     if manifest.label_names is not None:
         count, size = len(manifest.label_names), manifest.multi_hot_size
-        if not (manifest.schema.with_role("label") or manifest.schema.with_role("token_labels")):
+        if not any(ROLES[feature.role].is_label for feature in manifest.schema.features):
             yield "label names without a feature of role 'label' or 'token_labels'"
         if size not in (0, count):
             yield f"{count} label names, expected {size}, one for each value of a label"

@@ -27,6 +27,7 @@ from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
 from tfrecord_io.input_pipeline.input_source import SplitShards, pieces, records_from
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import ROLES
 
 # Keep the random streams of one seed apart.
 _SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER, BUCKET_ORDER = range(5)
@@ -225,7 +226,7 @@ def filler(manifest: Manifest) -> bytes:
     """
     features = {}
     for feature in manifest.schema.features:
-        value = manifest.tokenizer.pad_id if feature.role in ("token_ids", "target_ids") else 0
+        value = manifest.tokenizer.pad_id if ROLES[feature.role].padding == "pad" else 0
         values = [value] * feature.num_values
         if feature.is_bytes:
             features[feature.name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b""]))

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.format.ledger import Split
 from tfrecord_io.manifest import Manifest, TokenizerFacts
-from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.schema import ROLES, Feature, Schema
 
 if TYPE_CHECKING:
     from tfrecord_io.objectives import BoundObjective, Objective
-
-_LABEL_ROLES = ("label", "token_labels")
 
 
 def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
@@ -86,7 +84,7 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
 def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
     """Return whether an objective that fits the dataset would not fit if the labels were ordinary columns."""
     features = tuple(
-        dataclasses.replace(feature, role="column") if feature.role in _LABEL_ROLES else feature
+        dataclasses.replace(feature, role="column") if ROLES[feature.role].is_label else feature
         for feature in manifest.schema.features
     )
     try:
@@ -128,7 +126,7 @@ def _describe(feature: Feature | None) -> str:
 
 
 def _remedy(feature: Feature) -> str:
-    if feature.role in _LABEL_ROLES:
+    if ROLES[feature.role].is_label:
         return "build all of them with labels, of the same kind, or all without"
     if feature.role == "column":
         return "build all of them with the same --keep-column options, or none"

@@ -87,9 +87,10 @@ def _decode(
     kept, answer = ~invariants.padding(row, manifest), _answer(row, manifest)
     if segments is not None:
         features["tokens of each document"] = np.unique(segments[kept], return_counts=True)[1].tolist()
-    target, mask = schema.values(row, "target_ids"), schema.values(row, "target_mask")
-    if target is not None and mask is not None:
-        features["target text"] = decoded(target[mask > 0], tokenizer)
+    for feature in schema.token_features:
+        if (side := ROLES[feature.role].side) != "input":
+            tokens = row[feature.name][~invariants.padding(row, manifest, side=side)]
+            features[f"{side} text"] = decoded(tokens, tokenizer)
     if learned is not None:
         edges = np.flatnonzero(np.diff(learned, prepend=0, append=0))
         features["learned"] = [decoded(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]

@@ -7,7 +7,7 @@ import numpy as np
 from tfrecord_io.errors import CorruptRecordError, ManifestError
 from tfrecord_io.format.manifest_types import REMAKE
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import ROLES, UNLABELLED, Schema
+from tfrecord_io.schema import ROLES, UNLABELLED, Schema, Side
 
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
@@ -38,11 +38,13 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
     padded = padding(columns, manifest)
     for valid, what in (*_of_tokens(columns, manifest, padded), *_of_targets(columns, schema)):
         expect(valid, what)
-    target_mask = schema.values(columns, "target_mask")
-    masks = {"[L]": padded, "[T]": None if target_mask is None else target_mask == 0}
+    padded_of = {
+        ROLES[feature.role].side: padding(columns, manifest, side=ROLES[feature.role].side)
+        for feature in schema.token_features
+    }
     for feature in schema.features:
         role = ROLES[feature.role]
-        where, blank = masks.get(role.shape), facts.pad_id if role.padding == "pad" else role.padding
+        where, blank = padded_of.get(role.side), facts.pad_id if role.padding == "pad" else role.padding
         if where is not None and blank is not None and not role.marks_tokens:
             expect((columns[feature.name] == blank) | ~where, f"{feature.name} other than {blank} in the padding")
     for valid, what in _of_annotations(columns, manifest, padded):
@@ -57,12 +59,17 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
         expect(known, f"a label outside 0 to {names - 1}{f', and not {UNLABELLED} for none' if unlabelled else ''}")
 
 
-def padding(columns: Columns, manifest: Manifest) -> np.ndarray:
-    """Return the mask of positions that should be padding, bool [N, L], by segments, token counts or attention mask.
+def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np.ndarray:
+    """Return the mask of the padding of one side, bool [N, L] or [N, T]. A single record has no axis N.
 
-    For a single record, whose features lack the axis N, the result is bool [L].
+    The input's padding follows from segments, a token count or the attention mask, as many tokens as that counts.
     """
     schema, length = manifest.schema, manifest.row_length
+    if side != "input":
+        stored = schema.mask_of(side)
+        if stored is None:
+            raise ManifestError(f"no feature shows which tokens of the {side} are padding", remedy=REMAKE)
+        return np.asarray(columns[stored.name] == 0)
     if (segments := schema.values(columns, "segment_ids")) is not None:
         return np.asarray(segments == 0)
     position = np.arange(length)

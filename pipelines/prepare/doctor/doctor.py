@@ -21,6 +21,7 @@ from typing import Any
 import tfrecord_io
 from pipelines.prepare import storage
 from pipelines.prepare.process import cores
+from pipelines.prepare.process.packages import PACKAGES
 from pipelines.prepare.storage import gcs, storage_errors
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.shown import without_secrets
@@ -28,11 +29,6 @@ from tfrecord_io.shown import without_secrets
 # Least free space: room for a few shards of the default size.
 _LEAST_FREE_BYTES = 1 << 30
 _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
-# Those that a fault may depend on, if they are installed.
-_PACKAGES = (
-    *("apache-beam", "datasets", "fastokens", "fsspec", "gcsfs", "gigatoken", "google-cloud-storage", "jax", "keras"),
-    *("keras-hub", "numba", "numpy", "protobuf", "pyarrow", "tensorflow", "tokenizers", "transformers"),
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,9 +56,9 @@ def describe_machine() -> dict[str, str]:
         "cores": str(cores.cores()),
         "memory": f"{cores.memory_bytes() / 1e9:.1f} GB",
     }
-    for package in _PACKAGES:
+    for name in sorted(package.name for package in PACKAGES):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            facts[package] = metadata.version(package)
+            facts[name] = metadata.version(name)
     return facts
 
 

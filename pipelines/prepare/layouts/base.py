@@ -22,11 +22,11 @@ from pipelines.prepare.tokenize.engines import HFTokenizer, Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import TokenizerFacts
-from tfrecord_io.schema import ROLES, Feature, Role, Schema
+from tfrecord_io.schema import ROLES, TOKEN_IDS, Feature, Role, Schema
 
 _Encoder = TypeVar("_Encoder", bound="BatchEncoder")
-# The ragged values that are tokens; the others annotate tokens.
-_TOKENS = ("input_ids", "target_ids")
+# Names of the ragged values that are tokens; the others annotate tokens.
+_TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,13 +223,20 @@ def one_text(source: SourceConfig) -> Inputs:
 
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:
-    """Return a feature of integers, named like its role unless `name` is given."""
-    return Feature(name=name or role, dtype="int64", shape=shape, role=role, meaning=meaning, constant=constant)
+    """Return a feature of integers, with the role's usual name unless `name` is given."""
+    return Feature(
+        name=name or ROLES[role].feature_name or role,
+        dtype="int64",
+        shape=shape,
+        role=role,
+        meaning=meaning,
+        constant=constant,
+    )
 
 
 def input_ids(length: int) -> Feature:
     """Return the feature `input_ids`, which every layout has."""
-    return feature("token_ids", "token ids", length, name="input_ids")
+    return feature("token_ids", "token ids", length)
 
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
@@ -242,7 +249,7 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
     """Count the tokens of each record, without padding, int64 [n], by its masks, segments or counts."""
-    marks = [columns[each.name] for each in schema.features if ROLES[each.role].marks_tokens]
+    marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]
     if (count := schema.with_role("num_tokens")) is not None:
         counts.append(columns[count.name].astype(np.int64))

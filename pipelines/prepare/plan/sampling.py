@@ -35,9 +35,7 @@ from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
-from tfrecord_io.schema import Role
 
-_TOKENS: tuple[Role, ...] = ("token_ids", "target_ids")
 # Successive records that are compressed together: about the window of zlib.
 _PACKED_RECORDS = 64
 _POINTS = 48
@@ -206,7 +204,7 @@ def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple
 
 def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray:
     schema = spec.schema_of(length_group.length)
-    num_positions = sum(feature.num_values for role in _TOKENS if (feature := schema.with_role(role)) is not None)
+    num_positions = sum(feature.num_values for feature in schema.token_features)
     found = [np.zeros(0, _RECORD)]
     for columns in length_group.builder.chunks(None):
         frames = records.encode_framed(columns, schema)

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal as size
 
+from pipelines.prepare.audit import invariants
 from pipelines.prepare.options.suggestions import against_padding
 from pipelines.prepare.report.page import Group, Section, Table
 from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share
 from tfrecord_io.manifest import Manifest, dump
-from tfrecord_io.schema import Role
+from tfrecord_io.schema import ROLES, Role
 from tfrecord_io.shown import without_secrets
 
 _MOST_PADDING = 0.5
@@ -51,9 +52,7 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
         described = manifest if length is None else manifest.bucket(length)
         shards = [shard for shard in split.finished.shards if length in (None, shard.length)]
         records, held = sum(shard.num_examples for shard in shards), sum(shard.num_tokens for shard in shards)
-        # Tokens can be in inputs and targets.
-        features = (described.schema.with_role(role) for role in ("token_ids", "target_ids"))
-        here = records * sum(feature.num_values for feature in features if feature is not None)
+        here = records * sum(feature.num_values for feature in described.schema.token_features)
         positions, tokens = positions + here, tokens + held
         name = f"{described.row_length:,}"
         rows.append((name, *map(count, (len(shards), records, held)), share(here - held, here)))
@@ -93,16 +92,12 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
-    """Count each token id in sampled inputs and targets, int64 [V]."""
+    """Count each token id in the sampled records, int64 [V]."""
     counts = np.zeros(vocab_size, np.int64)
     for part in split.parts:
-        schema = part.manifest.schema
-        ids = schema.values(part.columns, "token_ids")
-        assert ids is not None, "a manifest has them"
-        counts += np.bincount(ids[part.tokens], minlength=len(counts))
-        targets, mask = schema.values(part.columns, "target_ids"), schema.values(part.columns, "target_mask")
-        if targets is not None and mask is not None:
-            counts += np.bincount(targets[mask > 0], minlength=len(counts))
+        for feature in part.manifest.schema.token_features:
+            padded = invariants.padding(part.columns, part.manifest, side=ROLES[feature.role].side)
+            counts += np.bincount(part.columns[feature.name][~padded], minlength=len(counts))
     return counts
 
 

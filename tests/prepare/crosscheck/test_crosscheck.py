@@ -28,7 +28,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """The texts for which the one fast engine lies."""
-    monkeypatch.setattr(choice, "_FAST", {"wordpiece": ("tests.prepare.crosscheck.lying_engine", "open_lying")})
+    monkeypatch.setattr(choice, "FAST_ENGINES", {"wordpiece": ("tests.prepare.crosscheck.lying_engine", "open_lying")})
     yield lying_engine.LIES
     lying_engine.LIES.clear()
 

@@ -12,7 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,6 @@ from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.options.layout_config import LayoutName
 from pipelines.prepare.runners import here
 from tests import building
 from tests.building import read_manifest, read_shard
@@ -178,10 +177,6 @@ CASES = {
     "chat": Case(example="chats", options=CHAT, unusable=NO_CHAT, runs=_conversation),
     "packed chat": Case(example="chats", options={**CHAT, "pack_rows": True}, unusable=NO_CHAT, runs=_conversation),
 }
-
-
-def test_every_layout_has_a_case() -> None:
-    assert {case.options.get("layout", "pad") for case in CASES.values()} == {*get_args(LayoutName)}
 
 
 @pytest.fixture(params=CASES)

@@ -60,7 +60,7 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
     monkeypatch.setitem(sys.modules, "tiktoken", sys)
     monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
     setup = shipped(tmp_path)
-    expected = ["datasets==1.0", "tokenizers==2.0", "fastokens==5.0", "ftfy==6.0", "tiktoken==4.0"]
+    expected = ["datasets==1.0", "tokenizers==2.0", "fastokens==5.0", "tiktoken==4.0", "ftfy==6.0"]
     assert Path(setup.requirements_file).read_text().split() == expected
     assert setup.requirements_cache == "skip", "they are not downloaded here"
 

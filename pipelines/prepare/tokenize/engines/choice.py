@@ -26,7 +26,7 @@ from tfrecord_io.shown import first_line
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
 # The module and class of each engine, which raises NotQualified for tokenizers that it cannot serve.
-_FAST = {
+FAST_ENGINES = {
     "wordpiece": ("pipelines.prepare.tokenize.engines.wordpiece.encoder", "WordPieceEngine"),
     "unigram": ("pipelines.prepare.tokenize.engines.unigram.encoder", "UnigramEngine"),
     "fastokens": ("pipelines.prepare.tokenize.engines.package_engines", "FastokensEngine"),
@@ -82,7 +82,7 @@ def decide(
     if wanted == "hf":
         return reference, reasons
     parts = reference.parts() if isinstance(reference, HuggingFaceEngine) else {}
-    for name in _FAST if wanted == "auto" else (wanted,):
+    for name in FAST_ENGINES if wanted == "auto" else (wanted,):
         found = _opened(name, tokenizer, reference, dtype=dtype, parts=parts)
         if not isinstance(found, str):
             return found, reasons
@@ -99,7 +99,7 @@ def decide(
 def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
     """Return why a job uses transformers' own tokenizer without a request for it: the reason for each fast engine."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
-    if engine.name in _FAST:
+    if engine.name in FAST_ENGINES:
         return f"{engine.name} has its tokens, but not all that these rows need, such as offsets"
     return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
@@ -110,7 +110,7 @@ def _opened(
     """Return the engine called `name`, or the reason for not using it, such as an error of the engine itself."""
     if not isinstance(reference, HuggingFaceEngine):
         return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
-    module, kind = _FAST[name]
+    module, kind = FAST_ENGINES[name]
     try:
         engine: Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype, parts=parts)
         agrees = _agree(engine, reference)

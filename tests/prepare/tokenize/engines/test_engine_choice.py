@@ -112,7 +112,7 @@ def test_an_opener_that_fails_is_a_reason_and_logged(
     zoo: Zoo, error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(lying_engine, "open_lying", mock.Mock(side_effect=error))
-    monkeypatch.setattr(choice, "_FAST", {"fastokens": (lying_engine.__name__, "open_lying")})
+    monkeypatch.setattr(choice, "FAST_ENGINES", {"fastokens": (lying_engine.__name__, "open_lying")})
     with caplog.at_level(logging.DEBUG, logger=choice.__name__):
         found, reasons = _decide(zoo.tokenizer("byte_bpe"))
     assert found.name == "hf"
@@ -162,7 +162,7 @@ def test_the_rows_on_which_the_tokenizer_panics_are_named() -> None:
 
 
 def test_an_engine_that_gives_other_tokens_for_a_text_is_not_used(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_FAST", {"wordpiece": (lying_engine.__name__, "open_lying")})
+    monkeypatch.setattr(choice, "FAST_ENGINES", {"wordpiece": (lying_engine.__name__, "open_lying")})
     tokenizer = zoo.tokenizer("wordpiece_cased")
     assert _decide(tokenizer)[0].name == "wordpiece"
     monkeypatch.setattr(lying_engine, "LIES", {next(filter(None, BATTERY))})

