@@ -23,6 +23,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipelines.prepare.launch.built import Built, splits_table
+from tfrecord_io.shown import html_table
+
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
@@ -43,21 +46,18 @@ Text = str | os.PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Built:
-    """Result of `build`: the dataset in `root`, the numbers of shards made and kept, and the time taken in seconds."""
-
-    root: str
-    manifest: Manifest = dataclasses.field(repr=False)
-    shards_made: int
-    shards_kept: int
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned:
     """Result of `plan`: an estimate for each split."""
 
     splits: tuple[Estimate, ...]
+
+    def _repr_html_(self) -> str:
+        head = ("split", "rows", "filtered", "rejected", "tokens", "shards", "bytes")
+        rows = []
+        for estimate in self.splits:
+            read = (estimate.rows - estimate.rows_in_other_splits, estimate.rows_filtered, estimate.rows_rejected)
+            rows.append((estimate.split, *read, estimate.num_tokens, estimate.shards, estimate.num_bytes))
+        return html_table(head, rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,10 @@ class Inspected:
     root: str
     manifest: Manifest = dataclasses.field(repr=False)
     rows: tuple[DecodedRow, ...]
+
+    def _repr_html_(self) -> str:
+        texts = ((row.split, row.record, row.num_tokens, row.text) for row in self.rows)
+        return splits_table(self.manifest) + html_table(("split", "record", "tokens", "text"), texts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,13 +104,12 @@ def build(
 
     Raises: ConfigError for an unknown option; every PrepError of a build.
     """
-    from pipelines.cli import objects
+    from pipelines import python_options
     from pipelines.prepare.launch import launcher
 
     given = {"output": output, "tokenizer": tokenizer, **options}
-    with objects.config_of(datasets, given, beam_args=beam_args) as config:
-        made = launcher.build(config, watch=None if progress is None else _watch(progress))
-    return Built(root=config.output.root, **vars(made))
+    with python_options.config_of(datasets, given, beam_args=beam_args) as config:
+        return launcher.build(config, watch=None if progress is None else _watch(progress))
 
 
 def _watch(call: Callable[[Counts, int], None]) -> Watch:
@@ -125,10 +128,10 @@ def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Pla
 
     Raises: as `build`.
     """
-    from pipelines.cli import objects
+    from pipelines import python_options
     from pipelines.prepare.launch import estimate
 
-    with objects.config_of(datasets, {"output": ".", "tokenizer": tokenizer, **options}) as config:
+    with python_options.config_of(datasets, {"output": ".", "tokenizer": tokenizer, **options}) as config:
         return Planned(splits=tuple(estimate.estimate(config)))
 
 

@@ -8,7 +8,10 @@ Secrets are recognized by form: user and password in an address, the query of an
 and the tokens of services that have a known form. A secret that looks like any other word is not found.
 """
 
+import html
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 # A password with a slash in it ends at the @ too; `host:8080/users/@me` has none.
 _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
@@ -66,6 +69,18 @@ def visible(text: str, *, lines: bool = False) -> str:
 def visible_line(text: str) -> str:
     """Return `text` as one line that is safe to print: without secrets, and with single spaces."""
     return visible(" ".join(without_secrets(text).split()))
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return an HTML table of texts and whole numbers. Columns without a value other than 0 or "" are left out."""
+    body = [tuple(row) for row in rows]
+    kept = [at for at in range(len(head)) if any(row[at] not in (0, "") for row in body) or not body]
+
+    def line(tag: str, row: Sequence[Any]) -> str:
+        cells = (f"{row[at]:,}" if isinstance(row[at], int) else html.escape(visible(str(row[at]))) for at in kept)
+        return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
+
+    return f"<table>{line('th', head)}{''.join(line('td', row) for row in body)}</table>"
 
 
 def first_line(error: BaseException) -> str:

@@ -16,19 +16,19 @@ from pipelines.cli.request import (
     BeamArguments,
     WithBeam,
     WithFunctions,
-    config_of,
     configure,
-    source_of,
     takes_dataset,
     takes_job,
     takes_source,
 )
+from pipelines.configs import config_of, source_of
 from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal import stages
-from pipelines.terminal.click_options import takes, values_of
+from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
+from pipelines.terminal.option_fields import values_of
 
 # Shown below the options; \b keeps its lines as they are.
 _BUILD_EXAMPLES = """\b

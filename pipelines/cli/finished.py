@@ -9,7 +9,8 @@ from typing import Any
 import click
 import cloup
 
-from pipelines.cli.request import WithFunctions, folder, functions_of, takes_consent, takes_dataset
+from pipelines.cli.request import WithFunctions, folder, takes_consent, takes_dataset
+from pipelines.configs import functions_of
 from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, write_json
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError

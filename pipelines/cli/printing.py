@@ -17,8 +17,8 @@ from rich.text import Text
 from pipelines.cli import drawings
 from pipelines.prepare.audit.decode import DecodedRow, TextPiece
 from pipelines.prepare.audit.trace import Traced
+from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.estimate import Estimate
-from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress, polled
@@ -88,7 +88,7 @@ def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
         yield
 
 
-def summary(built: BuildResult) -> None:
+def summary(built: Built) -> None:
     """Print the summary of a finished build."""
     out = console()
     _print_splits(out, built.manifest)

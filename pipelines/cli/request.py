@@ -1,41 +1,27 @@
-"""Arguments and options that several commands share, their parsing, and the config made from them.
+"""Arguments and options that several commands share, and their parsing.
 
 The fields of a build's config declare its options (`pipelines.prepare.options`). This module adds those without a
 field: functions in their order, arguments for Beam, and options from a file.
 """
 
-import dataclasses
-import datetime
 import itertools
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar
 
 import click
 import cloup
 
-from pipelines.prepare.options import paths
-from pipelines.prepare.options.config import (
-    FunctionKind,
-    FunctionOption,
-    LayoutConfig,
-    OutputConfig,
-    PrepareConfig,
-    SourceConfig,
-    TokenizerConfig,
-)
-from pipelines.terminal.click_options import takes, values_of
+from pipelines.configs import CONFIGS, FUNCTIONS, is_word, listed
+from pipelines.prepare.options.config import LayoutConfig, PrepareConfig, SourceConfig
+from pipelines.terminal.click_options import takes
 from pipelines.terminal.option_fields import declared
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Options whose order is kept, also between the two.
-FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 # Keys of `Context.meta` for the functions and the Beam arguments of an options file.
 _FUNCTIONS_OF_FILE, _BEAM_OF_FILE = (f"{__name__}.{name}" for name in ("functions", "beam"))
 
-CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 # The options of SourceConfig that a tokenizer's training does not take.
 _OF_BUILDS = (
     *("hold_out", "hold_out_by", "dedup", "dedup_across_splits", "decontaminate", "decontaminate_words"),
@@ -103,41 +89,6 @@ def takes_consent(command: Command) -> Command:
             help="Run the functions stored in the dataset. Only if you trust whoever made it.",
         ),
     )(command)
-
-
-def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[FunctionOption, ...]:
-    """Convert the --map and --filter values of `WithFunctions` to FunctionOptions. Raises: ConfigError."""
-    return tuple(FunctionOption(kind=cast(Any, kind), spec=spec) for kind, spec in pairs)
-
-
-def source_of(request: Mapping[str, Any]) -> SourceConfig:
-    """Make a SourceConfig from parsed options. Raises: ConfigError."""
-    dataset, *more = request["datasets"]
-    return SourceConfig(
-        dataset=dataset,
-        more_paths=tuple(more),
-        functions=functions_of(request["functions"]),
-        **values_of(SourceConfig, request),
-    )
-
-
-def config_of(request: Mapping[str, Any]) -> PrepareConfig:
-    """Make a PrepareConfig from parsed options. Raises: ConfigError, SourceError, TokenizerError."""
-    layout, template = LayoutConfig(**values_of(LayoutConfig, request)), None
-    if (name := layout.chat_template) and (os.path.isfile(name) or name.endswith(".jinja") or os.sep in name):
-        layout, template = dataclasses.replace(layout, chat_template=None), paths.read_template(name)
-    config = PrepareConfig(
-        source=source_of(request),
-        tokenizer=TokenizerConfig(chat_template=template, **values_of(TokenizerConfig, request)),
-        output=OutputConfig(**{"root": ".", **values_of(OutputConfig, request)}),
-        layout=layout,
-        beam_args=request.get("beam_args", ()),
-        **values_of(PrepareConfig, request),
-    )
-    # Misspelt paths are reported before anything large is imported.
-    paths.require_dataset(*request["datasets"])
-    paths.require_tokenizer(config.tokenizer.name)
-    return config
 
 
 def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
@@ -253,16 +204,6 @@ def _spec(kind: Any, spec: Any, path: str) -> str:
     if kind not in FUNCTIONS or not isinstance(spec, str):
         raise click.UsageError(f"{path}: {kind!r:.50}: {spec!r:.100}, expected map or filter with a text such as m:f")
     return spec
-
-
-def is_word(value: Any) -> bool:
-    """Return whether a value that was not typed stands for one word of the command line."""
-    return isinstance(value, str | int | float | os.PathLike | datetime.date) and not isinstance(value, bool)
-
-
-def listed(value: Any) -> list[Any]:
-    """Return the values of an option that was not typed: several, one, or none."""
-    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -57,12 +57,3 @@ def takes(
         return command
 
     return decorate
-
-
-def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `config` for which a value was typed; `typed` has all options of a command by name."""
-    found = {}
-    for each in declared(config):
-        if (value := typed.get(each.name)) not in (None, ()):
-            found[each.field] = each.parse(value) if each.parse else value
-    return found

@@ -12,7 +12,7 @@ import functools
 import math
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tfrecord_io.errors import ConfigError
@@ -152,4 +152,13 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
         value, covered = getattr(config, each.field), each.fingerprint
         if covered == "always" or (covered == "changed" and value != each.default):
             found[each.key or each.field] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `config` for which a value was typed; `typed` has all options of a command by name."""
+    found = {}
+    for each in declared(config):
+        if (value := typed.get(each.name)) not in (None, ()):
+            found[each.field] = each.parse(value) if each.parse else value
     return found

@@ -22,8 +22,8 @@ from rich.filesize import decimal
 from pipelines.cli import printing
 from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.trace import Contribution, Traced
+from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.estimate import Cost, Estimate
-from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
 from pipelines.terminal import tables
@@ -216,7 +216,7 @@ def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reas
     told = printed(printing.manifest_tables, nasty)
     for text in (split, label, reason):
         assert_shown(text, told)
-    built = BuildResult(manifest=nasty, shards_made=1, shards_kept=0, seconds=1.0)
+    built = Built(root="out", manifest=nasty, shards_made=1, shards_kept=0, seconds=1.0)
     assert_shown(reason, printed(printing.summary, built))
 
 

@@ -89,6 +89,17 @@ def test_rows_are_decoded(tmp_path: Path) -> None:
     assert len(inspect(reviews()).rows) == 4
 
 
+def test_notebooks_show_the_figures_of_each_split_without_empty_columns(tmp_path: Path) -> None:
+    planned = plan(REVIEWS, tokenizer=building.tokenizer(), **SMALL)
+    built = build(REVIEWS, output=tmp_path / "out", tokenizer=building.tokenizer(), **SMALL)
+    for shown in (built, planned, inspect(tmp_path / "out")):
+        table = shown._repr_html_()
+        assert "<td>train</td><td>320</td>" in table
+        assert "<th>bytes</th>" in table
+        assert "rejected" not in table
+        assert "np." not in table
+
+
 def test_an_export_lists_its_files(tmp_path: Path) -> None:
     made = export(reviews(), to="tfrecord", output=tmp_path / "out", split="train", rename={"label": "y"})
     assert (made.shards_made, made.shards_kept) == (len(made.shards), 0)
@@ -106,6 +117,8 @@ def test_damage_is_in_the_result(tmp_path: Path) -> None:
     ("options", "cause", "remedy"),
     [
         ({"max_lenght": 3}, "no option 'max_lenght'", "did you mean 'max_length'?"),
+        ({"label": "x"}, "no option 'label'", "did you mean 'label_column'?"),
+        ({"text": "x"}, "no option 'text'", "did you mean 'text_column'?"),
         ({"layout": "padd"}, "--layout 'padd', expected one of pad, ", "choose"),
         ({"max_length": "many"}, "max_length='many', expected a whole number", "None"),
         ({"max_length": 0}, "--max-length 0, expected at least 1", "128"),

@@ -6,14 +6,15 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import yaml
 
+from pipelines import configs, python_options
 from pipelines.build_options import BuildOptions
-from pipelines.cli import commands, objects, request
+from pipelines.cli import commands
 from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal.option_fields import Option, declared
 
 GIVEN: dict[str, Any] = {"dataset": ["data"], "tokenizer": "t", "output": "o"}
-EVERY = [each for config in request.CONFIGS for each in declared(config)]
+EVERY = [each for config in configs.CONFIGS for each in declared(config)]
 
 
 def typed_value(each: Option) -> Any:
@@ -38,13 +39,13 @@ def test_each_option_means_the_same_however_it_is_given(each: Option, tmp_path: 
     assert typed[each.name] != build.make_context("build", words[:3]).params[each.name]
     assert build.make_context("build", ["--options", str(tmp_path / "options.yaml")]).params == typed
     named = {name.replace("-", "_"): given for name, given in content.items() if name != "dataset"}
-    assert objects.parsed(["data"], named)[each.name] == typed[each.name]
+    assert python_options.parsed(["data"], named)[each.name] == typed[each.name]
 
 
 def test_editors_see_every_option_and_its_words() -> None:
     hints = get_type_hints(BuildOptions)
     own = {"output", "tokenizer"}  # arguments of `build` itself; overwrite is another name of resume
-    assert hints.keys() | own == {each.name for each in EVERY} | {*request.FUNCTIONS, "overwrite"}
+    assert hints.keys() | own == {each.name for each in EVERY} | {*configs.FUNCTIONS, "overwrite"}
     for each in (each for each in EVERY if each.name not in own):
         words = [word for hint in get_args(hints[each.name]) for word in get_args(hint) if isinstance(word, str)]
         assert set(words) == set(each.choices), each.name

@@ -104,6 +104,8 @@ def test_a_runner_is_chosen_before_beam_is_imported() -> None:
     ("room", "outside", "allowed"),
     [
         ("pipelines.prepare", "pipelines", ("filters", "prepare", "terminal.stages", "terminal.option_fields")),
+        *((module, "pipelines.cli", ()) for module in ("pipelines.configs", "pipelines.python_api")),
+        *((module, "pipelines.cli", ()) for module in ("pipelines.python_options", "pipelines.terminal")),
         # How a build permutes rows is the preparing side's own; one module asks it which row a record is.
         ("pipelines.train", "pipelines.prepare", ("audit.trace",)),
         ("tfrecord_io", "pipelines", ()),

@@ -22,6 +22,7 @@ from pipelines.prepare.dataset import fingerprint, own_files, plan_files, receip
 from pipelines.prepare.dataset.commit import check_error_rate, commit
 from pipelines.prepare.launch import split_plans
 from pipelines.prepare.launch.appending import NothingNewError
+from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
@@ -36,23 +37,12 @@ from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputErro
 from tfrecord_io.format.json_fields import WRONG, count, mapping
 from tfrecord_io.manifest import Ledger, Manifest
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildResult:
-    """Result of a build: manifest, numbers of shards that this run made and kept, and its duration in seconds."""
-
-    manifest: Manifest
-    shards_made: int
-    shards_kept: int
-    seconds: float
-
-
 _log = logging.getLogger(__name__)
 
 Watch = Callable[[list[ShardTask], Progress], contextlib.AbstractContextManager[None]]
 
 
-def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
+def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     """Build the dataset, keeping the shards that an earlier run of the same build finished.
 
     `watch` returns a context manager for the tasks to run and the counters of this build; it is left when they are
@@ -64,7 +54,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
         return _build(config, watch=watch)
 
 
-def _build(config: PrepareConfig, *, watch: Watch | None) -> BuildResult:
+def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
     began, root = time.perf_counter(), config.output.root
     runner = runners.choose(config.beam_args, workers=config.workers)
     runner.check(root)
@@ -85,7 +75,7 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> BuildResult:
             # The user will choose another folder, and the ingested copy would stay in this one.
             reservation.remove_copies(root, but=None)
             raise
-    return BuildResult(manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)
+    return Built(root=root, manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)
 
 
 def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:

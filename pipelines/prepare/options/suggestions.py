@@ -7,10 +7,19 @@ from typing import Any
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'text'? ` with the most similar known name, or an empty string if none is similar."""
+    """Return `did you mean 'text'? ` with the most similar known name, or an empty string if none is similar.
+
+    A single known name that contains `name` as a word, such as text_column for text, is similar, too.
+    """
     lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    near = near or sorted((each for each in lower if name.lower() in each.split("_")), key=_is_no_column)
     return f"did you mean {lower[near[0]]!r}? " if near else ""
+
+
+def _is_no_column(name: str) -> bool:
+    """Sort names of columns first: they are the options that users name by one word."""
+    return not name.endswith("_column")
 
 
 def listing(names: Sequence[str], *, most: int = 5) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pipelines.prepare.launch import launcher
-from pipelines.prepare.launch.launcher import BuildResult
+from pipelines.prepare.launch.built import Built
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
@@ -48,11 +48,11 @@ def packed(output: Path, zoo: Zoo) -> PrepareConfig:
     )
 
 
-def at_once(*builds: PrepareConfig) -> tuple[list[BuildResult], list[Counts]]:
+def at_once(*builds: PrepareConfig) -> tuple[list[Built], list[Counts]]:
     """What the builds make, each on a thread of its own, all at work at the same time, and what each counts."""
     begun, counts = threading.Barrier(len(builds)), dict[str, Counts]()
 
-    def run(config: PrepareConfig) -> BuildResult:
+    def run(config: PrepareConfig) -> Built:
         @contextlib.contextmanager
         def watch(_: list[ShardTask], progress: Progress) -> Iterator[None]:
             assert progress.read() == Counts()

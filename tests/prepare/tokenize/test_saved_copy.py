@@ -10,7 +10,7 @@ import transformers
 from tokenizers import normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from pipelines.cli import objects
+from pipelines import python_options
 from pipelines.prepare.options.config import TokenizerConfig
 from pipelines.prepare.tokenize import saved_copy, tokenization
 from tests.support import texts
@@ -45,7 +45,7 @@ def test_an_object_gives_its_own_tokens_however_it_was_changed(
     original = getattr(transformers, kind).from_pretrained(zoo.path(CLASSES[kind]))
     CHANGES[change](original)
     expected = original(TEXTS)
-    resolved, files = tokenization.resolve(TokenizerConfig(name=objects._save(original, str(tmp_path))))
+    resolved, files = tokenization.resolve(TokenizerConfig(name=python_options._save(original, str(tmp_path))))
     assert resolved(TEXTS) == expected
     assert saved_copy.load(files)(TEXTS) == expected
 

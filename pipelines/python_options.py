@@ -1,11 +1,11 @@
-"""Keyword arguments of `build` and `plan` in Python, converted to the config that the command line makes.
+"""Keyword arguments of `build` and `plan` in Python, converted to a config.
 
 text_column=["question", "context"]     as if given twice
 bucket_lengths=[16, 32]                 "16,32"
 overwrite=True, no_shuffle=True         other names of an option are keywords too
 limit=None                              the default
 
-For the duration of the call, each object is replaced by something that the command line takes:
+For the duration of the call, each object is replaced by a value that a config holds:
 
 a dataset, a frame, a table     a folder of Parquet files with its rows (see `ingest.objects`)
 a tokenizer                     a folder that it comes back from as it is (see `saved_copy`)
@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.cli import request
+from pipelines import configs
 from pipelines.prepare.options.config import FunctionOption, PrepareConfig
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.terminal.option_fields import Option, declared
@@ -36,9 +36,9 @@ def config_of(
     """Yield the config of these options; files written for objects are deleted afterwards.
 
     Raises: ConfigError for an object that cannot be used; SourceError if its rows cannot be read; as
-        `request.config_of`.
+        `configs.config_of`.
     """
-    given = {name: value for name, value in options.items() if name not in request.FUNCTIONS}
+    given = {name: value for name, value in options.items() if name not in configs.FUNCTIONS}
     functions = _functions(options)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
         if not isinstance(tokenizer := given.get("tokenizer"), str | os.PathLike | None):
@@ -49,7 +49,7 @@ def config_of(
             found = parsed(["object"], {"name": "dataset", **given}, beam_args=beam_args)
         else:
             found = parsed(datasets, given, beam_args=beam_args)
-        config = request.config_of(found)
+        config = configs.config_of(found)
         source = dataclasses.replace(config.source, functions=functions)
         if is_object:
             from pipelines.prepare.sources.ingest import objects
@@ -63,7 +63,7 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
     from pipelines.prepare.sources.rows import user_functions
 
     given = (
-        (kind, each) for kind, value in options.items() if kind in request.FUNCTIONS for each in request.listed(value)
+        (kind, each) for kind, value in options.items() if kind in configs.FUNCTIONS for each in configs.listed(value)
     )
     return tuple(
         FunctionOption(kind=kind, spec=each) if isinstance(each, str) else user_functions.option_of(kind, each)
@@ -113,9 +113,9 @@ def parsed(
     params: dict[str, Any] = {"datasets": tuple(map(os.fspath, datasets)), "functions": (), "beam_args": beam_args}
     for name, value in options.items():
         if name not in known:
-            near = suggestion(name, sorted(known))
             raise ConfigError(
-                f"no option {name!r}", remedy=f"{near}options are named as those of `prep-tfrecords build --help`"
+                f"no option {name!r}",
+                remedy=f"{suggestion(name, sorted(known))}options have the names of `prep-tfrecords build --help`",
             )
         option, means_yes = known[name]
         if value is not None:
@@ -128,7 +128,7 @@ def parsed(
 def keywords() -> dict[str, tuple[Option, bool]]:
     """Map the keywords of options to the option, and to whether True switches it on."""
     found = {}
-    for option in (option for config in request.CONFIGS for option in declared(config)):
+    for option in (option for config in configs.CONFIGS for option in declared(config)):
         for spelling in filter(lambda text: text.startswith("--"), option.spellings):
             for flag, means_yes in zip(spelling.split("/"), (True, False), strict=False):
                 found[flag.removeprefix("--").replace("-", "_")] = option, means_yes
@@ -141,9 +141,9 @@ def _typed(option: Option, value: Any, *, name: str, means_yes: bool) -> Any:
         if not isinstance(value, bool):
             raise ConfigError(f"{name}={value!r:.100}, expected True or False", remedy="give one of them")
         return value == means_yes
-    several = request.listed(value)
+    several = configs.listed(value)
     for each in several:
-        if not request.is_word(each):
+        if not configs.is_word(each):
             raise ConfigError(
                 f"{name}={each!r:.100}, expected {_EXPECTED.get(option.kind, 'a text')}",
                 remedy=f"see {option.flag} of `prep-tfrecords build --help`",
