@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 
 from pipelines.cli import commands
-from pipelines.prepare import storage
+from pipelines.prepare import runners, storage
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.process.progress import Progress
@@ -151,7 +151,8 @@ def reviews(**changes: object) -> Path:
 def resolved(config: PrepareConfig) -> OpenJob:
     """The job that a build of this request would do, with what has to be ingested in its output."""
     Path(config.output.root).mkdir(parents=True, exist_ok=True)
-    return open_job(open_request(config), progress=Progress())
+    runner = runners.choose(config.beam_args, workers=config.workers)
+    return open_job(open_request(config), runner=runner, progress=Progress())
 
 
 def opened(config: SourceConfig) -> Source:

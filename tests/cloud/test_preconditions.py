@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import storage
+from pipelines.prepare import runners, storage
 from pipelines.prepare.dataset import plan_files, receipts
 from pipelines.prepare.launch import split_plans
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
@@ -93,7 +93,7 @@ def job(gcs: Gcs, bucket: str) -> OpenJob:
     for name, content in building.files(building.reviews()).items():
         if name != manifest.FILE_NAME:
             gcs.write(bucket, f"out/{name}", content)
-    return open_job(open_request(request(f"gs://{bucket}/out")), progress=Progress())
+    return open_job(open_request(request(f"gs://{bucket}/out")), runner=runners.local(), progress=Progress())
 
 
 @pytest.fixture

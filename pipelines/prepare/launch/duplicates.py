@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import runners, storage
+from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import decided_path
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
@@ -25,7 +25,7 @@ from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
-from pipelines.prepare.runners.runner import Work
+from pipelines.prepare.runners.runner import Runner, Work
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.rows import opening, selection, unused_rows
@@ -91,9 +91,10 @@ def mark(
     columns: ColumnPlan,
     runs: EvaluationRuns | None,
     *,
+    runner: Runner,
     fingerprint: str,
 ) -> dict[str, SplitSource]:
-    """Return the splits with readers that mark duplicate and contaminated rows as left out.
+    """Return the splits with readers that mark duplicate and contaminated rows as filtered. `runner` compares rows.
 
     Raises: ConfigError if the options do not fit the dataset; as `Runner.run`.
     """
@@ -116,7 +117,7 @@ def mark(
     is_stored = {name: unused_rows.decided_for(table) for name, table in found.items()} == made_for
     if not is_stored:
         stages.begin(f"comparing {sum(split.num_rows for split in splits.values()):,} rows")
-        found = _compare(config, splits, columns, runs)
+        found = _compare(config, splits, columns, runs, runner=runner)
     marked = {}
     for name, split in splits.items():
         share = max(1 - len(found[name]) / split.num_rows, 1e-6)
@@ -132,9 +133,14 @@ def mark(
 
 
 def _compare(
-    config: PrepareConfig, splits: Mapping[str, SplitSource], columns: ColumnPlan, runs: EvaluationRuns | None
+    config: PrepareConfig,
+    splits: Mapping[str, SplitSource],
+    columns: ColumnPlan,
+    runs: EvaluationRuns | None,
+    *,
+    runner: Runner,
 ) -> dict[str, pa.Table]:
-    """Compare all rows in tasks; return the rows to leave out of each split, tables of `unused_rows.TYPES`."""
+    """Compare all rows in tasks; return the filtered rows of each split, tables of `unused_rows.TYPES`."""
     root, across, dedup = config.output.root, config.source.dedup_across_splits, config.source.dedup
     # Of this run alone: another one may compare other rows at the same time, and ends earlier.
     folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared-{uuid.uuid4().hex}")
@@ -159,7 +165,7 @@ def _compare(
                 name=config.output.name,
                 place=f"{root} {folder}",
             )
-            runners.choose(config.beam_args, workers=config.workers).run(work, Progress())
+            runner.run(work, Progress())
         return deciding.tables(comparison, names)
     finally:
         storage.delete(folder, inside=root)

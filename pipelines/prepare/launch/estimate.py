@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.prepare import runners
 from pipelines.prepare.crosscheck.comparing import engine_of
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.launch.split_plans import PlannedSplit, hub_requests, plan_splits
@@ -100,7 +101,7 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         # Ingest into this folder, by processes of this machine.
         here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
-        opened = open_job(dataclasses.replace(request, config=here), progress=Progress())
+        opened = open_job(dataclasses.replace(request, config=here), runner=runners.local(), progress=Progress())
         return [_of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
 
 

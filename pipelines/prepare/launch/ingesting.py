@@ -37,19 +37,19 @@ def locate_rows(
     splits: Collection[str],
     *,
     config: PrepareConfig,
+    runner: Runner,
     columns: Collection[str] | None,
     known: Mapping[str, np.ndarray] | None,
     progress: Progress,
 ) -> tuple[dict[str, Groups], str]:
     """Return the row groups of `splits`, in files that workers can read, and the folder of the ingested copy.
 
-    `columns` and `known`: as in `opening.locate_rows`.
+    `runner` ingests files that all of its workers can read. `columns` and `known`: as in `opening.locate_rows`.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     root = config.output.root
     folder = opened.copy_folder(storage.join(root, WORK_FOLDER))
-    runner = runners.choose(config.beam_args, workers=config.workers)
     if not runner.is_here:
         opened = _with_copies(opened, splits, root=root, folder=folder)
     run = functools.partial(
@@ -108,7 +108,7 @@ def ingest_files(
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     if not files or not all(_is_readable(file, opened, root=root) for file in files):
-        runner = runners.choose((), workers=workers)
+        runner = runners.local()
     stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")
     with ingest.naming_files(source):
         work = Work(

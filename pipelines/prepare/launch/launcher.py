@@ -122,7 +122,7 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
 def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch | None) -> tuple[Manifest, int, int]:
     """Make the missing shards and commit; return the manifest, and how many requested shards were made and kept."""
     progress = Progress()
-    opened = open_job(request, progress=progress)
+    opened = open_job(request, runner=runner, progress=progress)
     tasks = _plan(opened)
     found = receipts.find(opened.job, tasks)
     missing = [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]

@@ -27,6 +27,7 @@ from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardSpec
 from pipelines.prepare.process import threads
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.runners.runner import Runner
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
@@ -250,8 +251,8 @@ class OpenJob:
                 storage.write_bytes(decided.path, content, inside=self.job.root)
 
 
-def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
-    """Locate the rows of a request, ingesting those that cannot be read in place, and return its job.
+def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> OpenJob:
+    """Locate the rows of a request, ingesting on `runner` those that can't be read in place, and return its job.
 
     JSON lines whose keys come late are read once more in chunks of four times the largest file, up to 1 GB.
 
@@ -259,7 +260,7 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
         SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` finds no usable row.
     """
     try:
-        return _open_job(request, progress=progress)
+        return _open_job(request, runner=runner, progress=progress)
     except LateKeysError as error:
         config, listing = request.config, request.source.listing
         if listing.kind != "json" or any(each.startswith("chunksize=") for each in config.source.source_options):
@@ -268,15 +269,17 @@ def open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
         chunks = (*config.source.source_options, f"chunksize={min(4 * largest, 1_000_000_000)}")
         _log.warning("%s; reading it once more with --source-option %s", error.cause, chunks[-1])
         source = dataclasses.replace(config.source, source_options=chunks)
-        return _open_job(open_request(dataclasses.replace(config, source=source)), progress=progress)
+        again = open_request(dataclasses.replace(config, source=source))
+        return _open_job(again, runner=runner, progress=progress)
 
 
-def _open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
+def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> OpenJob:
     config, append = request.config, request.append
     groups, ingested = ingesting.locate_rows(
         request.source,
         request.needed_splits(),
         config=config,
+        runner=runner,
         columns=columns_read(config.source, request.inputs),
         known=append.known_rows(config) if append else None,
         progress=progress,
@@ -304,7 +307,7 @@ def _open_job(request: OpenRequest, *, progress: Progress) -> OpenJob:
         items = append.items(items, splits)
     identity = fingerprint.fingerprint_of(items)
     if config.source.dedup or request.runs is not None:
-        splits = duplicates.mark(config, splits, columns, request.runs, fingerprint=identity)
+        splits = duplicates.mark(config, splits, columns, request.runs, runner=runner, fingerprint=identity)
     job = Job(
         root=config.output.root,
         name=config.output.name,

@@ -152,7 +152,7 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
             root=request.output,
             name="tokenizer",
             workers=request.workers,
-            runner=runners.choose((), workers=request.workers),
+            runner=runners.local(),
             progress=Progress(),
         ),
     )
