@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import limits
+
 if TYPE_CHECKING:
     from tests.support.tokenizers_zoo import Zoo
 
@@ -39,6 +41,7 @@ def _isolate() -> None:
         HF_MODULES_CACHE=os.path.join(_HOME, "modules"),
         HF_HUB_OFFLINE="1",
         HF_HUB_DISABLE_TELEMETRY="1",
+        PYTEST_TIMEOUT=str(limits.TEST),
         # TensorFlow's notes on CPU features are no finding, and JAX sets it to 1 when a test imports it.
         TF_CPP_MIN_LOG_LEVEL="2",
         # JAX looks for a TPU otherwise, and TPU's library ends the process on a machine without /sys.

@@ -25,6 +25,7 @@ from pipelines.cli import commands
 from pipelines.prepare.tokenize import tokenization
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
+from tests.support import limits
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError
@@ -68,7 +69,7 @@ def build(output: object, dataset: object = REVIEWS, **changes: object) -> Outco
 def run(arguments: list[str], **changes: Any) -> Outcome:
     """Runs a process to its end."""
     ended = subprocess.run(
-        arguments, env=building.environment(), capture_output=True, text=True, timeout=240, **changes
+        arguments, env=building.environment(), capture_output=True, text=True, timeout=limits.PROCESS, **changes
     )
     return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 
@@ -97,7 +98,7 @@ def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(tokenization, "resolve", lambda config: over.wait(60))
+    monkeypatch.setattr(tokenization, "resolve", lambda config: over.wait(limits.ANSWER))
     outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", text_column="txt"))
     assert not over.is_set()
     over.set()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines.terminal.ending import TerminatedError, terminable
+from tests.support import limits
 
 PROGRAM = """
 import os, signal, subprocess, sys, tempfile
@@ -89,7 +90,7 @@ def test_a_signal_is_raised_after_a_callback_that_discards_exceptions(
 
 def _then_wait(function: Callable[[], object]) -> None:
     function()
-    time.sleep(60)
+    time.sleep(limits.TEST)
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:

@@ -11,6 +11,7 @@ import pytest
 from pipelines.cli import commands
 from pipelines.train import cli as train_tpu
 from tests import building
+from tests.support import limits
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -18,7 +19,12 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = building.environment()
     environment["PYTHONPATH"] = f"{folder}:{environment['PYTHONPATH']}"
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=240
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=limits.PROCESS,
     )
 
 

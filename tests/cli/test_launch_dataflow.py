@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import building
+from tests.support import limits
 
 SCRIPT = building.REPOSITORY / "scripts" / "launch_dataflow.sh"
 BUILD = ("--", "imdb", "--output", "gs://bucket/imdb", "--tokenizer", "gpt2")
@@ -71,7 +72,11 @@ def run(folder: Path, *arguments: str, **changes: str) -> Ended:
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     ended = subprocess.run(
-        [str(SCRIPT), *arguments], env={"PATH": f"{tools}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=240
+        [str(SCRIPT), *arguments],
+        env={"PATH": f"{tools}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=limits.PROCESS,
     )
     return Ended(ended.returncode, ended.stdout.splitlines(), ended.stderr.splitlines())
 

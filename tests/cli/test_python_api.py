@@ -11,6 +11,7 @@ import pytest
 from prep_tfrecords import build, export, inspect, plan, verify
 from tests import building
 from tests.building import REVIEWS, reviews
+from tests.support import limits
 from tfrecord_io.errors import ConfigError, ManifestError
 
 SMALL: dict[str, Any] = {"max_length": 32, "shard_size": "20kB", "workers": 1, "label_column": "label"}
@@ -54,7 +55,11 @@ build({str(REVIEWS)!r}, **{options!r}, beam_args=["--runner=DirectRunner"])
 print(logging.getLogger().handlers)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], env=building.environment(), capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", program],
+        env=building.environment(),
+        capture_output=True,
+        text=True,
+        timeout=limits.PROCESS,
     )
     assert ended.stdout == "[]\n", ended.stderr
 

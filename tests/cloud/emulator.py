@@ -15,9 +15,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from gcp_storage_emulator import server as emulator  # type: ignore[import-untyped]
 from gcp_storage_emulator.storage import Storage  # type: ignore[import-untyped]
 
-from tests.support import processes
-
-_REQUEST_SECONDS = 30
+from tests.support import limits, processes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,7 +62,7 @@ class Gcs:
         request = urllib.request.Request(self.endpoint + path, method=method, data=body, headers=headers)
         # Whatever proxy the environment names has nothing to do with loopback.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=_REQUEST_SECONDS) as response:
+        with opener.open(request, timeout=limits.ANSWER) as response:
             content: bytes = response.read()
         return content
 

@@ -20,18 +20,13 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.proxy import HOSTS, Proxy
-from tests.support import processes
-
-_PROBE_SECONDS = 30
-_ADOPTION_SECONDS = 30
+from tests.support import limits, processes
 
 # <linux/sockios.h> and <linux/if.h>
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 
-def run(
-    arguments: list[str], proxy: Proxy, folder: Path, *, seconds: int = 120, **environment: str
-) -> subprocess.CompletedProcess[str]:
+def run(arguments: list[str], proxy: Proxy, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs `python ARGUMENTS` in a new namespace in which `proxy`, with TLS, is Google Cloud Storage. Skips where the
     platform has no such namespaces.
     """
@@ -53,7 +48,7 @@ def run(
         },
         capture_output=True,
         text=True,
-        timeout=seconds,
+        timeout=limits.PROCESS,
     )
 
 
@@ -63,7 +58,7 @@ def entering() -> tuple[str, ...]:
         attempt = [*words, "mount", "--bind", "/etc/hosts", "/etc/hosts"]
         if (
             shutil.which("unshare")
-            and subprocess.run(attempt, capture_output=True, timeout=_PROBE_SECONDS).returncode == 0
+            and subprocess.run(attempt, capture_output=True, timeout=limits.ANSWER).returncode == 0
         ):
             return words
     return ()
@@ -78,7 +73,7 @@ def bring_up_loopback() -> None:
 
 def _hand_over(adopting: str) -> None:
     with socket.create_server(("127.0.0.1", 443)) as listening, socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_ADOPTION_SECONDS)
+        connection.settimeout(limits.ANSWER)
         connection.connect(adopting)
         socket.send_fds(connection, [b"."], [listening.fileno()])
         assert connection.recv(1) == b".", "the proxy has not adopted the socket"

@@ -26,11 +26,11 @@ import pytest
 import trustme
 
 from tests.cloud.emulator import Gcs
+from tests.support import limits
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 """The names that TensorFlow's client calls, for which the proxy has certificates."""
 
-_SECONDS = 60
 _UNIT_BYTES = 1 << 18  # what a resumable upload is stored in
 
 
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
-    timeout = _SECONDS
+    timeout = limits.ANSWER
     proxy: Proxy
     tls: bool
 
@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass_on(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         dropped = {"transfer-encoding", "content-length", "connection", "expect"}
         headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
-        with contextlib.closing(http.client.HTTPConnection(self.proxy.upstream, timeout=_SECONDS)) as connection:
+        with contextlib.closing(http.client.HTTPConnection(self.proxy.upstream, timeout=limits.ANSWER)) as connection:
             connection.request(self.command, self.path, body=body or None, headers=headers)
             got = connection.getresponse()
             content = got.read()

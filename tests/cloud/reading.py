@@ -7,7 +7,6 @@ part by part.
 """
 
 import hashlib
-import itertools
 import json
 import sys
 import warnings
@@ -40,26 +39,31 @@ def _digest(element: dict[str, tf.Tensor]) -> str:
 
 
 def batches(root: str) -> dict[str, list[str]]:
-    """Training from its beginning, as a host among two, and continued; evaluation."""
+    """Training from its beginning and as a host among two; evaluation."""
     data = reader.open(root)
     context = tf.distribute.InputContext(num_input_pipelines=2, input_pipeline_id=1, num_replicas_in_sync=2)
     host = data.input_fn("train", global_batch_size=BATCH, seed=7)(context)
     whole = data.dataset("train", global_batch_size=BATCH, seed=7)
-    continued = data.dataset("train", global_batch_size=BATCH, seed=7, start_step=START)
     return {
-        "training": digests(itertools.islice(whole, STEPS)),
-        "training of one host": digests(itertools.islice(host, STEPS)),
-        "training from a step on": digests(itertools.islice(continued, STEPS - START)),
+        "training": digests(whole.take(STEPS)),
+        "training of one host": digests(host.take(STEPS)),
         "evaluation": digests(data.dataset("validation", global_batch_size=BATCH)),
     }
 
 
-def batches_in_global_order(root: str) -> list[str]:
+def continued_batches(root: str) -> list[str]:
+    """Training from a step on."""
+    return digests(
+        reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, start_step=START).take(STEPS - START)
+    )
+
+
+def batches_in_global_order(root: str, *, steps: int) -> list[str]:
     """Training in the global order, by blocks, as of a split that is too large for memory."""
     global_order._MEMORY_BYTES = 0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = digests(reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, order="global").take(4))
+        found = digests(reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, order="global").take(steps))
     return [*found, *(str(each.message) for each in caught if each.category is RuntimeWarning)]
 
 
@@ -97,7 +101,11 @@ def main(bucket: str, local: str, *parts: str) -> None:
         "written": lambda: write(f"{bucket}/written"),
         "records": lambda: {"gs": records(out), "local": records(local)},
         "batches": lambda: {"gs": batches(out), "local": batches(local)},
-        "global": lambda: {"gs": batches_in_global_order(out), "local": batches_in_global_order(local)},
+        "continued": lambda: continued_batches(out),
+        "global": lambda: {
+            name: batches_in_global_order(root, steps=4) for name, root in (("gs", out), ("local", local))
+        },
+        "a global batch": lambda: batches_in_global_order(out, steps=1),
         "refusals": lambda: {name: refusal(f"{bucket}/{name}") for name in ("missing", "short", "absent")},
         "missing": lambda: sorted(name for name, module in sys.modules.items() if module is None),
     }

@@ -12,6 +12,7 @@ import pytest
 from tests import building
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Proxy, refusal
+from tests.support import limits
 from tfrecord_io import random_access
 from tfrecord_io.errors import ReaderError
 
@@ -113,7 +114,7 @@ assert pickle.loads(pickle.dumps(rows))[41]["input_ids"].tolist() == expected
 @pytest.mark.slow
 def test_a_fork_while_open_reads_on_in_both_processes(gcs: Gcs, bucket: str) -> None:
     command = [sys.executable, "-c", FORKING, f"gs://{bucket}/small"]
-    ended = subprocess.run(command, env=gcs.environment(), capture_output=True, text=True, timeout=240)
+    ended = subprocess.run(command, env=gcs.environment(), capture_output=True, text=True, timeout=limits.PROCESS)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -20,9 +20,8 @@ from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Faults, through
 from tests.prepare.append import appended
 from tests.prepare.append.test_append_stopped import stop_at_second_shard
+from tests.support import limits
 from tfrecord_io.errors import OutputError
-
-_SECONDS = 120
 
 
 def build(bucket: str, dataset: object = building.REVIEWS, **changes: object) -> Outcome:
@@ -88,7 +87,7 @@ def test_a_build_that_is_killed_goes_on_where_it_stopped(gcs: Gcs, bucket: str, 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    give_up = time.monotonic() + _SECONDS
+    give_up = time.monotonic() + limits.PROCESS
     while not (receipts := [name for name in gcs.names(bucket, "out/.prep/") if "receipt-" in name]):
         assert process.poll() is None
         assert time.monotonic() < give_up

@@ -38,7 +38,7 @@ from pipelines.prepare.dataset import plan_files, receipts, reservation, source_
 from tests import building
 from tests.building import REVIEWS, built
 from tests.prepare.dataset.test_plans import GROUPS, SHARDS, job_in, plan_of
-from tests.support import frames
+from tests.support import frames, limits
 from tests.tfrecord_io.format.test_manifest import make
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError, PrepError
@@ -265,7 +265,9 @@ def test_numbers_that_are_none_and_too_much_depth_are_refused() -> None:
 # Damage to bytes
 
 FUZZ = settings(
-    max_examples=100, deadline=timedelta(seconds=5), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100,
+    deadline=timedelta(seconds=limits.ANSWER),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

@@ -24,7 +24,7 @@ from pipelines.train import cli as train_tpu
 from pipelines.train import errors as training_errors
 from tests import building
 from tests.building import REPOSITORY
-from tests.support import pages
+from tests.support import limits, pages
 from tfrecord_io import errors
 
 # Where nothing answers: a build that asks for anything fails.
@@ -63,7 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**building.environment(), **NO_NETWORK, "NO_PROXY": "", "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=limits.PROCESS,
     )
     assert ended.returncode == 0, ended.stderr[-4000:]
     return folder

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests import building
+from tests.support import limits
 
 PREPARE_ROOMS = [
     *("options", "process", "storage", "runners", "sources", "dedup", "tokenize", "tokenizer_training", "layouts"),
@@ -148,7 +149,7 @@ def imported_by(program: str, *arguments: object) -> set[str]:
 def imported_in_turn(programs: list[str], *arguments: object) -> list[set[str]]:
     """As `imported_by`, after each of several programs that one fresh process runs one after another."""
     command = [sys.executable, "-c", _LIST.join([*programs, ""]), *map(str, arguments)]
-    ended = subprocess.run(command, env=building.environment(), capture_output=True, text=True, timeout=240)
+    ended = subprocess.run(command, env=building.environment(), capture_output=True, text=True, timeout=limits.PROCESS)
     assert ended.returncode == 0, ended.stderr
     listings = [set(json.loads(line)) for line in ended.stdout.splitlines() if line.startswith('["')]
     assert len(listings) == len(programs)

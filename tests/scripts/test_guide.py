@@ -94,7 +94,6 @@ def acceptability(copy: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 class TestMaskedLanguageModel:
     def test_gaps_are_filled_and_counted(self, masked_lm: str) -> None:
         assert re.search(r"^\d+ of 26 gaps filled with the right word$", masked_lm, re.M), masked_lm
@@ -109,7 +108,6 @@ class TestMaskedLanguageModel:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 class TestAcceptability:
     def test_every_row_of_the_test_split_is_predicted_once_in_order(self, acceptability: str, copy: Path) -> None:
         assert "without label in test: 200 of 200 examples" in acceptability
@@ -172,7 +170,6 @@ def cells(copy: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, cells: dict[str, Any]) -> None:
     made = copy / "out" / ("colab" if path.stem == "colab" else "kaggle")

@@ -14,6 +14,7 @@ import pytest
 
 from tests import building
 from tests.building import REPOSITORY
+from tests.support import limits
 
 # For version control and the services that run scripts/check; nobody builds or tests with them.
 LEFT_OUT = {".ci/run", ".gitignore", ".pre-commit-config.yaml"}
@@ -41,7 +42,7 @@ def test_an_sdist_is_all_that_is_under_version_control(tmp_path: Path) -> None:
     (checkout / "tests" / "__pycache__" / "conftest.pyc").touch()
 
     command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path / "dist")]
-    subprocess.run(command, cwd=checkout, check=True, capture_output=True, timeout=240)
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True, timeout=limits.PROCESS)
 
     [sdist] = (tmp_path / "dist").iterdir()
     with tarfile.open(sdist) as packed:
@@ -65,7 +66,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             target.parent.mkdir(exist_ok=True)
             shutil.copy(source, target)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir=dist"]
-    subprocess.run([*build, "./tree"], cwd=folder, check=True, capture_output=True, timeout=240)
+    subprocess.run([*build, "./tree"], cwd=folder, check=True, capture_output=True, timeout=limits.PROCESS)
     (found,) = (folder / "dist").iterdir()
     return found
 
@@ -102,7 +103,7 @@ def test_the_programs_of_an_installed_wheel_start(wheel: Path, tmp_path: Path) -
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
     environment = {name: value for name, value in building.environment().items() if name != "PYTHONPATH"}
-    subprocess.run(install, env=environment, check=True, capture_output=True, timeout=240)
+    subprocess.run(install, env=environment, check=True, capture_output=True, timeout=limits.PROCESS)
     libraries = [path for path in Path(sysconfig.get_path("purelib")).iterdir() if "prep_tfrecords" not in path.name]
     for path in libraries:
         if not (site / path.name).exists() and path.suffix != ".pth":

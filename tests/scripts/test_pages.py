@@ -24,7 +24,7 @@ from pipelines.cli import commands as prep_tfrecords
 from pipelines.train import cli as train_tpu
 from tests import building
 from tests.building import REPOSITORY
-from tests.support import in_process, pages
+from tests.support import in_process, limits, pages
 from tests.support.pages import Block, Command
 
 SHELL = pages.blocks("bash", "sh")
@@ -156,7 +156,6 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # a minute alone, on a busy machine several
 def test_every_command_that_needs_nothing_special_runs(copy: Path) -> None:
     later: list[tuple[str, str, list[str] | str]] = []
     failures, done = [], set()
@@ -181,7 +180,7 @@ def failure_of(command: Command) -> str:
         return (outcome.err or str(outcome)) if outcome.status else ""
     assert name in COMMON, f"{name}: a block of commands uses our programs and {sorted(COMMON)}"
     line = shlex.join(command).replace(" '>' ", " > ")  # what printf says may go to a file
-    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240)
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=limits.PROCESS)
     return ended.stderr or str(ended) if ended.returncode else ""
 
 
@@ -210,7 +209,7 @@ def run_with_tensorflow(steps: list[tuple[str, str, list[str] | str]], *, folder
         env={**building.environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=limits.PROCESS,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     failed: list[Any] = json.loads(ended.stdout.splitlines()[-1])

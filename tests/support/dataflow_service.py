@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.cloud.emulator import Gcs
+from tests.support import limits
 
 # In the order in which jobs come: where a source is ingested, that is one of its own.
 JOB_IDS = ("2030-01-01_00_00_00-4711", "2030-01-01_00_00_01-4712")
 
 _WORKER = Path(__file__).with_name("dataflow_worker.py")
-_WORKER_SECONDS = 120
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=_WORKER_SECONDS,
+            timeout=limits.PROCESS,
         )
         if ended.returncode:
             return End(state="JOB_STATE_FAILED", message=ended.stderr)
@@ -190,5 +190,5 @@ def _make_environment(home: Path, packages: list[Path]) -> None:
         [*pip, "--force-reinstall", "--no-deps", "--no-index", *map(str, packages)],
         check=True,
         capture_output=True,
-        timeout=_WORKER_SECONDS,
+        timeout=limits.PROCESS,
     )

@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 
 from tests.cloud import namespace
-from tests.support import processes
+from tests.support import limits, processes
 
 _STEPS = 8
 CASES: dict[str, dict[str, Any]] = {
@@ -40,7 +40,6 @@ CASES: dict[str, dict[str, Any]] = {
 """Arguments of input functions; `host` is one of two."""
 
 _BATCH = 32
-_START_SECONDS = 90
 
 
 def _serve(listening: socket.socket) -> None:
@@ -79,7 +78,7 @@ def _worker(hidden: Path) -> Iterator[Callable[[], str]]:
 def _ready(process: subprocess.Popen[bytes], address: str) -> str:
     assert process.stdout is not None
     # A worker that hangs is killed, which ends its output and the wait for it.
-    limit = threading.Timer(_START_SECONDS, process.kill)
+    limit = threading.Timer(limits.PROCESS, process.kill)
     limit.start()
     assert process.stdout.readline() == b"ready\n", "the worker did not start"
     limit.cancel()

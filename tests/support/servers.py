@@ -22,9 +22,7 @@ from typing import Any
 
 import psutil
 
-from tests.support import processes
-
-_START_SECONDS = 60
+from tests.support import limits, processes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,7 +141,7 @@ def server(words: list[str], log: Path, find_port: Callable[[str], str | None], 
             words, env={**processes.environment(), **changes}, stdout=stream, stderr=stream, start_new_session=True
         )
     try:
-        give_up = time.monotonic() + _START_SECONDS
+        give_up = time.monotonic() + limits.ANSWER
         while (port := find_port(log.read_text())) is None:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < give_up, log.read_text()

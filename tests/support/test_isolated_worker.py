@@ -9,7 +9,7 @@ import pytest
 
 from tests import building
 from tests.cloud import namespace
-from tests.support import isolated_worker
+from tests.support import isolated_worker, limits
 
 
 @pytest.mark.slow
@@ -23,6 +23,6 @@ def test_a_worker_elsewhere_makes_the_batches_of_a_local_run_and_sees_nothing_el
         env=building.environment(),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=limits.PROCESS,
     )
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 import tfrecord_io
 from tests import building
-from tests.support import pages
+from tests.support import limits, pages
 
 # As a new user types it, in a process where nothing is imported yet.
 USED_AT_ONCE = """
@@ -28,7 +28,11 @@ except AttributeError as error:
 
 def test_a_module_is_imported_when_it_is_used_and_no_sooner() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", USED_AT_ONCE], env=building.environment(), capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", USED_AT_ONCE],
+        env=building.environment(),
+        capture_output=True,
+        text=True,
+        timeout=limits.PROCESS,
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "module 'tfrecord_io' has no attribute 'no_such_name'\n"

@@ -19,6 +19,7 @@ import numpy as np
 from pipelines.train import backends
 from tests import building
 from tests.building import Outcome
+from tests.support import limits
 from tests.train import training
 
 __all__ = ["outcomes", "program", "run", "with_known_weights"]
@@ -35,7 +36,7 @@ def run(
         env={**building.environment(), **variables},
         text=True,
         capture_output=True,
-        timeout=1800,
+        timeout=limits.PROCESS,
     )
     assert ended.returncode == 0, ended.stderr
     return outcomes(ended.stdout)

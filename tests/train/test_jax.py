@@ -22,9 +22,10 @@ import pytest
 from pipelines.train import models
 from tests import building
 from tests.building import Outcome
+from tests.support import limits
 from tests.train import backend_runs, compare_backends, finished, training
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.slow
 
 STEPS = 4
 EXACT: dict[str, Any] = {"dropout": 0.0, "learning_rate": 1e-3, "warmup": 1, "steps": STEPS, "replicas": 1}
@@ -80,7 +81,7 @@ def on_hosts(folder: Path) -> list[list[Outcome]]:
             assert not any(process.poll() for process in processes)
             time.sleep(0.05)
         processes[1].terminate()
-        found = [backend_runs.outcomes(process.communicate(timeout=600)[0]) for process in processes]
+        found = [backend_runs.outcomes(process.communicate(timeout=limits.PROCESS)[0]) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -13,6 +13,7 @@ import pytest
 
 from pipelines.train import models, run
 from tests.building import Outcome
+from tests.support import limits
 from tests.train import backend_runs, training
 from tests.train.finished import finished, predicted
 
@@ -65,7 +66,7 @@ def test_a_signal_ends_a_training_whose_last_step_is_saved_and_only_we_speak(
     assert process.stdout is not None
     process.stdout.readline()
     process.terminate()
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=limits.PROCESS)
     assert process.returncode == 128 + signal.SIGTERM, err
     assert "stopped by a signal after step" in err.splitlines()[-2]
     first, second, third, *others, cause, remedy = [line.split()[0] for line in err.splitlines()]

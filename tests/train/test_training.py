@@ -13,6 +13,7 @@ from pipelines.train import model_files, setup
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.building import Outcome
+from tests.support import limits
 from tests.train import training
 from tfrecord_io import reader
 from tfrecord_io.mixture import Mixture
@@ -73,7 +74,7 @@ def test_a_killed_training_goes_on_with_the_next_batch_and_the_same_losses(tmp_p
         if json.loads(line)["step"] >= 25:
             break
     killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=240)
+    killed.communicate(timeout=limits.PROCESS)
     assert killed.returncode == -signal.SIGKILL
 
     resumed = training.command(tmp_path / "killed", steps=60, save_every=10)

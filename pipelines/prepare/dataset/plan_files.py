@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -74,10 +74,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
     Raises: OutputError if another job has written another plan meanwhile (on a local disk the lock prevents that).
     """
-    # Paths of files in the output are relative to it, so that a plan does not depend on where that is.
-    inside = storage.join(job.root, "")
-    files = tuple(dataclasses.replace(file, path=file.path.removeprefix(inside)) for file in groups.files)
-    groups = dataclasses.replace(groups, files=files)
+    groups = _relative(groups, job.root)
     shard_pieces = (len(groups) + len(plan.spans_of(0, plan.num_shards))) / plan.num_shards
     step = max(1, min(_GROUP_SHARDS, int(_GROUP_PIECES / shard_pieces)))
     document = {
@@ -93,25 +90,70 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
     def write_group(first: int) -> None:
         rows = plan.rows[first : first + step]
-        pieces = groups.pieces(plan.spans_of(first, first + len(rows))).part(slice(None))
-        # A piece belongs to the shard that contains its last row.
-        shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
-        columns = {"shard": shard, **{name: getattr(pieces, array) for name, array in _OF_PIECES.items()}}
-        stored = pa.Table.from_pylist(list(map(dataclasses.asdict, pieces.files)), schema=_OF_FILES)
-        columns |= {name: stored.column(name).take(pieces.file) for name in _OF_FILES.names}
-        sink = pa.BufferOutputStream()
-        table = pa.table(columns, schema=_SCHEMA)
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True, row_group_size=len(pieces))
-        path = storage.join(job.work_path(plan.split), _name_of_group(first // step))
-        storage.write_bytes(path, sink.getvalue(), inside=job.root, replacing=0)
+        table = _table(groups, plan.spans_of(first, first + len(rows)), first=first, rows=rows)
+        path = job.work_path(plan.split, _name_of_group(first // step))
+        storage.write_bytes(path, _encoded(table), inside=job.root, replacing=0)
 
-    groups.ends  # noqa: B018 - computed once, not by several threads
-    threads = 1 if storage.local_path(job.root) else _WRITERS
-    collections.deque(ordered_map(write_group, range(0, plan.num_shards, step), threads=threads), maxlen=0)
-    _open.cache_clear()
-    _read_group.cache_clear()
+    _for_each_group(write_group, job, groups, range(0, plan.num_shards, step))
     content = json.dumps(document, separators=(",", ":")).encode()
     storage.write_bytes(job.work_path(plan.split, _FILE), content, inside=job.root, replacing=0)
+
+
+def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
+    """Write the addresses and versions of `groups` into a plan from an earlier run of the same job.
+
+    The same content may have moved since, or have been written again: the fingerprint covers content alone.
+
+    Raises: FormatError if the plan is damaged; OutputError.
+    """
+    stored, groups = _find(job.work_path(plan.split, _FILE)), _relative(groups, job.root)
+    assert stored is not None, "the plan was read from this file"
+
+    def update_group(first: int) -> None:
+        path = job.work_path(plan.split, _name_of_group(first // stored.group_shards))
+        rows = plan.rows[first : first + stored.group_shards]
+        pieces, _ = _read_group(path, first=first, rows=rows)
+        spans = np.stack([pieces.starts, pieces.starts + pieces.counts], 1)
+        table = _table(groups, spans, first=first, rows=rows)
+        if not table.equals(_read_table(path)):
+            storage.write_bytes(path, _encoded(table), inside=job.root)
+
+    _for_each_group(update_group, job, groups, range(0, plan.num_shards, stored.group_shards))
+
+
+def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, firsts: range) -> None:
+    """Call `function` with the first shard of each plan file."""
+    groups.ends  # noqa: B018 - computed once, not by several threads
+    threads = 1 if storage.local_path(job.root) else _WRITERS
+    collections.deque(ordered_map(function, firsts, threads=threads), maxlen=0)
+    _open.cache_clear()
+    _read_group.cache_clear()
+
+
+def _relative(groups: Groups, root: str) -> Groups:
+    """Return `groups` with relative paths of files in the output: a plan does not depend on the output's place."""
+    inside = storage.join(root, "")
+    files = tuple(dataclasses.replace(file, path=file.path.removeprefix(inside)) for file in groups.files)
+    return dataclasses.replace(groups, files=files)
+
+
+def _table(
+    groups: Groups, spans: Sequence[tuple[int, int]] | np.ndarray, *, first: int, rows: Sequence[int]
+) -> pa.Table:
+    """Return the table of a plan file: the pieces of the shards from `first` on, which have `rows`."""
+    pieces = groups.pieces(spans).part(slice(None))
+    # A piece belongs to the shard that contains its last row.
+    shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
+    columns = {"shard": shard, **{name: getattr(pieces, array) for name, array in _OF_PIECES.items()}}
+    stored = pa.Table.from_pylist(list(map(dataclasses.asdict, pieces.files)), schema=_OF_FILES)
+    columns |= {name: stored.column(name).take(pieces.file) for name in _OF_FILES.names}
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _encoded(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, row_group_size=len(table))
+    return sink.getvalue()
 
 
 def _name_of_group(number: int) -> str:
@@ -244,13 +286,17 @@ def _open(path: str, size: int) -> _PlanFile:
 def _read_group(path: str, *, first: int, rows: tuple[int, ...]) -> tuple[Pieces, np.ndarray]:
     """Return the pieces of the shards from `first` on, which have `rows`, and their offsets. Raises: FormatError."""
     try:
-        opened = pq.ParquetFile(pa.BufferReader(storage.read_bytes(path)), page_checksum_verification=True)
-        if not opened.schema_arrow.equals(_SCHEMA) or opened.metadata.num_rows > _MOST_PIECES:
-            raise ValueError(f"other columns than those of a plan, or more than {_MOST_PIECES:,} pieces")
-        table = opened.read(use_threads=False)
+        table = _read_table(path)
         return _pieces(table), _offsets(table, first=first, rows=rows)
     except _DAMAGED as error:
         raise _not_a_plan(path, error) from error
+
+
+def _read_table(path: str) -> pa.Table:
+    opened = pq.ParquetFile(pa.BufferReader(storage.read_bytes(path)), page_checksum_verification=True)
+    if not opened.schema_arrow.equals(_SCHEMA) or opened.metadata.num_rows > _MOST_PIECES:
+        raise ValueError(f"other columns than those of a plan, or more than {_MOST_PIECES:,} pieces")
+    return opened.read(use_threads=False)
 
 
 def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:

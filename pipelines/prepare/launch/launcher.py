@@ -142,6 +142,9 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
     """
     config, splits = opened.config, opened.job.splits
     plans = {split: None if config.overwrite else plan_files.read(opened.job, split) for split in splits}
+    for split, plan in plans.items():
+        if plan is not None:
+            plan_files.relocate(opened.job, plan, opened.source.splits[split].groups)
     fresh = split_plans.plan_splits(opened, [split for split, plan in plans.items() if plan is None])
     check_error_rate(
         {split: planned.unused for split, planned in fresh.items()},

@@ -20,10 +20,8 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
 from tests import building
 from tests.building import REVIEWS
+from tests.support import limits
 from tests.support.tokenizers_zoo import Zoo
-
-# A thread that waits for another one: long on a busy machine, and not for ever.
-SECONDS = 120
 
 
 def padded(output: Path) -> PrepareConfig:
@@ -56,7 +54,7 @@ def at_once(*builds: PrepareConfig) -> tuple[list[Built], list[Counts]]:
         @contextlib.contextmanager
         def watch(_: list[ShardTask], progress: Progress) -> Iterator[None]:
             assert progress.read() == Counts()
-            begun.wait(SECONDS)
+            begun.wait(limits.PROCESS)
             yield
             counts[config.output.root] = progress.read()
 

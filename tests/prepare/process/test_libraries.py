@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.prepare.process import hub_libraries
 from tests import building
+from tests.support import limits
 from tests.support.tokenizers_zoo import Zoo
 
 # Python runs a module of this name first in every process, the workers included.
@@ -36,7 +37,7 @@ def online_build(dataset: object, folder: Path, **changes: object) -> building.O
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=limits.PROCESS,
     )
     return building.Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 
@@ -110,5 +111,7 @@ main()
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc lists the threads")
 def test_the_program_gives_libraries_no_threads_of_their_own(zoo: Zoo) -> None:
     command = [sys.executable, "-c", _THREADS, str(zoo.path("byte_bpe") / "tokenizer.json")]
-    ended = subprocess.run(command, env=building.environment(), check=True, capture_output=True, text=True, timeout=250)
+    ended = subprocess.run(
+        command, env=building.environment(), check=True, capture_output=True, text=True, timeout=limits.PROCESS
+    )
     assert ended.stdout == "1\n"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipelines.prepare.process.threads import in_background, ordered_map, wait_for
+from tests.support import limits
 
 THREADS = [1, 2, 3, 8]
 
@@ -37,7 +38,7 @@ def test_no_more_items_are_taken_than_there_are_threads_ahead_of_the_results(thr
 
 def test_several_items_are_under_way_at_once() -> None:
     # Each waits for the other: with one at a time this would break the barrier.
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=limits.ANSWER)
     assert sorted(ordered_map(lambda item: barrier.wait() * 0 + item, range(4), threads=2)) == [0, 1, 2, 3]
 
 
@@ -81,7 +82,7 @@ def test_nobody_waits_for_the_others_when_one_has_failed() -> None:
     def fail() -> None:
         raise KeyError("early")
 
-    endless = in_background(lambda: over.wait(30))
+    endless = in_background(lambda: over.wait(limits.ANSWER))
     with pytest.raises(KeyError, match="early"):
         wait_for(endless, in_background(fail))
     assert not endless.done()

@@ -9,12 +9,11 @@ import pytest
 from tests import building
 from tests.building import REVIEWS
 from tests.prepare.runners.test_portable import check_same, reviews, written
-from tests.support import flink, servers
+from tests.support import flink, limits, servers
 from tests.support.servers import Cluster
 
 # A worker stays for the next stage of a job, which would else start another.
-KEPT = "--environment_cache_millis=20000"
-SOON = 90
+KEPT = f"--environment_cache_millis={limits.PROCESS * 1000}"
 CHANGES = {"layout": "concat", "shard_size": "10kB"}
 
 
@@ -50,7 +49,7 @@ def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path
     with building.started(command, output, shards=1) as process:
         pids = servers.descendants(process.pid)
         (started,) = (pid for pid in pids if "java" in Path(f"/proc/{pid}/comm").read_text())
-        _, err = process.communicate(timeout=SOON)
+        _, err = process.communicate(timeout=limits.PROCESS)
     assert not Path(f"/proc/{started}").exists()
     assert process.returncode == 0, err
     assert building.files(output) == building.files(building.built(source, **CHANGES))

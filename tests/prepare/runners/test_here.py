@@ -19,6 +19,7 @@ import pytest
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import child, here
 from tests import building
+from tests.support import limits
 from tfrecord_io.errors import SourceError
 
 
@@ -52,12 +53,12 @@ def stopped(folder: str, task: int, _: Progress) -> int:
 
 def ending_its_parent(number: signal.Signals, task: str, _: Progress) -> None:
     os.kill(os.getppid(), number)
-    time.sleep(100)
+    time.sleep(limits.TEST)
 
 
 def sleeping(folder: str, task: int, _: Progress) -> None:
     Path(folder, str(os.getpid())).touch()
-    time.sleep(100)
+    time.sleep(limits.TEST)
 
 
 @pytest.mark.parametrize("processes", [0, 1, 2])
@@ -127,10 +128,10 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
         assert launcher.poll() is None
         time.sleep(0.05)
     launcher.send_signal(number)
-    launcher.wait(60)
+    launcher.wait(limits.ANSWER)
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(pid).wait(60)
+            psutil.Process(pid).wait(limits.ANSWER)
 
 
 def restarted(folder: str, task: int, progress: Progress) -> int:

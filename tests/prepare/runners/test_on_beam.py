@@ -37,7 +37,7 @@ from pipelines.prepare.shards import shard_maker, shard_writer
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
-from tests.support import servers
+from tests.support import limits, servers
 from tfrecord_io import errors, manifest
 from tfrecord_io.errors import ConfigError, CorruptRecordError, OutputError, PrepError, RowsRejectedError
 
@@ -285,7 +285,7 @@ def test_after_an_interrupt_a_direct_runner_begins_no_other_task(
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         made.append(args[0])
-        go_on.wait(60)
+        go_on.wait(limits.ANSWER)
         return write(*args, **kwargs)
 
     def interrupted(done: Any) -> None:
@@ -300,7 +300,7 @@ def test_after_an_interrupt_a_direct_runner_begins_no_other_task(
     assert build(tmp_path / "out", DIRECT).error[0] == "interrupted before the dataset was complete"
     go_on.set()
     for thread in {*threading.enumerate()} - before:
-        thread.join(60 if thread.name == "in_background" else 0)
+        thread.join(limits.ANSWER if thread.name == "in_background" else 0)
     assert len(made) == 1
     assert not (tmp_path / "out" / "manifest.json").exists()
 

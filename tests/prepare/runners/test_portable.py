@@ -27,7 +27,7 @@ from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest
-from tests.support import servers
+from tests.support import limits, servers
 from tests.support.servers import Cluster
 from tfrecord_io import manifest
 
@@ -36,9 +36,6 @@ FOUND_BY_A_SHARD = r"train\[199\] in .*\.parquet cannot be used \(too_long\); --
 # Shards after which a build is at work.
 SOME = 3
 CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": 1}
-# From the death of a process to the end of the launcher, and from that to the end of its workers, on a busy machine.
-SOON = 90
-GONE = 60
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +113,8 @@ def end_of_launcher(
     command = building.program("build", large, *building.options(output, **CHANGES), "--", *beam_args)
     with building.started(command, output, shards=SOME, start_new_session=True) as process:
         at_work(process)
-        out, err = process.communicate(timeout=SOON)
-    give_up = time.monotonic() + GONE
+        out, err = process.communicate(timeout=limits.PROCESS)
+    give_up = time.monotonic() + limits.ANSWER
     while left := servers.session(process.pid):
         assert time.monotonic() < give_up, left
         time.sleep(0.01)

@@ -12,6 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, 
 
 from pipelines.prepare.runners import shipping
 from tests import building
+from tests.support import limits
 from tfrecord_io.errors import ConfigError, PrepError
 
 
@@ -31,7 +32,7 @@ def modules() -> set[str]:
 
 def pip(*args: object) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *map(str, args)]
-    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    subprocess.run(command, check=True, capture_output=True, timeout=limits.PROCESS)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_an_installed_package_is_sent_with_its_requirements_and_what_tasks_impor
         cwd=tmp_path,
         env={**building.environment(), "PYTHONPATH": str(installed)},
         capture_output=True,
-        timeout=240,
+        timeout=limits.PROCESS,
     )
     assert ended.returncode == 0, ended.stderr.decode()
     code, sent = json.loads(ended.stdout.splitlines()[-1])

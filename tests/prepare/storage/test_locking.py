@@ -15,14 +15,15 @@ import pytest
 
 from pipelines.prepare.storage.local_storage import held
 from tests import building
+from tests.support import limits
 from tfrecord_io.errors import OutputError
 
 HOLDER = """
-import sys, time
+import sys
 from pipelines.prepare.storage.local_storage import held
 with held(sys.argv[1], work_folder=".prep"):
     print("held", flush=True)
-    time.sleep(60)
+    sys.stdin.read()
 """
 
 
@@ -34,7 +35,9 @@ def hold(root: object) -> None:
 def holder(root: Path) -> subprocess.Popen[str]:
     """A process that holds the lock until it is killed."""
     command = [sys.executable, "-c", HOLDER, str(root)]
-    process = subprocess.Popen(command, env=building.environment(), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=building.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -68,7 +71,7 @@ def test_a_killed_process_lets_go(tmp_path: Path) -> None:
             hold(tmp_path)
     finally:
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=limits.ANSWER)
     hold(tmp_path)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support import limits
 from tests.tfrecord_io.conftest import WriteDataset, pad_rows, pad_shards
 from tfrecord_io import objectives, random_access
 from tfrecord_io.random_access import Rows
@@ -32,7 +33,7 @@ def losses_of(example: str, root: pathlib.Path, *options: str) -> list[float]:
     """The losses that an example prints, in a process of its own: not every two of these packages share one."""
     command = [sys.executable, str(EXAMPLES / example), str(root), *options]
     env = {**os.environ, "PYTHONPATH": str(EXAMPLES.parents[1])}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=250)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=limits.PROCESS)
     assert ended.returncode == 0, ended.stderr
     return [float(line.split()[-1]) for line in ended.stdout.splitlines()]
 

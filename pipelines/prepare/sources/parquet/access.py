@@ -187,9 +187,9 @@ def relay(
 
 
 def _copy_of(file: DataFile, number: int, folder: str) -> DataFile:
-    """Return the copy of a file, named by a digest of its version; a newly signed address gives the same name."""
+    """Return the copy of a file, named by a digest of its content; a newly signed address gives the same name."""
     shown = without_access(file.path)
-    identity = (number, shown, file.name, file.size, file.version, file.stamp)
+    identity = (number, shown, file.name, file.size, file.tag or (file.version, file.stamp))
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.\-]", "_", posixpath.basename(shown))[-100:]
     return DataFile(path=storage.join(folder, f"{digest}-{name}"), name=file.name, size=file.size)

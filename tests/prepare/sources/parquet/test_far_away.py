@@ -18,6 +18,7 @@ from tests import building
 from tests.prepare.sources import stored
 from tests.prepare.sources.stored import data_file, in_place
 from tests.prepare.sources.web import Web, serving
+from tests.support import limits
 from tfrecord_io.errors import SourceError
 
 SHA = "a" * 40
@@ -130,7 +131,7 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_what_it_refuses_is_sa
     names = ["train/a b.parquet", "401.parquet", "403.parquet", "404.parquet"]
     command = [sys.executable, "-c", _ON_HUB, str(len(server.content)), *names]
     environment = {**building.environment(), **hub}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limits.PROCESS)
     assert done.returncode == 0, done.stderr
     rows, *said = json.loads(done.stdout.splitlines()[-1])
     assert rows == [f"row {row}" for row in range(15, 25)]
