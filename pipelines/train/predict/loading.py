@@ -95,6 +95,11 @@ def load_tokenizer(model_dir: str) -> Any:
 
     with tempfile.TemporaryDirectory() as folder:
         model_files.copy_tokenizer(model_dir, folder)
+        if entry := local_paths.file_outside(folder):
+            raise ReaderError(
+                f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: {entry}, expected no file outside of its folder",
+                remedy="remove that entry if you trust the model",
+            )
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # of many types; each means that there is no usable tokenizer
