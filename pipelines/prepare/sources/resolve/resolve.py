@@ -62,6 +62,7 @@ def resolve(config: SourceConfig) -> SourceListing:
 
     Raises: SourceError if it does not exist, cannot be listed, or `datasets` cannot read it.
     """
+    reader_options.require_options(config)
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
         reader_options.require_reader(config.format)
