@@ -93,7 +93,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, linked: 
     (tmp_path / "saved" / linked).rename(tmp_path / "mine")
     (tmp_path / "saved" / linked).symlink_to(tmp_path / "mine")
     with pytest.raises(
-        (SourceError, OutputError), match="is not inside of it, but its card or a link leads|a link, exp"
+        (SourceError, OutputError), match=r"is not inside of it, but its card or a link leads|a link, exp"
     ):
         _resolve(tmp_path / "saved")
 
