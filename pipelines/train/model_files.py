@@ -106,9 +106,10 @@ def write(model_dir: str, model: TrainedModel) -> None:
 def read(model_dir: str) -> TrainedModel:
     """Read the description of the finished model in a folder, local or gs://.
 
-    Raises: ReaderError if there is none; FormatError if its description is damaged.
+    Raises: ReaderError if there is none, or a link or pipe; FormatError if its description is damaged.
     """
     path = f"{model_dir.rstrip('/')}/{_FILE_NAME}"
+    local_paths.require_regular(path)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             if file.size() > _MOST_BYTES:

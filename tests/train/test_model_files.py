@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def test_a_damaged_description_is_named(tmp_path: Path, old: str, new: str) -> N
     "changes",
     [
         {"num_layers": 10**6},
+        {"num_layers": 1000},
         {"hidden_dim": 10**7},
         {"vocabulary_size": 10**12},
         {"intermediate_dim": 10**9},
@@ -63,6 +65,22 @@ def test_a_description_of_no_possible_model_is_refused(changes: dict[str, object
     config = {**trained.backbone["config"], **changes}
     with pytest.raises(FormatError, match=r"model\.json: describes no model that can be made"):
         loading.load_model(folder, dataclasses.replace(trained, backbone={**trained.backbone, "config": config}))
+
+
+def test_more_outputs_than_the_weights_have_are_refused() -> None:
+    folder = str(finished("classify", "bert-tiny"))
+    trained = dataclasses.replace(model_files.read(folder), num_outputs=8_000_000)
+    with pytest.raises(FormatError, match=r"describes no model that can be made \(outputs 8,000,000 at width 128"):
+        loading.load_model(folder, trained)
+
+
+@pytest.mark.parametrize("file", ["model.json", "model.weights.h5"])
+def test_a_pipe_is_refused(tmp_path: Path, file: str) -> None:
+    shutil.copytree(finished("classify", "bert-tiny"), tmp_path, dirs_exist_ok=True)
+    (tmp_path / file).unlink()
+    os.mkfifo(tmp_path / file)
+    with pytest.raises(ReaderError, match=f"{file}: a link, or no file"):
+        loading.load_model(str(tmp_path), model_files.read(str(tmp_path)))
 
 
 def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
     a function, with its module's text        no: the user must name it again (--map, --filter), in a module of their
                                               own with the same text, or give --run-stored-steps
     an address or a hub id of the source      no: the user must name it again (--source)
+    an address in --data-files or an option   no: unless it lies below the address that the user names by --source
     an absolute path                          yes, if it leads only to plain files and folders: their content is
                                               compared with the manifest's digests, and shown to the user alone
 
@@ -14,6 +15,7 @@ import dataclasses
 import glob
 import itertools
 import os
+import re
 from collections.abc import Sequence
 
 from pipelines.prepare.options import paths
@@ -21,7 +23,10 @@ from pipelines.prepare.options.config import FunctionOption
 from pipelines.prepare.sources.rows import user_functions
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SourceError
+from tfrecord_io.shown import without_secrets
 
+# Member of an archive, before the address of the archive.
+_MEMBER = re.compile(r"\b(zip|tar|gzip|bz2|xz|lz4|zstd)://[^:]*::")
 # Their files look like plain ones, but reading them may have effects.
 _NO_DATA = ("/proc", "/sys")
 
@@ -95,6 +100,21 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
             remedy="give --source with the path of the data files",
         )
     return stored
+
+
+def require_own_addresses(stored: Sequence[str], consent: Consent, *, root: str) -> None:
+    """Check that stored data files and reader options name no address but those below the user's own --source.
+
+    Raises: SourceError.
+    """
+    named = consent.source.rstrip("/") + "/" if consent.source and "://" in consent.source else None
+    for text in stored:
+        rest = _MEMBER.sub("", text)
+        if "://" in (rest.replace(named, "") if named else rest):
+            raise SourceError(
+                f"{root}: says that it was made from {without_secrets(text)!r}, an address that is not below --source",
+                remedy="download those files, and build the dataset again from them, if you trust it",
+            )
 
 
 def _listed(found: Sequence[UserFunction]) -> str:

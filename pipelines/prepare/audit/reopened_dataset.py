@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
+from pipelines.prepare.audit.consent import NONE, Consent, require_own_addresses, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
 from pipelines.prepare.layouts import inputs_of, manifest_entry
@@ -96,6 +96,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     """
     record = source_record.read(root, manifest.fingerprint)
     columns, hold_outs, spec = _options(root, manifest)
+    require_own_addresses([*record.get("data_files", ()), *record.get("source_options", ())], consent, root=root)
     source = SourceConfig(
         dataset=source_to_open(record["dataset"], consent, root=root),
         more_paths=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in record["more"]),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfrecord_io.errors import ConfigError, SourceError, TokenizerError
-from tfrecord_io.local_paths import is_tokenizers
+from tfrecord_io.local_paths import file_outside, is_tokenizers
 from tfrecord_io.shown import without_access
 
 _DATA = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
@@ -86,6 +86,7 @@ def require_tokenizer(name: str) -> None:
                 remedy=_FROM_TEKKEN if "tekken.json" in names else "name the folder that `save_pretrained` wrote",
             )
         _refuse_links(path, name)
+        refuse_files_outside(path, name)
         return
     near = _nearest(path)
     if near or os.path.isabs(path) or path.startswith(".") or path.endswith("/") or path.count("/") > 1:
@@ -106,7 +107,7 @@ def read_template(path: str) -> str:
 
 
 def _refuse_links(folder: str, name: str) -> None:
-    """Check that no tokenizer file is a link out of its folder. Raises: TokenizerError.
+    """Check that no tokenizer file is a pipe, or a link out of its folder. Raises: TokenizerError.
 
     The dataset would contain the target, perhaps a private file. Links to `blobs` are those of the hub's cache.
     """
@@ -115,6 +116,11 @@ def _refuse_links(folder: str, name: str) -> None:
     for place in (folder, inner) if os.path.isdir(inner) else (folder,):
         for path in (os.path.join(place, entry) for entry in os.listdir(place)):
             target = os.path.realpath(path)
+            if os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target):
+                raise TokenizerError(
+                    f"tokenizer {name!r}: {os.path.relpath(path, folder)} is a pipe or a device, expected a file",
+                    remedy="remove it from the folder",
+                )
             if is_tokenizers(os.path.basename(path)) and not any(
                 os.path.commonpath([each, target]) == each for each in own
             ):
@@ -123,6 +129,15 @@ def _refuse_links(folder: str, name: str) -> None:
                     "expected a file of the tokenizer's own",
                     remedy=f"make a copy without links, if its content may be published: cp -rL {folder} COPY",
                 )
+
+
+def refuse_files_outside(folder: str, name: str) -> None:
+    """Check that a tokenizer's settings name no file outside of its folder. Raises: TokenizerError."""
+    if entry := file_outside(folder):
+        raise TokenizerError(
+            f"tokenizer {name!r}: {entry}, expected no file outside of its folder, which the dataset would contain",
+            remedy="remove that entry from the tokenizer's file if you trust the tokenizer",
+        )
 
 
 def tokenizer_folder(name: str) -> str:

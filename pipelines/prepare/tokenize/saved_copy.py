@@ -11,6 +11,7 @@ from typing import Any
 
 from pipelines.prepare.tokenize import library_failures
 from pipelines.prepare.tokenize.engines.base import BATTERY, HFTokenizer
+from tfrecord_io import local_paths
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 
@@ -74,6 +75,11 @@ def load(files: Files) -> HFTokenizer:
     """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
+        if entry := local_paths.file_outside(folder):
+            raise TokenizerError(
+                f"the saved tokenizer: {entry}, expected no file outside of its folder",
+                remedy="remove that entry if you trust the tokenizer",
+            )
         with library_failures.raised_as(
             lambda error: TokenizerError(
                 f"the saved tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)})",

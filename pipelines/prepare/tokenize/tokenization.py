@@ -20,6 +20,7 @@ from pipelines.prepare.process import hub_libraries
 from pipelines.prepare.tokenize import library_failures, saved_copy
 from pipelines.prepare.tokenize.engines.base import BATTERY, HFTokenizer
 from pipelines.prepare.tokenize.saved_copy import Files
+from tfrecord_io import local_paths
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.shown import first_line
@@ -164,13 +165,24 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
         )
     ):
-        return saved_copy.class_for(name).from_pretrained(
+        tokenizer = saved_copy.class_for(name).from_pretrained(
             name,
             revision=config.revision or "main",
             trust_remote_code=False,
             local_files_only=cached,
             mistral_format=False,  # with the package mistral-common, it would be of a class without offsets or files
         )
+    # Only now are the settings of the hub's tokenizer in its cache; nothing of it is saved before.
+    if not local and (folder := _snapshot(config)):
+        paths.refuse_files_outside(folder, config.name)
+    return tokenizer
+
+
+def _snapshot(config: TokenizerConfig) -> str | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = (try_to_load_from_cache(config.name, name, revision=config.revision) for name in local_paths.ARGUMENTS)
+    return next((os.path.dirname(path) for path in found if isinstance(path, str)), None)
 
 
 def _remedy(error: BaseException, *, local: bool) -> str:

@@ -23,9 +23,9 @@ from keras import ops
 
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
-from pipelines.train.models import checkpoint
+from pipelines.train.models import checkpoint, fit
 from pipelines.train.models.checkpoint import Checkpoint
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 
 # Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; xl is GPT-2's only.
@@ -164,9 +164,13 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
     if config.from_scratch:
         changes = {"load_weights": False, "vocabulary_size": manifest.tokenizer.vocab_size}
     try:
+        if os.path.isdir(config.model):
+            fit.require_sound(config.model, model=config.model)
         found = None if config.from_scratch else checkpoint.opened(config.model)
         with found.whole() if found is not None else contextlib.nullcontext(config.model) as place:
             backbone = hub.models.Backbone.from_preset(place, **changes)
+    except PrepError:
+        raise
     except Exception as error:  # from the download, a file or the conversion
         raise ConfigError(
             f"--model {config.model}: it cannot be loaded ({said(error)}), expected a checkpoint that KerasHub knows",

@@ -24,6 +24,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from pipelines.train.config import Pooling
+from pipelines.train.models import fit
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
@@ -182,6 +183,7 @@ def opened(model: str) -> Checkpoint | None:
     folder = config_path.parent
     if hub_id is not None:
         folder = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=["*.json", "model*.safetensors"]))
+        fit.require_sound(folder, model=model)
     if (folder / _INDEX).is_file():
         files = json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"]
     else:

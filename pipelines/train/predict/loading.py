@@ -13,11 +13,9 @@ from pipelines.train import model_files, models, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.models import BuiltModel, backbones
+from pipelines.train.models import BuiltModel, backbones, fit
 from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
-
-_MOST_LAYERS = 1000
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
@@ -41,13 +39,16 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
         if build is not None:
             built = BuiltModel(model=models.users_model(build, trained.manifest))
         else:
-            built = _made_again(model_dir, trained, weights_bytes=os.path.getsize(path))
+            try:
+                stored = fit.in_hdf5(path)
+            except Exception as error:  # from HDF5
+                raise _unreadable(path, error) from error
+            built = _made_again(model_dir, trained, stored=stored)
         try:
             built.model.load_weights(path)
         except Exception as error:  # from HDF5, or any layer
             if build is None:
-                remedy = "run the training's command again, which writes it"
-                raise ReaderError(f"{path}: cannot be loaded ({said(error)})", remedy=remedy) from error
+                raise _unreadable(path, error) from error
             raise ConfigError(
                 f"--build {build}: the weights of --model {model_dir} do not fit it ({said(error)})",
                 remedy=f"give the function that made the model: {trained.model}",
@@ -55,7 +56,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
     return built
 
 
-def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) -> BuiltModel:
+def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> BuiltModel:
     assert trained.backbone is not None, "asked only where there is one"
     named = trained.manifest.label_names is not None or trained.task not in ("classify", "tokens")
     config = TrainConfig(
@@ -67,18 +68,21 @@ def _made_again(model_dir: str, trained: TrainedModel, *, weights_bytes: int) ->
         num_labels=None if named else trained.num_outputs,
     )
     task = tasks.bind(config, trained.manifest)
-    # Refuse a description of more weights than the file can hold, before memory is allocated for them.
-    sizes = {name: value for name, value in trained.backbone["config"].items() if isinstance(value, int)}
-    width, layers = sizes.get("hidden_dim", 1), max((sizes[name] for name in sizes if "num_layers" in name), default=1)
-    largest = max(width * width, width * sizes.get("vocabulary_size", 1), *sizes.values())
-    if layers > _MOST_LAYERS or largest > weights_bytes:
-        raise _damaged(model_dir, f"{layers:,} layers of width {width:,}, with weights of {weights_bytes:,} bytes")
+    # A description of more weights than the file holds is refused before memory is allocated for them.
+    kind, sizes = str(trained.backbone["class"]), trained.backbone["config"]
+    if entry := fit.misfit(kind, sizes, stored, outputs=max(trained.num_outputs, task.num_outputs)):
+        raise _damaged(model_dir, entry)
     try:
         return models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
     except PrepError:
         raise
     except Exception as error:  # from any layer, if KerasHub did not write this config
         raise _damaged(model_dir, said(error)) from error
+
+
+def _unreadable(path: str, error: Exception) -> ReaderError:
+    remedy = "run the training's command again, which writes it"
+    return ReaderError(f"{path}: cannot be loaded ({said(error)})", remedy=remedy)
 
 
 def _damaged(model_dir: str, why: str) -> FormatError:
@@ -95,6 +99,11 @@ def load_tokenizer(model_dir: str) -> Any:
 
     with tempfile.TemporaryDirectory() as folder:
         model_files.copy_tokenizer(model_dir, folder)
+        if entry := local_paths.file_outside(folder):
+            raise ReaderError(
+                f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: {entry}, expected no file outside of its folder",
+                remedy="remove that entry if you trust the model",
+            )
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # of many types; each means that there is no usable tokenizer

@@ -189,6 +189,29 @@ class TestSource:
         assert trace(root, "--source", address).error[0] == "not here"
         assert opened == [address]
 
+    @pytest.mark.parametrize("field", ["dataset", "more", "data_files", "source_options"])
+    @pytest.mark.parametrize(
+        "address",
+        ["http://evil.example/x.csv", "zip://a.csv::http://evil.example/x.zip", "s3://evil/x", "hf://datasets/e"],
+    )
+    def test_no_stored_entry_names_an_address_that_is_opened(
+        self, root: Path, opened: list[str], field: str, address: str
+    ) -> None:
+        entries = {"data_files": [f"train={address}"], "source_options": [f'catalog={{"uri": "{address}"}}']}
+        craft(root, **{field: {"dataset": address, "more": [address], **entries}[field]})
+        damaged(root)
+        for source in ([], ["--source", str(REVIEWS)] if field in entries else []):
+            for outcome in (trace(root, *source), building.command("verify", root, "--repair", *source)):
+                assert "says that it was made from" in outcome.error[0]
+        assert opened == []
+
+    def test_an_address_below_the_source_that_the_user_names_is_opened(self, root: Path, opened: list[str]) -> None:
+        craft(root, data_files=["train=zip://*.csv::https://mine.example/d/x.zip"])
+        assert "not below" in trace(root, "--source", "https://mine.example/d/x").error[0]
+        assert "not below" in trace(root, "--source", "/").error[0]
+        assert opened == []
+        assert trace(root, "--source", "https://mine.example/d").error[0] == "not here"
+
     def test_a_local_file_is_opened_as_before(self, root: Path, opened: list[str]) -> None:
         assert trace(root).error[0] == "not here"
         assert opened == [str(REVIEWS)]

@@ -1,8 +1,10 @@
 """A tokenizer is resolved once and saved; the saved copy is the same tokenizer wherever it came from."""
 
+import inspect
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -378,3 +380,55 @@ def test_a_snapshot_in_the_hubs_cache_and_links_of_other_files_are_taken(tmp_pat
     (snapshot / "model.safetensors").symlink_to(tmp_path)
     _, files = tokenization.resolve(TokenizerConfig(name=str(snapshot)))
     assert "tokenizer.json" in files
+
+
+def _classes() -> dict[str, Any]:
+    """Every tokenizer class that `transformers` opens, by name."""
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
+
+    found = {name: tokenizer_class_from_name(name) for name in TOKENIZER_MAPPING_NAMES.values() if name}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def _path_keys(tokenizer_class: Any) -> set[str]:
+    """The arguments of a class that may be paths: its vocabulary files, and the text arguments that are no tokens."""
+    arguments = inspect.signature(tokenizer_class.__init__).parameters.values()
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    texts = {each.name for each in arguments if each.kind not in kinds and not isinstance(each.default, int | float)}
+    tokens = {name for name in texts if re.search("_tokens?(_decoder)?$", name)}
+    return {*getattr(tokenizer_class, "vocab_files_names", ()), *texts} - {"self", "chat_template"} - tokens
+
+
+def test_no_class_opens_a_file_outside_of_its_folder(tmp_path: Path, zoo: Zoo) -> None:
+    secret = tmp_path / "private.txt"
+    secret.write_text("line one\nline two\n")
+    folder = _copy(zoo, "wordpiece_cased", tmp_path / "tokenizer")
+    shown = {"vocab": str(secret), "sp_model_kwargs": {"model_file": str(secret)}, "init_inputs": [str(secret)]}
+    named = {"fast_tokenizer_files": ["../private.txt"], "gguf_file": "../private.txt", "merges": str(secret)}
+    keys = {(name, key) for name, each in _classes().items() for key in _path_keys(each)}
+    assert len(keys) > 300
+    assert {"vocab", "vocab_file", "merges_file", "source_spm", "entity_vocab_file"} <= {key for _, key in keys}
+    cases = [{"tokenizer_class": name, key: str(secret)} for name, key in sorted(keys)]
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        before = (folder / file).read_text() if (folder / file).exists() else "{}"
+        for case in [*cases, *({key: value} for key, value in {**shown, **named}.items())]:
+            (folder / file).write_text(json.dumps({**json.loads(before), **case}))
+            with pytest.raises(TokenizerError, match=r"names .*private\.txt, expected no file outside"):
+                _resolve(folder)
+        (folder / file).write_text(before)
+    assert _resolve(folder)
+
+
+def test_a_saved_tokenizer_opens_no_file_outside_of_its_folder(tmp_path: Path, zoo: Zoo) -> None:
+    _, files = _resolve(zoo.path("wordpiece_cased"))
+    (tmp_path / "private.txt").write_text("line one\n")
+    config = {**json.loads(files["tokenizer_config.json"]), "vocab": str(tmp_path / "private.txt")}
+    with pytest.raises(TokenizerError, match="expected no file outside"):
+        saved_copy.load({**files, "tokenizer_config.json": json.dumps(config).encode()})
+
+
+def test_a_pipe_among_a_tokenizers_files_is_refused(tmp_path: Path, zoo: Zoo) -> None:
+    folder = _copy(zoo, "wordpiece_cased", tmp_path / "tokenizer")
+    os.mkfifo(folder / "added_tokens.json")
+    with pytest.raises(TokenizerError, match=r"added_tokens\.json is a pipe or a device, expected a file"):
+        _resolve(folder)

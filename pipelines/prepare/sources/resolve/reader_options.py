@@ -1,6 +1,7 @@
 """Convert source options to arguments of `load_dataset`, and its errors to errors with a remedy."""
 
 import contextlib
+import inspect
 import json
 import pkgutil
 import re
@@ -11,10 +12,13 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.resolve import hub, library
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
-from tfrecord_io.shown import first_line, without_access
+from tfrecord_io.shown import first_line, without_access, without_secrets
 
 # Modules beside the readers that are not readers: `load_dataset` would ask the hub for a dataset of that name.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
+
+# Arguments of `load_dataset` with an option of their own.
+_OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--revision"}
 
 
 def require_reader(name: str | None) -> None:
@@ -29,6 +33,37 @@ def require_reader(name: str | None) -> None:
             f"--format {name}: no such reader, expected one of {', '.join(known)}",
             remedy=f"{suggestion(name, known)}text reads lines, json also JSON lines, csv also TSV by its file name",
         )
+
+
+def require_options(config: SourceConfig) -> None:
+    """Check that --source-option gives options of a reader, and no credentials. Raises: ConfigError.
+
+    Most arguments of `load_dataset` itself name places or credentials, and options are stored with the dataset.
+    """
+    for text in config.source_options:
+        name, _, value = text.partition("=")
+        if name in _of_library() or without_secrets(text) != text:
+            raise ConfigError(
+                f"--source-option {name}=…: stored with the dataset, expected an option of the reader without "
+                "credentials or places",
+                remedy=_instead(name, value, config.dataset),
+            )
+
+
+def _of_library() -> set[str]:
+    with library.quiet() as datasets:
+        return {*inspect.signature(datasets.load_dataset_builder).parameters} - {"config_kwargs", "data_dir"}
+
+
+def _instead(name: str, value: str, dataset: str) -> str:
+    if name == "storage_options":
+        scheme = dataset.partition("://")[0] if "://" in dataset else "protocol"
+        given = _value(value)
+        keys = [key for key in given if key.isidentifier()] if isinstance(given, dict) else ["key"]
+        return f"set {', '.join(f'FSSPEC_{scheme}_{key}'.upper() for key in keys)} in the environment instead"
+    if name in _OF_BUILD:
+        return f"use {_OF_BUILD[name]} instead"
+    return "set HF_TOKEN in the environment for the hub, FSSPEC_PROTOCOL_KEY for another storage, or leave it out"
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:

@@ -62,6 +62,7 @@ def resolve(config: SourceConfig) -> SourceListing:
 
     Raises: SourceError if it does not exist, cannot be listed, or `datasets` cannot read it.
     """
+    reader_options.require_options(config)
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
         reader_options.require_reader(config.format)
@@ -139,6 +140,10 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
             for split, some in library.splits_of(found).items()
         }
         builder = library.with_files(found, splits)
+    for folder in filter(os.path.isdir, filter(None, map(storage.local_path, (config.dataset, *config.more_paths)))):
+        below_it = f"{os.path.abspath(folder)}/"
+        inner = {split: [path for path in some if path.startswith(below_it)] for split, some in splits.items()}
+        trust.require_inside(inner, root=folder, where=where)
     return _of_builder(builder, config, where=where, files=files)
 
 
@@ -213,10 +218,13 @@ def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
         name: library.open_builder("arrow", data_files=library.listed({"train": some}), features=features)
         for name, (some, features) in saved.items()
     }
-    root = without_access(storage.local_path(config.dataset) or config.dataset.rstrip("/"))
+    splits = {name: some for name, (some, _) in saved.items()}
+    root = storage.local_path(config.dataset) or config.dataset.rstrip("/")
+    trust.require_inside(splits, root=root, where=where)
+    root = without_access(root)
     return _listing(
         builders,
-        {name: some for name, (some, _) in saved.items()},
+        splits,
         config,
         kind="save_to_disk",
         where=where,

@@ -1,9 +1,11 @@
 """Every way of naming a dataset leads to its files, in the order in which `datasets` reads them."""
 
+import inspect
 import io
 import json
 import logging
 import os
+import re
 import tarfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -300,11 +302,14 @@ def test_a_file_in_capitals_that_is_taken_for_training_rows_is_named(
     assert "TEST.jsonl is in split train" in caplog.text
 
 
-def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
-    _write(tmp_path, "elsewhere/secret.jsonl", "data/a.jsonl")
-    (tmp_path / "data/b.jsonl").symlink_to(tmp_path / "elsewhere/secret.jsonl")
-    with pytest.raises(SourceError, match=r"data/b\.jsonl is not inside of it"):
-        _resolve(tmp_path / "data")
+@pytest.mark.parametrize("name", ["data", "da[t]a", "with an output", "two"])
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    _write(tmp_path, f"{name}/a.jsonl", "elsewhere/secret.jsonl", "more/c.jsonl")
+    if name == "with an output":
+        _write(tmp_path / name, "out/.prep/x/job.json")
+    (tmp_path / name / "b.jsonl").symlink_to(tmp_path / "elsewhere/secret.jsonl")
+    with pytest.raises(SourceError, match=r"b\.jsonl is not inside of it, but its card or a link leads there"):
+        _resolve(tmp_path / name, *[tmp_path / "more"] * (name == "two"))
 
 
 def test_data_files_say_the_splits(tmp_path: Path) -> None:
@@ -343,6 +348,32 @@ def test_what_no_reader_can_make_sense_of_is_refused_with_a_remedy(
 ) -> None:
     with pytest.raises((ConfigError, SourceError), match=said):
         _resolve(_write(tmp_path, name), **options)
+
+
+LIBRARY = [name for name in inspect.signature(datasets.load_dataset_builder).parameters if name != "config_kwargs"]
+
+
+@pytest.mark.parametrize(
+    "option", [*(f"{name}=x" for name in LIBRARY if name != "data_dir"), "password=x", "api_key=x"]
+)
+def test_an_option_that_names_a_place_or_a_secret_is_refused(tmp_path: Path, option: str) -> None:
+    with pytest.raises(ConfigError, match="expected an option of the reader without credentials or places"):
+        _resolve(_write(tmp_path, "a.jsonl"), source_options=(option,))
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("token=hf_notforyou12345678", "set HF_TOKEN in the environment"),
+        ('storage_options={"password": "hush"}', "set FSSPEC_S3_PASSWORD in the environment instead"),
+        ('catalog={"uri": "https://me:hush@host/x"}', "leave it out"),
+    ],
+)
+def test_the_remedy_for_a_secret_names_the_environment_and_shows_nothing(option: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _resolve("s3://bucket/a.csv", source_options=(option,))
+    assert remedy in caught.value.remedy
+    assert not {"hush", "notforyou"} & set(re.findall(r"\w+", str(caught.value)))
 
 
 # What a file's content is known by, wherever it is.

@@ -13,7 +13,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
 from tests.prepare.sources.resolve.test_resolve import memory
-from tfrecord_io.errors import SourceError
+from tfrecord_io.errors import OutputError, SourceError
 
 __all__ = ["memory"]
 
@@ -83,3 +83,24 @@ def test_what_is_no_json_is_named(tmp_path: Path, name: str, content: bytes) -> 
     (tmp_path / "saved" / name).write_bytes(content)
     with pytest.raises(SourceError, match=f"{name} is not as `save_to_disk` writes it"):
         _resolve(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    "linked", ["train/data-00000-of-00001.arrow", "train", "train/state.json", "dataset_dict.json"]
+)
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, linked: str) -> None:
+    datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved", num_shards=None)
+    (tmp_path / "saved" / linked).rename(tmp_path / "mine")
+    (tmp_path / "saved" / linked).symlink_to(tmp_path / "mine")
+    with pytest.raises(
+        (SourceError, OutputError), match=r"is not inside of it, but its card or a link leads|a link, exp"
+    ):
+        _resolve(tmp_path / "saved")
+
+
+def test_a_folder_that_is_a_link_itself_and_links_inside_of_it_are_read(tmp_path: Path) -> None:
+    datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved", num_shards=None)
+    (tmp_path / "saved" / "train").rename(tmp_path / "saved" / "kept")
+    (tmp_path / "saved" / "train").symlink_to("kept")
+    (tmp_path / "link").symlink_to("saved")
+    assert list(_resolve(tmp_path / "link").splits) == ["train"]

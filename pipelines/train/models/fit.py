@@ -1,0 +1,148 @@
+"""Check a model's folder before anything is allocated: its files are its own, and its sizes fit its tensors.
+
+A description of 10^5 layers or a vocabulary of 3 * 10^7 would take minutes or gigabytes before its weights turn out to
+be others. A transformer of width D needs at least these elements in its weights' file:
+
+    vocabulary * D     D * any other dimension     layers * D * (D + width of the feed-forward)     outputs * D
+"""
+
+import dataclasses
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+from safetensors import safe_open
+
+from tfrecord_io.errors import ConfigError
+
+_READ = (".json", ".safetensors", ".h5")
+_INDEXES = ("model.safetensors.index.json", "model.weights.json")
+_MOST_JSON_BYTES = 64 << 20
+_WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
+_LAYERS = re.compile(r"layers?$")
+_FORWARD = re.compile(r"intermediate_(size|dim)|d_ff|n_inner|\w*ffn_dim")
+_ROWS = re.compile(r"vocab|position|sequence_length|outputs$")
+_DIMENSIONS = re.compile(r"\w*(size|dim|model|embd|ff|inner|heads?|experts|groups|labels|segments)")
+# Their embedding is narrower than their layers, which share weights in ALBERT.
+_NARROW = re.compile("albert|electra", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored:
+    """Number of tensors in files of weights, and of elements in all of them."""
+
+    tensors: int
+    elements: int
+
+
+def in_hdf5(*paths: str | Path) -> Stored:
+    """Count the tensors in HDF5 files, from their headers. Links are not followed. Raises: OSError."""
+    shapes: list[tuple[int, ...]] = []
+    for path in paths:
+        with h5py.File(path, "r") as file:
+            file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
+    # Keras stores tensors as they are: a packed file may claim more elements than it has bytes.
+    return Stored(
+        tensors=len(shapes), elements=min(sum(map(math.prod, shapes)), sum(os.path.getsize(path) for path in paths))
+    )
+
+
+def in_safetensors(*paths: str | Path) -> Stored:
+    """Count the tensors in safetensors files, from their headers. Raises: safetensors.SafetensorError."""
+    sizes = []
+    for path in paths:
+        with safe_open(path, framework="numpy") as file:
+            sizes += [math.prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
+    return Stored(tensors=len(sizes), elements=sum(sizes))
+
+
+def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int = 0) -> str | None:
+    """Return the entry of a backbone's config that is too large for the stored tensors, or None.
+
+    `kind`: model type of transformers or class of KerasHub; `outputs`: number of the head's outputs.
+    """
+    text = config.get("text_config")
+    given = {**(text if isinstance(text, Mapping) else {}), **config, "outputs": outputs}
+    sizes = {name: value for name, value in given.items() if type(value) in (int, float)}
+    width = max((sizes[name] for name in _WIDTHS if name in sizes), default=sizes.get("hidden_dim", 1))
+    narrow = min(sizes.get("embedding_size", sizes.get("embedding_dim", width)), width)
+    rows = narrow if _NARROW.search(kind) else width
+    forward = max((value for name, value in sizes.items() if _FORWARD.fullmatch(name)), default=0)
+    layer = 1 if _NARROW.search(kind) else width * (width + forward)
+    for name, value in sizes.items():
+        if _LAYERS.search(name):
+            fits = value <= stored.tensors and value * layer <= stored.elements
+        elif _ROWS.search(name):
+            fits = value * rows <= stored.elements
+        else:
+            fits = not _DIMENSIONS.fullmatch(name) or value * width <= stored.elements
+        if not fits:
+            return f"{name} {value:,} at width {width:,}, with {stored.elements:,} stored numbers"
+    return None
+
+
+def require_sound(folder: str | Path, *, model: str) -> None:
+    """Check that a model's folder reads no file outside of it, and that its config fits its weights.
+
+    Raises: ConfigError; OSError, ValueError or SafetensorError for a damaged file.
+    """
+    names = [name for name in sorted(os.listdir(folder)) if name.endswith(_READ)]
+    for name in names:
+        _require_own(folder, name, model=model)
+    for index in set(_INDEXES) & set(names):
+        for name in _texts(_json(folder, index).get("weight_map")):
+            if name not in names:
+                raise ConfigError(
+                    f"--model {model}: {index} names the file {name!r:.200}, expected a file of that folder",
+                    remedy="copy the model's folder again, with all its files",
+                )
+    if "config.json" not in names:
+        return
+    config = _json(folder, "config.json")
+    described = config.get("config", config)
+    weights = [name for name in names if name.endswith(".safetensors")] if "model_type" in config else []
+    packed = [name for name in names if name.startswith("model") and name.endswith(".weights.h5")]
+    paths = [os.path.join(folder, name) for name in weights or packed]
+    stored = (in_safetensors if weights else in_hdf5)(*paths) if paths else None
+    kind = str(config.get("model_type", config.get("class_name")))
+    if stored and isinstance(described, Mapping) and (entry := misfit(kind, described, stored)):
+        raise ConfigError(
+            f"--model {model}: its config.json does not fit its weights ({entry})",
+            remedy="copy the model's folder again from where it was saved",
+        )
+
+
+def _require_own(folder: str | Path, name: str, *, model: str) -> None:
+    path = os.path.realpath(os.path.join(folder, name))
+    # Links to `blobs` are those of the hub's cache.
+    own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
+    inside = any(os.path.commonpath([each, path]) == each for each in own)
+    if not inside or not os.path.isfile(path):
+        raise ConfigError(
+            f"--model {model}: {name} is {'no regular file' if inside else f'a link to {path}'}, expected a file of "
+            "that folder",
+            remedy=f"make a copy without links, if you trust it: cp -rL {folder} COPY",
+        )
+
+
+def _json(folder: str | Path, name: str) -> dict[str, Any]:
+    if (size := os.path.getsize(path := os.path.join(folder, name))) > _MOST_JSON_BYTES:
+        raise ValueError(f"{name}: {size:,} bytes, expected at most {_MOST_JSON_BYTES:,}")
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"{name}: expected a JSON object")
+    return content
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the file names of a weight map; an entry of Keras may list several."""
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]:
+        if isinstance(each, str):
+            yield each
+        else:
+            yield from _texts(each)
