@@ -167,7 +167,7 @@ def damaged(path: str, error: BaseException) -> OutputError:
     """Return the error for a checkpoint that could not be restored."""
     return OutputError(
         f"{path}: it does not fit this model or is damaged ({_first_line(error)})",
-        remedy="give the version of the model that wrote it, or another --model-dir",
+        remedy="delete it if it is damaged; else give the version of the model that wrote it, or another --model-dir",
     )
 
 

@@ -11,6 +11,7 @@ encoding since release 17.
 """
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -67,8 +68,14 @@ class ParquetWriter(Writer):
         return {".parquet": sink.getvalue()}
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return a dataset card that names the files of each split."""
-        manifest, lines = self._manifest, ["---", "configs:", "- config_name: default", "  data_files:"]
+        """Return a dataset card that names the files of each split, and has a digest of their content.
+
+        `datasets` names its cache after the folder's last name and the card's `configs`, which hold relative paths:
+        without the digest it returns rows of an earlier export that had the same name (5.2.0, `load.py`).
+        """
+        digest = hashlib.sha256("".join(file.sha256 for each in exported.values() for _, file in each).encode())
+        manifest, lines = self._manifest, ["---", "configs:", "- config_name: default"]
+        lines += [f"  description: sha256 of the files' digests {digest.hexdigest()}", "  data_files:"]
         for split, each in exported.items():
             paths = (f"    - {json.dumps(file.name)}" for _, file in each)
             lines += [f"  - split: {json.dumps(split)}", "    path:", *paths]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 import numpy as np
 import orbax.checkpoint as ocp
@@ -36,7 +37,8 @@ _SPLIT = "xla_force_host_platform_device_count"
 
 class OrbaxSaves(Saves):
     """Checkpoints in a folder by Orbax, such as ckpt_120/, written in the background and renamed to that when complete.
-    A training may resume from them on another number of devices.
+    A training may resume from them on another number of devices. Orbax keeps no checksum of values (0.12.8), so a
+    checkpoint holds the digest of its state.
     """
 
     def __init__(self, learner: GlobalStep, folder: str, *, keep: int) -> None:
@@ -44,7 +46,10 @@ class OrbaxSaves(Saves):
         self._folder = folder if "://" in folder else os.path.abspath(folder)
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, step_prefix="ckpt", create=True)
         try:
-            self._manager: Any = ocp.CheckpointManager(self._folder, options=options)
+            # With a handler given, Orbax does not guess one from the newest folder, which may be empty.
+            self._manager: Any = ocp.CheckpointManager(
+                self._folder, options=options, item_handlers=ocp.StandardCheckpointHandler()
+            )
         except (OSError, ValueError) as error:
             raise unwritten(folder, error) from error
 
@@ -56,15 +61,20 @@ class OrbaxSaves(Saves):
         self.close()
         for step in [each for each in self.steps if each >= self._learner.step]:
             self._manager.delete(step)
-        self._writing(lambda: self._manager.save(self._learner.step, args=ocp.args.StandardSave(self._learner.state)))
+        state = self._learner.state
+        saved = ocp.args.StandardSave({"state": state, "digest": digest(state)})
+        self._writing(lambda: self._manager.save(self._learner.step, args=saved))
 
     def load(self, step: int) -> None:
-        like = jax.tree.map(ocp.utils.to_shape_dtype_struct, self._learner.state)
+        state = self._learner.state
+        like = jax.tree.map(ocp.utils.to_shape_dtype_struct, {"state": state, "digest": digest(state)})
         try:
-            state = self._manager.restore(step, args=ocp.args.StandardRestore(like))
+            found = self._manager.restore(step, args=ocp.args.StandardRestore(like))
+            if int(digest(found["state"])) != int(found["digest"]):
+                raise ValueError("its values have another digest than it says")
         except Exception as error:  # Orbax, TensorStore and the file system raise many types for damaged files
             raise damaged(f"{self._folder}/ckpt_{step}", error) from error
-        self._learner.state, self._learner.step = state, int(state["step"])
+        self._learner.state, self._learner.step = found["state"], int(found["state"]["step"])
 
     def close(self) -> None:
         self._writing(self._manager.wait_until_finished)
@@ -74,6 +84,24 @@ class OrbaxSaves(Saves):
             work()
         except (OSError, ValueError, RuntimeError) as error:
             raise unwritten(self._folder, error) from error
+
+
+@jax.jit
+def digest(state: Any) -> jax.Array:
+    """Return the sum of all 32-bit patterns times odd factors that follow from their places, modulo 2**32: uint32 [].
+
+    It is exact, so it does not depend on how arrays are divided among devices. One flipped bit always changes it.
+    """
+    total = jnp.uint32(0)
+    for number, values in enumerate(jax.tree.leaves(state)):
+        bits = jax.lax.bitcast_convert_type(values, f"uint{8 * values.dtype.itemsize}").astype("uint32")
+        places, stride = jnp.full(bits.shape, number, "uint32"), 1
+        for axis in reversed(range(bits.ndim)):  # without a reshape, which would gather a divided array
+            places += jax.lax.broadcasted_iota("uint32", bits.shape, axis) * jnp.uint32(stride % 2**32)
+            stride *= bits.shape[axis]
+        factors = (places * jnp.uint32(0x9E3779B1) ^ jnp.uint32(number * 0x85EBCA6B % 2**32)) | jnp.uint32(1)
+        total += jnp.sum(bits * factors, dtype="uint32")
+    return total
 
 
 class JaxEngine:

@@ -2,8 +2,11 @@
 
 import dataclasses
 import json
+import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -39,6 +42,57 @@ def documents(root: Path, split: str) -> list[list[int]]:
 
 def load(folder: Path, cache: Path) -> datasets.DatasetDict:
     return datasets.load_dataset(str(folder), cache_dir=str(cache))
+
+
+def _from_folder(folder: Path, cache: Path) -> Any:
+    return load(folder, cache)["train"]
+
+
+def _from_named_files(folder: Path, cache: Path) -> Any:
+    return datasets.load_dataset(str(folder), data_files="*train*", split="train", cache_dir=str(cache))
+
+
+def _from_files(folder: Path, cache: Path) -> Any:
+    files = [str(path) for path in sorted(folder.glob("*-train-*"))]
+    return datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(cache))
+
+
+def _from_paths(folder: Path, cache: Path) -> Any:
+    files = [str(path) for path in sorted(folder.glob("*-train-*"))]
+    return datasets.Dataset.from_parquet(files, cache_dir=str(cache))
+
+
+def _from_tfds(folder: Path, cache: Path) -> Any:
+    del cache
+    tfds = pytest.importorskip("tensorflow_datasets")
+    in_order = tfds.ReadConfig(interleave_cycle_length=1)
+    return tfds.as_numpy(tfds.builder_from_directory(str(folder)).as_dataset(split="train", read_config=in_order))
+
+
+def _from_data_source(folder: Path, cache: Path) -> Any:
+    del cache
+    return pytest.importorskip("tensorflow_datasets").builder_from_directory(str(folder)).as_data_source("train")
+
+
+class TestTwoExportsOfOneName:
+    """Each reader returns the rows of the folder that it is given, also after it read another with that name."""
+
+    @pytest.mark.parametrize("second", ["one/out", "two/out"])
+    @pytest.mark.parametrize(
+        ("to", "read"),
+        [
+            *(("parquet", read) for read in (_from_folder, _from_named_files, _from_files, _from_paths)),
+            ("tfrecord", _from_tfds),
+            pytest.param("arrayrecord", _from_data_source, marks=pytest.mark.slow),
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore:label\\(\\) is deprecated:DeprecationWarning")  # TFDS asks protobuf for it
+    def test_each_is_read(self, tmp_path: Path, to: str, read: Callable[[Path, Path], Any], second: str) -> None:
+        for root, name in ((built(REVIEWS, seed=1), "one/out"), (built(REVIEWS, seed=2), second)):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+            rows = read(exported(root, to, tmp_path / name), tmp_path / "cache")
+            ids = [[token for token in row["input_ids"] if token] for row in rows]
+            assert ids == documents(root, "train"), name
 
 
 class TestParquet:
