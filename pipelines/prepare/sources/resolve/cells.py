@@ -32,15 +32,15 @@ _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
 def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
-    """Return the listing of a CSV source with a builder that reads text, and the features that its columns get.
-
-    Features that a card describes are left as they are."""
+    """Return the listing of a CSV source with a builder that reads text, and the features that its columns get."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")
-    if builder.info.features is not None:
-        return listing, builder.info.features
     files, options = library.splits_of(builder), library.options_of(builder.config)
+    if (card := builder.info.features) is not None:
+        plain = {name: string if isinstance(each, datasets.Value) else each for name, each in card.items()}
+        builder = library.with_files(builder, files, features=datasets.Features(plain))
+        return dataclasses.replace(listing, builders={None: builder}), card
     if is_spelt := any(getattr(builder.config, name) for name in _SPELLINGS) or builder.config.decimal != ".":
         found = next(iter(listing.streams.values())).features
     else:

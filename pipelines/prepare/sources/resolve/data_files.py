@@ -29,6 +29,16 @@ from tfrecord_io.shown import is_web, without_access
 
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+# First bytes of compressed files, and the ends of their names; readers believe names that say otherwise.
+_COMPRESSED = {
+    b"\x1f\x8b": ".gz",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"\xfd7zXZ\0": ".xz",
+    b"BZh91AY&SY": ".bz2",
+    b"PK\x03\x04": ".zip",
+}
+_TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".txt")
 _THREADS = 16
 # Folder that the output of a build has from the beginning.
 _WORK_FOLDER = ".prep"
@@ -245,9 +255,24 @@ def _digested(file: DataFile) -> DataFile:
     fs, inner = storage.file_system(file.path)
     with fs.open(inner, "rb") if file.stamp is None else open(file.path, "rb", buffering=0) as stream:
         while chunk := stream.read(_CHUNK_BYTES):
+            if stream.tell() == len(chunk):
+                _require_data(chunk, file.path)
             total.update(chunk)
         status = None if file.stamp is None else os.fstat(stream.fileno())
     if status is not None and (status.st_size, stamp_of(status)) != (file.size, file.stamp):
         raise SourceError(f"{file.path}: was changed while it was read", remedy="run the same command again")
     digest = f"{_DIGEST}{total.hexdigest()}"
     return dataclasses.replace(file, tag=digest, version=digest)
+
+
+def _require_data(head: bytes, path: str) -> None:
+    """Check that a file that begins with `head` is what its name says. Raises: SourceError."""
+    where = without_access(path)
+    if head.startswith(_LFS_POINTER):
+        raise SourceError(
+            f"{where}: a pointer of git-lfs, expected the file that it stands for",
+            remedy="run `git lfs pull` in the folder of the repository",
+        )
+    end = next((end for magic, end in _COMPRESSED.items() if head.startswith(magic)), None)
+    if end and where.lower().endswith(_TEXTS):
+        raise SourceError(f"{where}: compressed, but not by its name", remedy=f"rename it to end in {end}")

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import posixpath
+import re
 import sys
 import tempfile
 import threading
@@ -24,7 +25,7 @@ from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.child import WorkerDiedError
-from pipelines.prepare.sources.resolve import agent_traces
+from pipelines.prepare.sources.resolve import agent_traces, json_values
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
@@ -38,6 +39,16 @@ _MOST_NAMED = 1_000
 CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to Parquet"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
+
+# Warning of pandas if cells behind the last name of a header would be dropped, and are not all empty.
+_LONG_ROWS = "Length of header or names does not match length of data"
+# Option of a reader, its default in `datasets`, and the value used here. The default keeps byte order marks in texts;
+# takes the first cells for row names if rows end with a delimiter; writes text in quotes if numbers come later.
+_OURS: Mapping[str, tuple[str, Any, Any]] = {
+    "text": ("encoding", "utf-8", "utf-8-sig"),
+    "csv": ("index_col", None, False),
+    "json": ("on_mixed_types", "use_json", None),
+}
 
 # Registered on import, so that any process can read a stream that another one opened.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
@@ -65,6 +76,9 @@ def quiet() -> Iterator[Any]:
         if not datasets.are_progress_bars_disabled():
             restored.callback(datasets.enable_progress_bars)
             datasets.disable_progress_bars()
+        restored.enter_context(json_values.as_written())
+        restored.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("error", f"{_LONG_ROWS}.*", Warning)
         yield datasets
 
 
@@ -119,7 +133,8 @@ def splits_of(builder: Any) -> dict[str, list[str]]:
 def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: Any = None) -> Any:
     """Return a builder that reads other files as this one does, with its features by default."""
     features = features or builder.info.features
-    return open_builder(builder.name, data_files=listed(splits), features=features, **options_of(builder.config))
+    options = options_of(builder.config)
+    return with_ours(open_builder(builder.name, data_files=listed(splits), features=features, **options))
 
 
 def with_members(builder: Any) -> Any:
@@ -170,6 +185,21 @@ def options_of(config: Any) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(default, name)}
 
 
+def with_ours(builder: Any) -> Any:
+    """Set the option of `_OURS` in a builder, unless it has another value than the default, or has no types yet."""
+    option, default, ours = _OURS.get(builder.name, ("", None, None))
+    is_early = builder.name == "json" and builder.info.features is None
+    if option and not is_early and getattr(builder.config, option) == default:
+        setattr(builder.config, option, ours)
+    return builder
+
+
+def asked_options(builder: Any) -> dict[str, Any]:
+    """Return the options of a builder that the user, a card or the names of files gave, without that of `_OURS`."""
+    option, _, ours = _OURS.get(builder.name, ("", None, None))
+    return {name: value for name, value in options_of(builder.config).items() if (name, value) != (option, ours)}
+
+
 class LateKeysError(SourceError):
     """JSON lines whose keys, or types, come after the chunk of the file from which `datasets` takes the columns."""
 
@@ -196,7 +226,12 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT) -> Iterator[None
     except StopIteration as error:  # from readers that ask for a first row
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
-        if str(error).startswith("Couldn't cast"):
+        if str(error).startswith(_LONG_ROWS):
+            raise SourceError(
+                f"{where()}: rows have more cells than the header has names",
+                remedy="add names to the header; or --source-option index_col=0 leaves out the first cell of each row",
+            ) from error
+        if re.match(r"Couldn't cast|JSON parse error: Column\(.*\) changed from", str(error), re.DOTALL):
             names = set(getattr(error, "table_column_names", ())) - set(getattr(error, "requested_column_names", ()))
             what = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
             raise LateKeysError(
@@ -283,13 +318,21 @@ def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any], *
 
 
 def _open(builders: Mapping[str | None, Any], named: Sequence[str] | None) -> dict[str, Any]:
-    with quiet():
-        found = {
+    def opened() -> dict[str, Any]:
+        return {
             str(split or name): dataset
             for split, builder in builders.items()
             for name, dataset in agent_traces.streams_of(builder, named).items()
         }
+
+    with quiet():
+        found = opened()
         first = None if all(each.features for each in found.values()) else features_of_rows(found)
+        for builder in builders.values():
+            if builder.name == "json" and first is not None:  # of an array; later files get the same types
+                builder.info.features = first
+                found = opened()
+            with_ours(builder)
         wanted = {name: without_views(each.features or first) for name, each in found.items()}
         return {
             name: each if each.features == wanted[name] else each.cast(wanted[name]) for name, each in found.items()

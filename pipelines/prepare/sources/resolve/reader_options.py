@@ -1,16 +1,18 @@
 """Convert source options to arguments of `load_dataset`, and its errors to errors with a remedy."""
 
 import contextlib
+import hashlib
 import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.resolve import hub, library
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access, without_secrets
 
@@ -103,10 +105,7 @@ def _value(text: str) -> Any:
 
 
 def described(config: SourceConfig) -> dict[str, Any]:
-    """Return the options that are given, without credentials, for the source's identity.
-
-    The size of chunks is none: it only decides how many rows show the types.
-    """
+    """Return the options that are given, without credentials, for the source's identity; `resolved` has chunks."""
     options = {key: without_access(value) for key, _, value in (each.partition("=") for each in config.source_options)}
     options.pop("chunksize", None)
     given = {
@@ -116,6 +115,29 @@ def described(config: SourceConfig) -> dict[str, Any]:
         "sample_by": config.sample_by,
     }
     return {name: value for name, value in given.items() if value}
+
+
+def resolved(
+    config: SourceConfig, builder: Any | None, files: Sequence[DataFile], *, is_pinned: bool
+) -> dict[str, Any]:
+    """Return the options and features that a card gives, unless a revision pins it, and the size of JSON chunks.
+
+    In a nested object, 1 becomes 1.0 if the same chunk has 1.5; all sizes that hold whole files are the same.
+    """
+    given, entry = _options(config), {}
+    if builder is not None and not is_pinned:
+        entry = {key: each for key, each in library.asked_options(builder).items() if key not in given}
+        if all(".tsv" in file.name.lower() for file in files):
+            entry.pop("sep", None)  # comes from the names
+        if (features := builder.info.features) is not None:
+            text = json.dumps(features.to_dict(), sort_keys=True)
+            entry["features"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    if config.sample_by:
+        entry.pop("sample_by", None)
+    if builder is not None and builder.name == "json" and (chunk := given.get("chunksize")) is not None:
+        holds_all = isinstance(chunk, int) and chunk >= max(file.size for file in files)
+        entry["chunksize"] = "whole files" if holds_all else chunk
+    return {"reader": json.loads(json.dumps(entry, default=str))} if entry else {}
 
 
 @contextlib.contextmanager

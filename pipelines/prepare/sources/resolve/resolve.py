@@ -129,9 +129,11 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         raise SourceError(f"{where}: no files, expected a dataset", remedy="check the path")
     shown = [without_access(each.path) for each in files]
     common = paths.common_folder(shown)
-    below = {path[len(common) :].lstrip("/"): each for path, each in zip(shown, files, strict=True)}
+    inner = [path[len(common) :].lstrip("/") for path in shown]
+    plain = [path if (name := _visible(path)) in inner else name for path in inner]
+    below = dict(zip(plain, files, strict=True))
     if len(below) < len(files):
-        twice = next(path for path in shown if shown.count(path) > 1)
+        twice = next(path for path, name in zip(shown, plain, strict=True) if plain.count(name) > 1)
         raise SourceError(f"{twice}: named twice, with different queries", remedy="name each file once")
     with _mirror(below, card=card) as folder:
         found = _open_folder(folder, config, where=where)
@@ -145,6 +147,11 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         inner = {split: [path for path in some if path.startswith(below_it)] for split, some in splits.items()}
         trust.require_inside(inner, root=folder, where=where)
     return _of_builder(builder, config, where=where, files=files)
+
+
+def _visible(path: str) -> str:
+    """Return a relative path without the marks of hidden files; the user named them, but `datasets` leaves them out."""
+    return re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path)
 
 
 @contextlib.contextmanager
@@ -184,6 +191,9 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
     if odd := [name for name in names if _EVALUATED.search(name)]:
         _log.warning("%s: %s is in split train, since `datasets` knows split names in lower case only", where, odd[0])
     _say_what_joins(splits, where=where)
+    if pairs := sorted({part for each in files for part in each.name.split("/")[:-1] if "=" in part}):
+        hint = "--data-files SPLIT=PATTERN makes a split of each"
+        _log.warning("%s: folders %s give no split and no column; %s", where, listing(pairs), hint)
     size = sum(each.size for each in files if each.path in used)
     if builder.name == "text" and not config.sample_by and len(used) > 1 and size < len(used) * _DOCUMENT_BYTES:
         hint = "--sample-by document makes a row of each file"
@@ -314,8 +324,12 @@ def _listing(
     return SourceListing(
         kind=kind,
         splits={split: [by_path[path] for path in some] for split, some in in_splits.items()},
-        described={**(described or {}), **reader_options.described(config)},
-        builders=builders,
+        described={
+            **(described or {}),
+            **reader_options.described(config),
+            **reader_options.resolved(config, builders.get(None), named, is_pinned="revision" in (described or {})),
+        },
+        builders={split: library.with_ours(builder) for split, builder in builders.items()},
         needs_token=needs_token,
         named=None
         if any(each.startswith(f"{agent_traces.OPTION}=") for each in config.source_options)

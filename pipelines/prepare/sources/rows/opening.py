@@ -102,7 +102,7 @@ class OpenedSource:
         if self.footers:
             dataset = dataset.reshard()  # a shard for each row group
             counts = [len(self.footers[file.path].groups) for file in files]
-        elif sum(counts) == len(files) and not library.options_of(builder.config):
+        elif sum(counts) == len(files) and not library.asked_options(builder):
             ranges = [line_ranges.ranges_of(file, kind=listing.kind) for file in files]
             counts = [len(each) for each in ranges]
             if sum(counts) > len(files):

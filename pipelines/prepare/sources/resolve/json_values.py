@@ -1,0 +1,101 @@
+"""Values of JSON files, kept as the characters in the file.
+
+`datasets` reads each chunk of a file with the types that pyarrow or pandas infer from it, and casts them to those of
+the first rows. Some casts change characters, so they are prevented here:
+
+    in the file                      first rows    `datasets` gives         here
+    "2024-02-01T10:30:00Z"           any           2024-02-01 10:30:00      the same characters
+    1.0, 12345678901234567890        text          1, 1.23...e+19           LateKeysError (see `library.reading`)
+    "007", true                      int64         7, 1                     LateKeysError
+    "a" and 5 in a column            text          "a" in quotes, 5         LateKeysError
+    1e-12 in an array of rows        any           0.0                      1e-12
+"""
+
+import contextlib
+import io
+import json
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+# Types of values, and types that cannot show how these are written.
+_OTHER_SPELLINGS = (
+    (pa.types.is_floating, pa.types.is_string),
+    (pa.types.is_boolean, lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind)),
+    (pa.types.is_primitive, pa.types.is_boolean),
+    (pa.types.is_string, pa.types.is_boolean),
+)
+
+
+@contextlib.contextmanager
+def as_written() -> Iterator[None]:
+    """Have the JSON reader of `datasets` keep text as text, and refuse casts that change characters."""
+    from datasets.packaged_modules.json import json as reader
+
+    cast, read = reader.table_cast, reader.pandas_read_json
+
+    def checked_cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+        for field in schema:
+            if field.name in table.column_names:
+                _require_same(table[field.name], field.type, name=field.name)
+        return cast(table, schema)
+
+    def read_plain(*arguments: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The 'convert_dates' keyword")  # which pandas 3.0 needs
+            return read(*arguments, convert_dates=False, **options)
+
+    arrow = types.SimpleNamespace(read_json=_read_json, ReadOptions=pyarrow.json.ReadOptions)
+    with mock.patch.multiple(
+        reader, paj=arrow, table_cast=checked_cast, pandas_read_json=read_plain, ujson_dumps=json.dumps
+    ):
+        yield
+
+
+def _read_json(source: io.BytesIO, read_options: pyarrow.json.ReadOptions) -> pa.Table:
+    """Read JSON lines as `pyarrow.json.read_json` does, but with text in place of times.
+
+    pyarrow takes a column for times if all of its texts are some; only then the lines are parsed twice.
+    """
+    table = pyarrow.json.read_json(source, read_options=read_options)
+    texts = [field.with_type(kind) for field in table.schema if (kind := _as_text(field.type)) != field.type]
+    if not texts:
+        return table
+    source.seek(0)
+    schema = pyarrow.json.ParseOptions(explicit_schema=pa.schema(texts))
+    # Columns with a type come first, those without it afterwards.
+    return pyarrow.json.read_json(source, read_options=read_options, parse_options=schema).select(table.column_names)
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_text(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_text(kind.value_type)))
+    return pa.string() if pa.types.is_timestamp(kind) else kind
+
+
+def _require_same(cells: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> None:
+    """Check that a cast changes no characters. Raises: ValueError, as casts of `datasets` do."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(cells.type):
+        for field in kind:
+            if cells.type.get_field_index(field.name) >= 0:
+                _require_same(pc.struct_field(cells, field.name), field.type, name=f"{name}.{field.name}")
+    elif pa.types.is_list(kind) and pa.types.is_list(cells.type):
+        _require_same(pc.list_flatten(cells), kind.value_type, name=name)
+    elif cells.type != kind and any(was(cells.type) and now(kind) for was, now in _OTHER_SPELLINGS):
+        _refuse(cells.drop_null(), kind, name=name)
+    elif pa.types.is_string(cells.type) and pa.types.is_integer(kind):
+        # A class name is a text for an integer, too; but none looks like this.
+        _refuse(cells.filter(pc.match_substring_regex(cells, r"^[+-]?0\d+$|^\+\d+$|^-0$")), kind, name=name)
+
+
+def _refuse(odd: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> None:
+    if len(odd):
+        raise ValueError(f"Couldn't cast {odd[0].as_py()!r} in column {name!r} to {kind} without another spelling")

@@ -1,0 +1,175 @@
+"""Values of JSON and CSV are the characters of the file, or refused, wherever the first rows have other types."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.prepare.layouts import inputs_of
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.layout_config import LayoutConfig
+from pipelines.prepare.sources.columns.column_planning import plan_columns
+from pipelines.prepare.sources.resolve.resolve import resolve
+from tests import building
+from tfrecord_io.errors import PrepError
+
+REFUSED = ["refused"]
+# Name: a value as JSON, and its characters if a text column may hold it beside texts.
+VALUES: dict[str, tuple[str, str | None]] = {
+    "date": ('"2024-02-01"', "2024-02-01"),
+    "date and hour": ('"2024-02-01 10"', "2024-02-01 10"),
+    "date and minute": ('"2024-02-01 10:30"', "2024-02-01 10:30"),
+    "date and second": ('"2024-02-01T10:30:00"', "2024-02-01T10:30:00"),
+    "date, second and zone": ('"2024-02-01T10:30:00Z"', "2024-02-01T10:30:00Z"),
+    "date, second and offset": ('"2024-02-01 10:30:00+0100"', "2024-02-01 10:30:00+0100"),
+    "date and fraction": ('"2024-02-01 10:30:00.123456789"', "2024-02-01 10:30:00.123456789"),
+    "time": ('"10:30:00"', "10:30:00"),
+    "text like a fraction": ('"1.0"', "1.0"),
+    "text like a large integer": ('"12345678901234567890"', "12345678901234567890"),
+    "text with leading zeros": ('"007"', "007"),
+    "text like a boolean": ('"True"', "True"),
+    "text like an object": ('"{}"', "{}"),
+    "integer": ("12", "12"),
+    "boolean": ("true", "true"),
+    "fraction": ("1.0", None),
+    "exponent": ("1e5", None),
+    "large integer": ("12345678901234567890", None),
+    "null": ("null", None),
+}
+POSITIONS = ("every row", "first row", "last row", "later chunk", "later file", "earlier file")
+
+
+def files_of(folder: Path, position: str, value: str, *, form: str) -> dict[str, Any]:
+    """Write three texts with `value` at a position; return the options that open them."""
+    columns = {"every row": [value] * 3, "first row": [value, "a", "a"], "earlier file": [value, "a", "a"]}
+    texts = columns.get(position, ["a", "a", value])
+    split = {"later file": 2, "earlier file": 1}.get(position, 3)
+    for number, part in enumerate(filter(None, (texts[:split], texts[split:]))):
+        if form == "csv":
+            cells = [cell if cell[0] != '"' else '"{}"'.format(json.loads(cell).replace('"', '""')) for cell in part]
+            content = "".join(f"{line}\n" for line in ("text,n", *(f"{cell},1" for cell in cells)))
+        else:
+            rows = [f'{{"text": {json.dumps(cell) if cell == "a" else cell}, "n": 1}}' for cell in part]
+            content = "".join(f"{row}\n" for row in rows) if form == "jsonl" else f"[{', '.join(rows)}]"
+        (folder / f"{number}.{form}").write_text(content)
+    chunks = {"jsonl": ("chunksize=24",), "csv": ("chunksize=2",)}
+    return {"source_options": chunks.get(form, ()) if position == "later chunk" else ()}
+
+
+def texts_of(folder: Path, **options: Any) -> Sequence[str | None]:
+    """Return the texts, or REFUSED."""
+    config = SourceConfig(dataset=str(folder), **options)
+    try:
+        source = building.opened(config)
+        plan_columns(config, source, inputs=inputs_of(LayoutConfig(), config))
+    except PrepError:
+        return REFUSED
+    split = source.splits["train"]
+    return [text for _, batch in split.read(split.ranges, ["text"]) for text in batch["text"].to_pylist()]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_text_is_the_characters_of_the_file_or_refused(tmp_path: Path, form: str, position: str) -> None:
+    for number, (name, (value, characters)) in enumerate(VALUES.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        texts = texts_of(folder, **files_of(folder, position, value, form=form))
+        is_text = form == "csv" or value[0] == '"'
+        written = None if value == "null" else json.loads(value) if value[0] == '"' else value
+        expected = [written] * 3 if position == "every row" else ["a", "a", written]
+        expected = expected[::-1] if position in ("first row", "earlier file") else expected
+        # Types that the first rows of JSON have, or that one chunk has side by side, are not those of texts.
+        is_apart = position == "later file" or (position == "later chunk" and form == "jsonl")
+        is_kept = is_text or (value == "null" and position not in ("every row", "earlier file"))
+        assert texts == (expected if is_kept or (is_apart and characters) else REFUSED), name
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "expected"),
+    [
+        ("7", '"12"', 12),
+        ("7", "8.0", 8),
+        ("7", '"007"', None),
+        ("7", '"+7"', None),
+        ("7", "true", None),
+        ("0.5", "true", None),
+        ("0.5", "9", 9.0),
+        ("true", "1", None),
+        ("true", '"true"', None),
+        ("7", "9223372036854775808", None),
+    ],
+)
+def test_a_number_is_the_number_of_the_file_or_refused(tmp_path: Path, first: str, later: str, expected: Any) -> None:
+    for name, value in (("a", first), ("b", later)):
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"text": {value}}}\n')
+    try:
+        split = building.opened(SourceConfig(dataset=str(tmp_path))).splits["train"]
+    except PrepError:
+        assert expected is None
+        return
+    (_, batch) = list(split.read(split.ranges, ["text"]))[-1]
+    assert batch["text"].to_pylist()[-1] == expected
+
+
+@pytest.mark.parametrize(
+    "value", [["2024-02-01"], {"a": "2024-02-01"}, [{"role": "user", "content": "2024-02-01T10:30:00Z"}], [["2024-02"]]]
+)
+def test_nested_texts_are_the_characters_of_the_file(tmp_path: Path, value: Any) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": value}) + "\n")
+    assert texts_of(tmp_path, text_columns=("text",)) in (REFUSED, [value])
+    split = building.opened(SourceConfig(dataset=str(tmp_path))).splits["train"]
+    assert [row for _, batch in split.read(split.ranges, ["text"]) for row in batch["text"].to_pylist()] == [value]
+
+
+@pytest.mark.parametrize("form", ['{{"rows": [{}]}}', '{{"date": {{"0": "2024-02-01"}}, "n": {{"0": 1e-12}}}}', "[{}]"])
+def test_other_forms_of_json_keep_dates_and_small_numbers(tmp_path: Path, form: str) -> None:
+    (tmp_path / "a.json").write_text(form.format('{"date": "2024-02-01", "n": 1e-12}'))
+    options = ("field=rows",) if "rows" in form else ()
+    config = SourceConfig(dataset=str(tmp_path), source_options=options)
+    split = building.opened(config).splits["train"]
+    ((_, batch),) = split.read(split.ranges, ["date", "n"])
+    (row,) = batch.to_pylist()
+    assert json.loads(json.dumps(row)) in (
+        {"date": "2024-02-01", "n": 1e-12},
+        {"date": {"0": "2024-02-01"}, "n": {"0": 1e-12}},
+    )
+
+
+CARDS = {
+    "separator": "configs:\n- {config_name: default, data_files: '*.csv', sep: ';'}\n",
+    "names": "configs:\n- {config_name: default, data_files: '*.csv', names: [other, text], header: 0}\n",
+    "types": "dataset_info:\n  features:\n  - {name: text, dtype: string}\n  - {name: other, dtype: string}\n",
+    "classes": "dataset_info:\n  features:\n  - {name: text, dtype: string}\n"
+    "  - {name: other, dtype: {class_label: {names: [bad, good]}}}\n",
+    "none of these": "license: mit\n",
+}
+
+
+def test_a_card_is_in_the_identity_if_it_decides_how_rows_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,other\na,good\n")
+    config = SourceConfig(dataset=str(tmp_path))
+    plain = resolve(config).identity
+    identities = {}
+    for name, card in CARDS.items():
+        (tmp_path / "README.md").write_text(f"---\n{card}---\n")
+        identities[name] = json.dumps(resolve(config).identity, sort_keys=True)
+    assert identities.pop("none of these") == json.dumps(plain, sort_keys=True)
+    assert len({*identities.values()}) == len(CARDS) - 1
+
+
+def test_a_card_names_columns_and_types_of_csv(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,other\n007,good\n1.50,bad\n")
+    (tmp_path / "README.md").write_text(f"---\n{CARDS['classes']}---\n")
+    assert texts_of(tmp_path, label_column="other") == ["007", "1.50"]
+
+
+@pytest.mark.parametrize(("chunksize", "entry"), [(None, None), (10, 10), (100, "whole files"), (10**9, "whole files")])
+def test_the_size_of_chunks_is_in_the_identity(tmp_path: Path, chunksize: int | None, entry: Any) -> None:
+    """`{"n": 1}` beside `{"n": 1.5}` in one chunk is read as `{"n": 1.0}`."""
+    (tmp_path / "a.jsonl").write_text('{"text": {"n": 1}}\n{"text": {"n": 1.5}}\n')
+    options = (f"chunksize={chunksize}",) if chunksize else ()
+    identity = resolve(SourceConfig(dataset=str(tmp_path), source_options=options)).identity
+    assert identity.get("reader", {}).get("chunksize") == entry
