@@ -48,7 +48,7 @@ class PlannedSplit:
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
-    """Sample and plan the given splits; warn of much padding, and of labels that are no class ids.
+    """Sample and plan the given splits; warn of much padding, labels that are no class ids, and doubled special tokens.
 
     Raises: as `plan_one`; ConfigError if the manifest could not name all shards.
     """
@@ -57,6 +57,8 @@ def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSpli
     _warn_of_requests(opened, planned)
     _warn_of_padding(opened, planned)
     _warn_of_labels([each.sample for each in planned.values()])
+    for note in dict.fromkeys(note for each in planned.values() for note in each.sample.notes):
+        _log.warning("%s", note)
     return planned
 
 

@@ -20,6 +20,7 @@ from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceCon
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
 from pipelines.prepare.tokenize.engines import HFTokenizer, Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, begin_with, end_with
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import ROLES, TOKEN_IDS, Feature, Role, Schema
@@ -172,6 +173,10 @@ class BatchEncoder(abc.ABC):
     def builder(self) -> Builder:
         """Return a builder for one shard."""
 
+    def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        """Return what users should know of a sample of their rows. Needs the tokenizer, so only the launcher calls it."""
+        return ()
+
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
     """Open an encoder with `fast`; unless `slow` is the same, open its `reference` with `slow`."""
@@ -220,6 +225,19 @@ def one_text(source: SourceConfig) -> Inputs:
             remedy="give --text-column once, choose --layout pad for pairs, or --layout qa for questions with contexts",
         )
     return Inputs(texts=source.text_columns)
+
+
+def notes_on_ends(
+    documents: RaggedTokens, frame: DocumentFrame, spelt: Callable[[int], str], *, texts: str = "texts"
+) -> tuple[str, ...]:
+    """Return notes on sampled documents that already begin or end with the frame's tokens."""
+    ends = ("begin", frame.before, begin_with), ("end", frame.after, end_with)
+    return tuple(
+        f"{'all' if have.all() else 'some'} sampled {texts} {place} with {' '.join(map(spelt, tokens))} already; no "
+        "second one is added"
+        for place, tokens, found in ends
+        if (have := found(documents, tokens)).any()
+    )
 
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:

@@ -16,6 +16,8 @@ pack: whole documents stand in a row, each with its own segment and positions.
 
 A document that is longer than a row is split, or left out (`--long-documents drop`); no other is split. Which documents
 share a row is decided for a whole shard at once, in its permuted order; see `packing` for how, and for the rows' order.
+
+A text that already has the special tokens at its ends gets no second ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +28,13 @@ from pipelines.prepare.layouts import base, packing
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame, left_out_bos, open_frame
+from pipelines.prepare.tokenize.special_tokens import (
+    DocumentFrame,
+    begin_with,
+    left_out_bos,
+    open_frame,
+    without_frame,
+)
 from tfrecord_io.schema import Feature
 
 _NO_FRAME = DocumentFrame()
@@ -140,11 +148,8 @@ class _DocumentEncoder(base.BatchEncoder):
         super().__init__(engine)
         self._engine = engine
         self._context = context
-        name, chosen = context.facts.name, context.layout.special_tokens
-        self._frame = open_frame(context.tokenizer, chosen)
-        if bos := left_out_bos(context.tokenizer, chosen):
-            cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
-            self.notes = (f"{cause}; --special-tokens bos-eos puts it before each document",)
+        self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
+        self._left_out = left_out_bos(context.tokenizer, context.layout.special_tokens)
         self.may_reject = context.layout.long_documents == "drop"
 
     def features(self) -> tuple[Feature, ...]:
@@ -155,11 +160,23 @@ class _DocumentEncoder(base.BatchEncoder):
 
     def encode(self, rows: Rows) -> base.Encoded:
         """Tokenize one batch."""
-        documents = self._engine.encode(rows.texts[0])
+        (documents,) = without_frame(self._engine.encode(rows.texts[0]), self._frame)
         full_lengths = documents.lengths + len(self._frame.before) + len(self._frame.after)
         is_too_long = (full_lengths > self._context.length) & self.may_reject
         reasons = np.where(is_too_long, "too_long", "").astype(object)
         return base.Encoded(ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=full_lengths)
+
+    def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        """Return notes on special tokens that the texts already have, or that documents lack."""
+        documents, spelt = self._engine.encode(rows.texts[0]), self._context.tokenizer.convert_ids_to_tokens
+        notes = base.notes_on_ends(documents, self._frame, spelt)
+        if self._left_out is None:
+            return notes
+        name, chosen, bos = self._context.facts.name, self._context.layout.special_tokens, spelt(self._left_out)
+        if begin_with(documents, (self._left_out,)).all():
+            return (*notes, f"all sampled texts begin with {bos}, so documents have it without --special-tokens bos-eos")
+        cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
+        return (*notes, f"{cause}; --special-tokens bos-eos puts it before each document that does not begin with it")
 
     def builder(self) -> base.Builder:
         length, pad_id, layout = self._context.length, self._context.facts.pad_id, self._context.layout

@@ -22,6 +22,7 @@ import numpy as np
 from pipelines.prepare.layouts import base
 from pipelines.prepare.options.bucket_lengths import length_index
 from pipelines.prepare.options.config import Side
+from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.engines import Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import jit
@@ -93,6 +94,25 @@ class RowsEncoder(base.BatchEncoder):
         """Return the features that the layout computes from texts."""
         return tuple(each for field in self.fields for each in (field.feature, field.mask) if each is not None)
 
+    def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        """Return notes on special tokens at the ends of texts, which the tokenizer adds again."""
+        facts, encoded = self._context.facts, self.encode(rows)
+        places = {"begin": (0, {facts.bos_id, facts.cls_id}), "end": (-2, {facts.eos_id, facts.sep_id})}
+        twice = dict.fromkeys(
+            (place, int(token))
+            for name in ("input_ids", "target_ids")
+            if name in encoded.ragged
+            for place, (first, ids) in places.items()
+            for token in _repeated(encoded.ragged[name], first)
+            if token in ids
+        )
+        spelt = self._context.tokenizer.convert_ids_to_tokens
+        return tuple(
+            f"sampled texts {place} with {spelt(token)} already, and the tokenizer adds another, as in `transformers`; "
+            "to have it once, take it off the texts with a --map"
+            for place, token in twice
+        )
+
     def builder(self) -> base.Builder:
         """Return a builder for one shard."""
         return RowsBuilder(self.fields, lengths=self._context.layout.buckets)
@@ -150,6 +170,14 @@ class RowsBuilder(base.Builder):
         """Return all rows added, and the indices of the sequences that become records. Empties the builder."""
         whole = self._take()
         return whole, np.flatnonzero(whole.usable) if self._chosen is None else self._chosen
+
+
+def _repeated(rows: RaggedTokens, first: int) -> list[int]:
+    """Return the tokens that are both the token `first` of a row, negative from its end, and the next one."""
+    usable = np.flatnonzero(rows.lengths > 2)  # an empty text may have the same token before it and behind it
+    places = (rows.offsets[1:] if first < 0 else rows.offsets[:-1])[usable] + first
+    tokens = rows.ids[places]
+    return np.unique(tokens[tokens == rows.ids[places + 1]]).tolist()
 
 
 def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:

@@ -53,6 +53,8 @@ _FIRST = 4
 # The other runs are tokenized only if the first ones have at most this much text and this many positions in records.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
+# Rows that notes are based on, from all along the sample.
+_NOTED_ROWS = 256
 # The first runs have at most this many positions in records.
 _MOST_POSITIONS = 64 << 20
 # Usable rows of runs: the number of their run, their index among the split's rows, their number in the split, the bytes
@@ -100,7 +102,7 @@ class SampledRows:
     `row_indices` int64 [N]: their indices among the split's rows. `text_bytes`, `tokens` int64 [N]: all their tokens,
     cut ones included. `records` int64 [N]: how many each makes, with a layout that does not join rows. `encoded`: their
     tokens. `weighed_indices` and `weighed_bytes` int64 [M]: row indices and bytes of text. `read` are all rows that
-    were read; `seconds` is how long tokenizing took.
+    were read; `seconds` is how long tokenizing took. `notes`: what users should know of these rows.
     """
 
     row_indices: np.ndarray
@@ -112,6 +114,7 @@ class SampledRows:
     weighed_bytes: np.ndarray
     read: ReadRows
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows:
@@ -223,6 +226,7 @@ def _tokenize(
             ),
         ),
         seconds=seconds,
+        notes=encoder.notes_on(rows.take(np.arange(0, len(rows), -(-len(rows) // _NOTED_ROWS)))),
     )
 
 

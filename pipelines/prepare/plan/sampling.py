@@ -91,6 +91,7 @@ class Sample:
     `read`: all rows that were read, most of which were only weighed.
     `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
     `labels` int64, ascending: the different integer labels of tokenized rows, empty if the labels have names.
+    `notes`: what users should know of the sampled rows.
     """
 
     sizes: SizeModel
@@ -104,6 +105,7 @@ class Sample:
     read: ReadRows
     length_shares: tuple[float, ...] = (1.0,)
     labels: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    notes: tuple[str, ...] = ()
 
 
 def row_lengths(
@@ -153,6 +155,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         read=rows.read,
         length_shares=length_shares,
         labels=np.unique(labels).astype(np.int64),
+        notes=rows.notes,
     )
 
 

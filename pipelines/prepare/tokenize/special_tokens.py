@@ -18,6 +18,8 @@ The layouts `concat` and `pack` put a `DocumentFrame` around each document:
                  bos-eos     BOS document EOS
                  tokenizer   what the tokenizer itself puts around one text, such as [CLS] document [SEP]
                  none        document
+
+A document that already begins or ends with these tokens gets no second ones (`without_frame`), as in TRL.
 """
 
 import dataclasses
@@ -178,7 +180,7 @@ def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> Documen
     return DocumentFrame(before=(int(bos),) if special_tokens == "bos-eos" else (), after=(end,))
 
 
-def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> str | None:
+def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int | None:
     """Return the BOS token that the tokenizer puts before texts but `special_tokens` leaves out, or None.
 
     A model that was trained with BOS in front of each document does much worse without it, and nothing fails.
@@ -186,7 +188,39 @@ def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> str |
     bos_id = tokenizer.bos_token_id
     if bos_id is None or special_tokens in ("bos-eos", "tokenizer"):
         return None
-    return str(tokenizer.bos_token) if tokenizer("a")["input_ids"][:1] == [bos_id] else None
+    return int(bos_id) if tokenizer("a")["input_ids"][:1] == [bos_id] else None
+
+
+def begin_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
+    """Return which documents begin with these tokens, bool [N]; none does if there are no tokens."""
+    return _have(documents, documents.offsets[:-1], tokens)
+
+
+def end_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
+    """Return which documents end with these tokens, bool [N]; none does if there are no tokens."""
+    return _have(documents, documents.offsets[1:] - len(tokens), tokens)
+
+
+def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
+    have = (documents.lengths >= len(tokens)) & (len(tokens) > 0)
+    for index, token in enumerate(tokens):
+        rows = np.flatnonzero(have)
+        have[rows] = documents.ids[places[rows] + index] == token
+    return have
+
+
+def without_frame(
+    documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens
+) -> tuple[RaggedTokens, ...]:
+    """Return the documents, and `others` of equal lengths, without the frame's tokens that they already have."""
+    begin = len(frame.before) * begin_with(documents, frame.before)
+    # A single token that is both BOS and EOS is one of them.
+    end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
+    if not (begin.any() or end.any()):
+        return documents, *others
+    lengths = documents.lengths - begin - end
+    places = np.arange(lengths.sum()) + np.repeat(documents.offsets[:-1] + begin - offsets_of(lengths)[:-1], lengths)
+    return tuple(RaggedTokens(each.ids[places], offsets_of(lengths)) for each in (documents, *others))
 
 
 def _tokenizers_own(tokenizer: HFTokenizer) -> DocumentFrame:
