@@ -144,8 +144,8 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         builder = library.with_files(found, splits)
     for folder in filter(os.path.isdir, filter(None, map(storage.local_path, (config.dataset, *config.more_paths)))):
         below_it = f"{os.path.abspath(folder)}/"
-        inner = {split: [path for path in some if path.startswith(below_it)] for split, some in splits.items()}
-        trust.require_inside(inner, root=folder, where=where)
+        inside = {split: [path for path in some if path.startswith(below_it)] for split, some in splits.items()}
+        trust.require_inside(inside, root=folder, where=where)
     return _of_builder(builder, config, where=where, files=files)
 
 
