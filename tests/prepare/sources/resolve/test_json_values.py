@@ -166,7 +166,9 @@ def test_a_card_names_columns_and_types_of_csv(tmp_path: Path) -> None:
     assert texts_of(tmp_path, label_column="other") == ["007", "1.50"]
 
 
-@pytest.mark.parametrize(("chunksize", "entry"), [(None, None), (10, 10), (100, "whole files"), (10**9, "whole files")])
+@pytest.mark.parametrize(
+    ("chunksize", "entry"), [(None, None), (10, 10), (100, "whole files"), (4 * 40, None), (10**9, "whole files")]
+)
 def test_the_size_of_chunks_is_in_the_identity(tmp_path: Path, chunksize: int | None, entry: Any) -> None:
     """`{"n": 1}` beside `{"n": 1.5}` in one chunk is read as `{"n": 1.0}`."""
     (tmp_path / "a.jsonl").write_text('{"text": {"n": 1}}\n{"text": {"n": 1.5}}\n')
