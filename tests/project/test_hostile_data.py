@@ -6,6 +6,7 @@ Refused    two lines, a cause and a remedy, and no dataset
 """
 
 import dataclasses
+import gzip
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -170,6 +171,30 @@ CASES: dict[str, Case] = {
     "numbers-csv": kept(
         {"train.csv": "text,label\n007,01\n0012.50,2\n"}, ["007", "0012.50"], label=[0, 1], names=("01", "2")
     ),
+    "trailing-delimiter-csv": kept({"train.csv": "text,label\na,5,\nb,7,\n"}, ["a", "b"], label=[5, 7]),
+    "long-rows-csv": refused(
+        {"train.csv": "text,label\nwell, yes,5\nb,7\n"},
+        "train.csv: rows have more cells than the header has names",
+        "add names to the header; or --source-option index_col=0",
+    ),
+    "card-of-csv": kept(
+        {
+            "train.csv": "text,label\n007,5\n1.50,7\n",
+            "README.md": "---\ndataset_info:\n  features:\n  - {name: text, dtype: string}\n"
+            "  - {name: label, dtype: int64}\n---\n",
+        },
+        ["007", "1.50"],
+        label=[5, 7],
+    ),
+    "dates-json": kept(
+        {"train-0.jsonl": '{"text": "a"}\n', "train-1.jsonl": jsonl({"text": "2024-02-01T10:30:00Z"})},
+        ["a", "2024-02-01T10:30:00Z"],
+    ),
+    "numbers-beside-texts-json": refused(
+        {"train-0.jsonl": '{"text": "a"}\n', "train-1.jsonl": '{"text": 1.0}\n'},
+        r"train-1.jsonl, .*: Couldn't cast 1.0 in column 'text' to string without another spelling",
+        "if files have different types, convert them to the same types",
+    ),
     "lone-quotes-tsv": kept(
         {"train.tsv": 'text\tlabel\none\t0\n"two\t1\nthree\t0\nfour"\t1\nfive\t0\n'},
         ["one", "two\t1\nthree\t0\nfour", "five"],
@@ -242,6 +267,15 @@ CASES: dict[str, Case] = {
     # Structure
     "repeated-column-parquet": refused(
         repeated_parquet, "train.parquet: several columns 'text', expected one", "all files"
+    ),
+    "byte-order-mark": kept({"train-0.txt": "\ufeffa\nb", "train-1.txt": "\ufeffc"}, ["a", "b", "c"]),
+    "git-lfs-pointer": refused(
+        {"train.txt": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n"},
+        "train.txt: a pointer of git-lfs",
+        "run `git lfs pull`",
+    ),
+    "gzip-by-another-name": refused(
+        {"train.jsonl": gzip.compress(b'{"text": "a"}')}, "train.jsonl: compressed, but not by its name", "end in .gz"
     ),
     "broken-line": refused(
         {"train.jsonl": '{"text": "a"}\n{"text": "b\n{"text": "c"}\n'},

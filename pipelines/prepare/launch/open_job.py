@@ -31,6 +31,7 @@ from pipelines.prepare.runners.runner import Runner
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
+from pipelines.prepare.sources.resolve import reader_options
 from pipelines.prepare.sources.resolve.library import LateKeysError
 from pipelines.prepare.sources.rows import opening, selection, unused_rows, user_functions
 from pipelines.prepare.sources.rows.opening import OpenedSource
@@ -265,8 +266,8 @@ def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Ope
         config, listing = request.config, request.source.listing
         if listing.kind != "json" or any(each.startswith("chunksize=") for each in config.source.source_options):
             raise
-        largest = max(file.size for files in listing.splits.values() for file in files)
-        chunks = (*config.source.source_options, f"chunksize={min(4 * largest, 1_000_000_000)}")
+        largest = reader_options.largest_chunk(file for files in listing.splits.values() for file in files)
+        chunks = (*config.source.source_options, f"chunksize={largest}")
         _log.warning("%s; reading it once more with --source-option %s", error.cause, chunks[-1])
         source = dataclasses.replace(config.source, source_options=chunks)
         again = open_request(dataclasses.replace(config, source=source))

@@ -74,6 +74,8 @@ def _type(cells: pa.ChunkedArray) -> str:
         return "string"
     if pc.all(pc.match_substring_regex(cells, "^(?i:true|false)$")).as_py():
         return "bool"
+    if pc.any(pc.match_substring_regex(cells, r"^-?\d{19,}$")).as_py() and not _can_be(cells, pa.int64()):
+        return "string"  # as float64 they would lose digits
     return next((name for name in ("int64", "float64") if _can_be(cells, pa.type_for_alias(name))), "string")
 
 

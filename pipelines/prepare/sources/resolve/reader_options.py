@@ -6,7 +6,7 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pipelines.prepare.options.config import SourceConfig
@@ -117,12 +117,18 @@ def described(config: SourceConfig) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
+def largest_chunk(files: Iterable[DataFile]) -> int:
+    """Return the bytes of the chunks in which JSON lines are read once more, if their keys come late."""
+    return min(4 * max(file.size for file in files), 1_000_000_000)
+
+
 def resolved(
     config: SourceConfig, builder: Any | None, files: Sequence[DataFile], *, is_pinned: bool
 ) -> dict[str, Any]:
     """Return the options and features that a card gives, unless a revision pins it, and the size of JSON chunks.
 
-    In a nested object, 1 becomes 1.0 if the same chunk has 1.5; all sizes that hold whole files are the same.
+    In a nested object, 1 becomes 1.0 if the same chunk has 1.5. All sizes that hold whole files are the same;
+    `largest_chunk` is left out, since a build chooses it where the default does not fit.
     """
     given, entry = _options(config), {}
     if builder is not None and not is_pinned:
@@ -134,7 +140,8 @@ def resolved(
             entry["features"] = hashlib.sha256(text.encode()).hexdigest()[:16]
     if config.sample_by:
         entry.pop("sample_by", None)
-    if builder is not None and builder.name == "json" and (chunk := given.get("chunksize")) is not None:
+    chunk = given.get("chunksize") if builder is not None and builder.name == "json" else None
+    if chunk not in (None, largest_chunk(files)):
         holds_all = isinstance(chunk, int) and chunk >= max(file.size for file in files)
         entry["chunksize"] = "whole files" if holds_all else chunk
     return {"reader": json.loads(json.dumps(entry, default=str))} if entry else {}

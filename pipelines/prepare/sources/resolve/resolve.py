@@ -191,7 +191,8 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
     if odd := [name for name in names if _EVALUATED.search(name)]:
         _log.warning("%s: %s is in split train, since `datasets` knows split names in lower case only", where, odd[0])
     _say_what_joins(splits, where=where)
-    if pairs := sorted({part for each in files for part in each.name.split("/")[:-1] if "=" in part}):
+    pairs = sorted({part for each in files for part in each.name.split("/")[:-1] if "=" in part})
+    if pairs and not config.data_files:
         hint = "--data-files SPLIT=PATTERN makes a split of each"
         _log.warning("%s: folders %s give no split and no column; %s", where, listing(pairs), hint)
     size = sum(each.size for each in files if each.path in used)

@@ -1,5 +1,6 @@
 """Values of JSON and CSV are the characters of the file, or refused, wherever the first rows have other types."""
 
+import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_a_text_is_the_characters_of_the_file_or_refused(tmp_path: Path, form: s
         written = None if value == "null" else json.loads(value) if value[0] == '"' else value
         expected = [written] * 3 if position == "every row" else ["a", "a", written]
         expected = expected[::-1] if position in ("first row", "earlier file") else expected
-        # Types that the first rows of JSON have, or that one chunk has side by side, are not those of texts.
+        # JSON columns with several types in the first chunk, or without texts there, hold no text.
         is_apart = position == "later file" or (position == "later chunk" and form == "jsonl")
         is_kept = is_text or (value == "null" and position not in ("every row", "earlier file"))
         assert texts == (expected if is_kept or (is_apart and characters) else REFUSED), name
@@ -166,7 +167,20 @@ def test_a_card_names_columns_and_types_of_csv(tmp_path: Path) -> None:
     assert texts_of(tmp_path, label_column="other") == ["007", "1.50"]
 
 
-@pytest.mark.parametrize(("chunksize", "entry"), [(None, None), (10, 10), (100, "whole files"), (10**9, "whole files")])
+@pytest.mark.parametrize("time", ["2024-02-01", "2024-02-01 10:30:00", "2024-02-01T10:30:00Z"])
+def test_times_that_a_card_names_are_times(tmp_path: Path, time: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": time, "at": time}) + "\n")
+    features = "- {name: text, dtype: string}\n  - {name: at, dtype: 'timestamp[s]'}\n"
+    (tmp_path / "README.md").write_text(f"---\ndataset_info:\n  features:\n  {features}---\n")
+    split = building.opened(SourceConfig(dataset=str(tmp_path))).splits["train"]
+    ((_, batch),) = split.read(split.ranges, ["text", "at"])
+    expected = datetime.datetime.fromisoformat(time.removesuffix("Z"))
+    assert batch.to_pylist() == [{"text": time, "at": expected}]
+
+
+@pytest.mark.parametrize(
+    ("chunksize", "entry"), [(None, None), (10, 10), (100, "whole files"), (4 * 40, None), (10**9, "whole files")]
+)
 def test_the_size_of_chunks_is_in_the_identity(tmp_path: Path, chunksize: int | None, entry: Any) -> None:
     """`{"n": 1}` beside `{"n": 1.5}` in one chunk is read as `{"n": 1.0}`."""
     (tmp_path / "a.jsonl").write_text('{"text": {"n": 1}}\n{"text": {"n": 1.5}}\n')

@@ -1,9 +1,12 @@
 """Every way of naming a dataset leads to its files, in the order in which `datasets` reads them."""
 
+import bz2
+import gzip
 import inspect
 import io
 import json
 import logging
+import lzma
 import os
 import re
 import tarfile
@@ -16,6 +19,7 @@ import datasets
 import fsspec
 import pytest
 import xxhash
+from backports import zstd
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -159,6 +163,42 @@ def test_lines_of_several_text_files_are_said(tmp_path: Path, caplog: pytest.Log
         assert not caplog.text
         _resolve(tmp_path, format="text")
     assert "each line of 2 text files becomes a row; --sample-by document makes a row of each file" in caplog.text
+
+
+def test_folders_that_look_like_values_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither `datasets` nor we make splits or columns of them."""
+    _write(tmp_path / "lang=en", "split=train/a.jsonl", "split=test/a.jsonl")
+    with caplog.at_level(logging.WARNING, logger="pipelines"):
+        files = ("train=split=train/*", "test=split=test/*")
+        assert [*_resolve(tmp_path / "lang=en", data_files=files).splits] == ["train", "test"]
+        assert not caplog.text
+        assert len(_paths(_resolve(tmp_path / "lang=en"))["train"]) == 2
+    assert "lang=en: folders split=test, split=train give no split and no column; --data-files SPLIT=" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "names", [[".notes.jsonl"], [".a/notes.jsonl", "b.jsonl"], ["__a/notes.jsonl", "b.jsonl"], ["..a.jsonl", "b.jsonl"]]
+)
+def test_hidden_files_that_the_user_names_are_read(tmp_path: Path, names: list[str]) -> None:
+    _write(tmp_path, *names)
+    assert _paths(_resolve(*(tmp_path / name for name in names)), tmp_path) == {"train": names}
+    assert _paths(_resolve(*(tmp_path / name for name in names), format="json"), tmp_path) == {"train": names}
+
+
+@pytest.mark.parametrize(
+    ("content", "end"),
+    [
+        (gzip.compress(ROW), ".gz"),
+        (bz2.compress(ROW), ".bz2"),
+        (lzma.compress(ROW), ".xz"),
+        (zstd.compress(ROW), ".zst"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv", "a.txt"])
+def test_compressed_files_with_another_name_are_refused(tmp_path: Path, name: str, content: bytes, end: str) -> None:
+    _write(tmp_path, name, content=content)
+    with pytest.raises(SourceError, match=f"{name}: compressed, but not by its name; rename it to end in {end}"):
+        _resolve(tmp_path)
 
 
 def test_names_that_datasets_reads_otherwise_are_refused(tmp_path: Path, memory: MemoryFileSystem) -> None:
