@@ -224,7 +224,8 @@ def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: Ragged
 def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:
     """Return the documents with the frame's values around each."""
     added = frame.before, frame.after
-    template = RowTemplate(added=added, added_types=added, text_types=(0,))
+    no_types = (0,) * len(frame.before), (0,) * len(frame.after)
+    template = RowTemplate(added=added, added_types=no_types, text_types=(0,))
     return assemble([documents], [documents.lengths], template, side="right")[0]
 
 
