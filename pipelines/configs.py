@@ -43,7 +43,7 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
     """Make a PrepareConfig from parsed options. Raises: ConfigError, SourceError, TokenizerError."""
     layout, template = LayoutConfig(**values_of(LayoutConfig, request)), None
     if (name := layout.chat_template) and (os.path.isfile(name) or name.endswith(".jinja") or os.sep in name):
-        layout, template = dataclasses.replace(layout, chat_template=None), paths.read_template(name)
+        layout, template = dataclasses.replace(layout, chat_template="default"), paths.read_template(name)
     config = PrepareConfig(
         source=source_of(request),
         tokenizer=TokenizerConfig(chat_template=template, **values_of(TokenizerConfig, request)),

@@ -1,9 +1,9 @@
 """Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
 
-    1  one task per part of the rows    keys ──► a file for each range of keys, 24 bytes a row; contaminated rows
+    1  one task per part of the rows    keys ──► a file for each range of keys, 32 bytes a row; contaminated rows
     2  one task per range of keys       the files of that range, sorted ──► duplicates, and the row that stays
 
-A range, which is a bucket of hashes, has about 4 million keys, 100 MB, for any number of rows. Of equal rows of a split
+A range, which is a bucket of hashes, has about 4 million keys, 130 MB, for any number of rows. Of equal rows of a split
 the first stays; with `across`, rows of `train` also yield to equal rows of any other split.
 """
 
@@ -24,8 +24,9 @@ from pipelines.prepare.sources.rows import unused_rows
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import OutputError
 
-_KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8")])
-_FOUND = np.dtype([("at", "<u8"), ("of", "<u8")])
+_KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
+# A row, and the row that it repeats or its evaluation set; whether both rows have the same label.
+_FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
 # A row as uint64 `at`: the number of its split, then in the low 48 bits its number in the split of the source.
 _ROW_BITS = np.uint64(48)
 _ROW_MASK = np.uint64((1 << 48) - 1)
@@ -131,11 +132,15 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
             found = np.empty(len(places), _KEY)
             found["at"] = places
             found["high"], found["low"] = text_hashes.row_keys(columns, verbatim=comparison.dedup == "verbatim").T
+            found["label"] = 0
+            if plan.label is not None:
+                label = rows.column(plan.label.column)
+                found["label"] = text_hashes.row_keys([label], verbatim=True)[:, 0]
             keys.append(found)
         if runs is not None:
             of = np.max([runs.find(each) for each in columns], axis=0)
             hits = np.empty(int((of >= 0).sum()), _FOUND)
-            hits["at"], hits["of"] = places[of >= 0], of[of >= 0]
+            hits["at"], hits["of"], hits["same_label"] = places[of >= 0], of[of >= 0], 1
             contaminated.append(hits)
     every = np.concatenate(keys)
     ranges = every["high"] % np.uint64(comparison.num_ranges)
@@ -164,18 +169,23 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
     is_new[1:] = (rows["high"][1:] != rows["high"][:-1]) | (rows["low"][1:] != rows["low"][:-1])
     is_new_here = is_new.copy()
     is_new_here[1:] |= split[1:] != split[:-1]
-    first_here = rows["at"][np.maximum.accumulate(np.where(is_new_here, np.arange(len(rows)), 0))]
+    first = np.maximum.accumulate(np.where(is_new_here, np.arange(len(rows)), 0))
     if train is not None:
-        first = rows["at"][np.maximum.accumulate(np.where(is_new, np.arange(len(rows)), 0))]
-        first_here = np.where(split == train, first, first_here)
-    again = first_here != rows["at"]  # a row that is selected twice is no duplicate of itself
+        first_of_all = np.maximum.accumulate(np.where(is_new, np.arange(len(rows)), 0))
+        first = np.where(split == train, first_of_all, first)
+    kept = rows[first]
+    again = kept["at"] != rows["at"]  # a row that is selected twice is no duplicate of itself
     found = np.empty(int(again.sum()), _FOUND)
-    found["at"], found["of"] = rows["at"][again], first_here[again]
+    found["at"], found["of"] = rows["at"][again], kept["at"][again]
+    found["same_label"] = (kept["label"] == rows["label"])[again]
     return found
 
 
-def tables(comparison: Comparison, splits: Sequence[str]) -> dict[str, pa.Table]:
-    """Return the decided rows of each split; `splits` in the order in which `divide` numbered them."""
+def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
+    """Return the decided rows of each split, and how many duplicates have another label than the row that stays.
+
+    `splits`: in the order in which `divide` numbered them.
+    """
     num_ranges = 0 if comparison.dedup is None else comparison.num_ranges
     same = comparison.read([f"found-{number}" for number in range(num_ranges)], _FOUND)
     test = comparison.read([f"contaminated-{part}" for part in range(comparison.num_parts)], _FOUND)
@@ -190,4 +200,5 @@ def tables(comparison: Comparison, splits: Sequence[str]) -> dict[str, pa.Table]
     arrays = [pa.array((at & _ROW_MASK).astype(np.int64)), *map(pa.chunked_array, columns)]
     table = pa.Table.from_arrays(arrays, schema=unused_rows.TYPES)
     of = at >> _ROW_BITS
-    return {name: table.filter(pa.array(of == number)).sort_by("row") for number, name in enumerate(splits)}
+    conflicts = int(np.count_nonzero(same["same_label"] == 0))
+    return {name: table.filter(pa.array(of == number)).sort_by("row") for number, name in enumerate(splits)}, conflicts

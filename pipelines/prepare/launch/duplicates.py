@@ -166,6 +166,14 @@ def _compare(
                 place=f"{root} {folder}",
             )
             runner.run(work, Progress())
-        return deciding.tables(comparison, names)
+        found, conflicts = deciding.tables(comparison, names)
     finally:
         storage.delete(folder, inside=root)
+    if conflicts:
+        _log.warning(
+            "%s duplicates have another label than the row that stays, which keeps its own; a build lists duplicates "
+            "in %s/*/decided of its output: correct their labels in the source, or leave such rows out with a --filter",
+            f"{conflicts:,}",
+            WORK_FOLDER,
+        )
+    return found

@@ -166,7 +166,9 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     tokenization.import_libraries(config.tokenizer)
     # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
     finding = threads.in_background(lambda: find_source(config.source, inputs))
-    loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
+    loading = threads.in_background(
+        lambda: tokenization.resolve(config.tokenizer, template=config.layout.chat_template)
+    )
     threads.wait_for(finding, loading)
     source, columns = finding.result()
     tokenizer, files = loading.result()

@@ -13,7 +13,7 @@ If no row may be rejected, an unusable row found later ends the job at its shard
 import collections
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, 
 from pipelines.terminal import stages
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.schema import UNLABELLED
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
@@ -56,7 +57,9 @@ def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSpli
     _require_room(opened, planned)
     _warn_of_requests(opened, planned)
     _warn_of_padding(opened, planned)
-    _warn_of_labels([each.sample for each in planned.values()])
+    label = opened.job.spec.columns.label
+    samples = {split: each.sample for split, each in planned.items()}
+    _warn_of_labels(samples, whole_floats=label is not None and label.kind == "float")
     for note in dict.fromkeys(note for each in planned.values() for note in each.sample.notes):
         _log.warning("%s", note)
     return planned
@@ -266,15 +269,30 @@ def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> No
         )
 
 
-def _warn_of_labels(samples: Sequence[Sample]) -> None:
-    labels = np.unique(np.concatenate([np.zeros(0, np.int64), *(sample.labels for sample in samples)]))
-    if not len(labels):
+def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> None:
+    """Warn of labels that may be meant otherwise: whole numbers that are no class ids, or are stored as floats."""
+    without = [split for split, sample in samples.items() if sample.labels.tolist() == [UNLABELLED]]
+    labelled = [sample for split, sample in samples.items() if split not in without and len(sample.labels)]
+    if without and not whole_floats:
+        said = "split %s: all sampled labels are -1, which classification takes for no label, and leaves such rows out"
+        _log.warning(said, ", ".join(without))
+    if not labelled:
         return
-    all_seen = all(sample.read.whole for sample in samples)  # else the sample may lack some of them
-    if labels[0] != 0 or (all_seen and len(labels) <= labels[-1]):
+    labels = np.unique(np.concatenate([sample.labels for sample in labelled]))
+    all_seen = all(sample.read.whole for sample in labelled)  # else the sample may lack some of them
+    if whole_floats:
         _log.warning(
-            "labels are whole numbers from %d to %d, which is right to predict numbers, but classes are 0 to n - 1; "
+            "labels are whole numbers from %d to %d that are stored as floats, so they are numbers to predict; give "
+            "--label-classes to make each number a class",
+            labels[0],
+            labels[-1],
+        )
+    elif labels[0] != 0 or (all_seen and len(labels) <= labels[-1]):
+        minus = ", while -1 means no label" if labels[0] == UNLABELLED else ""
+        _log.warning(
+            "labels are whole numbers from %d to %d, which is right to predict numbers, but classes are 0 to n - 1%s; "
             "give --label-classes to make each number a class",
             labels[0],
             labels[-1],
+            minus,
         )

@@ -9,6 +9,7 @@ pack      whole documents stand side by side in a record
 chat      conversations become one record each, or stand side by side
 """
 
+import dataclasses
 from typing import Any
 
 from pipelines.prepare.layouts.base import BatchEncoder as BatchEncoder
@@ -54,7 +55,8 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
             f"{flag} with --label-column or --keep-column: a row holds several texts",
             remedy=f"leave them out, or leave {flag} out",
         )
-    return layout.inputs(source)
+    inputs = layout.inputs(source)
+    return dataclasses.replace(inputs, joins_pairs=inputs.finds_chats and options.chat_template is None)
 
 
 def open_encoder(options: LayoutConfig, **given: Any) -> BatchEncoder:

@@ -174,7 +174,7 @@ class BatchEncoder(abc.ABC):
         """Return a builder for one shard."""
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return what users should know of a sample of their rows. Needs the tokenizer, so only the launcher calls it."""
+        """Return notes on a sample of rows. Needs the tokenizer, so only the launcher calls it."""
         return ()
 
 

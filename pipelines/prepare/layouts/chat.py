@@ -19,6 +19,9 @@ right (the oldest turns stay) ends with an answer; one cut on the left (the late
 prompt, if any, and a question. With --learn last or each the answer to learn is at the end, so the latest turns stay.
 With --learn each a conversation gives a text, and a record, for each answer; those that do not fit even with a single
 question are left out, and counted as tokens that were cut.
+
+A prompt and a completion that are texts need no template, as in TRL 1.16 (`SFTTrainer._prepare_dataset`), unless one is
+named by --chat-template: the row is BOS, where the tokenizer begins texts with it, prompt, completion, EOS.
 """
 
 from __future__ import annotations
@@ -30,16 +33,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, LayoutContext, beside_reference, feature
+from pipelines.prepare.layouts.base import (
+    Builder,
+    Encoded,
+    Layout,
+    LayoutContext,
+    beside_reference,
+    feature,
+    notes_on_ends,
+)
 from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packed_features
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder, ids_field
 from pipelines.prepare.options.config import Side, SourceConfig
+from pipelines.prepare.sources.columns.chats import PAIR
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.alignment import Aligner
-from pipelines.prepare.tokenize.chat.template import REWRITES, ChatRenderer, Rendered, open_template
+from pipelines.prepare.tokenize.chat.template import REWRITES, ChatRenderer, Rendered, Texts, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, id_dtype, offsets_of
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, framed, open_frame, without_frame
 from tfrecord_io.errors import ConfigError, TokenizerError
 from tfrecord_io.schema import Feature
 
@@ -56,7 +69,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested=nested, finds_chats=True)
 
 
-def _open_encoder(context: LayoutContext) -> ChatEncoder:
+def _open_encoder(context: LayoutContext) -> _LearningEncoder:
     engine, reference = open_engines(context)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
@@ -64,7 +77,9 @@ def _open_encoder(context: LayoutContext) -> ChatEncoder:
             f"{type(context.tokenizer).__name__}, does not",
             remedy="choose one with a tokenizer.json",
         )
-    layout = context.layout
+    layout, aligner = context.layout, Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
+    if context.columns.joins_pairs:
+        return beside_reference(lambda engine: PairEncoder(engine, context, aligner), engine, reference)
     template = open_template(
         context.tokenizer,
         date=layout.chat_date,
@@ -74,30 +89,84 @@ def _open_encoder(context: LayoutContext) -> ChatEncoder:
         learns_prompts=layout.learn in ("all", "each"),
         whole_turns=layout.learn_whole_turns,
     )
-    aligner = Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
     return beside_reference(lambda engine: ChatEncoder(engine, context, template, aligner), engine, reference)
 
 
-class ChatEncoder(RowsEncoder):
-    """Batch encoder for conversations. Its `loss_mask` is 1 where a token of `input_ids` is to be learned."""
+class _LearningEncoder(RowsEncoder):
+    """Batch encoder of texts with a `loss_mask`, which is 1 where a token of `input_ids` is to be learned."""
 
     may_reject = True
 
-    def __init__(self, engine: Engine, context: LayoutContext, template: ChatRenderer, aligner: Aligner) -> None:
+    def __init__(self, engine: Engine, context: LayoutContext, aligner: Aligner) -> None:
         mask = feature("loss_mask", "1 on the tokens to be learned", context.length)
         field = Field(feature=mask, side=context.facts.padding_side, laid_out=UINT8)
         super().__init__(engine, context, [ids_field(context), field])
         self._engine, self._aligner = engine, aligner
-        learn = template.settings.learn
-        self._template, self._of_cut = template, template if learn != "each" else template.learning("last")
-        self._side: Side = context.tokenizer.truncation_side if learn == "all" else "left"
-        chosen = context.layout.learn is not None
-        self.notes = tuple(note for note in template.notes if not (chosen and note is REWRITES))
 
     def features(self) -> tuple[Feature, ...]:
         if not self._context.layout.pack_rows:
             return super().features()
         return (*packed_features(self._context.length), self.fields[-1].feature)
+
+    def builder(self) -> Builder:
+        if not self._context.layout.pack_rows:
+            return super().builder()
+        return PackBuilder(length=self._context.length, pad_id=self._context.facts.pad_id)
+
+    def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        return ()  # a template writes its special tokens itself
+
+
+class PairEncoder(_LearningEncoder):
+    """Batch encoder for prompts and completions that are texts. Their completions are learned, with EOS."""
+
+    def __init__(self, engine: Engine, context: LayoutContext, aligner: Aligner) -> None:
+        super().__init__(engine, context, aligner)
+        try:
+            begin, end = (open_frame(context.tokenizer, mode) for mode in ("tokenizer", "eos"))
+        except TokenizerError as error:
+            remedy = "choose a template with --chat-template, or set eos_token in its tokenizer_config.json"
+            raise TokenizerError(error.cause, remedy=remedy) from error
+        self._frame = DocumentFrame(before=begin.before, after=end.after)
+        self._learned = DocumentFrame(before=(0,) * len(self._frame.before), after=(1,) * len(end.after))
+        if context.tokenizer.chat_template:
+            self.notes = (
+                "prompt and completion are joined as texts, without the tokenizer's chat template, as in TRL; "
+                "--chat-template default writes them by the template",
+            )
+
+    def encode(self, rows: Rows) -> Encoded:
+        ids, mask = self._tokens(rows)
+        ids, mask = without_frame(ids, self._frame, mask)
+        ids, mask = framed(ids, self._frame), framed(mask, self._learned)
+        reasons = np.where(ids.lengths > self._context.length, "too_long", "").astype(object)
+        return Encoded(
+            ragged={"input_ids": ids, "loss_mask": mask}, arrays=rows.arrays, reasons=reasons, full_lengths=ids.lengths
+        )
+
+    def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        return notes_on_ends(self._tokens(rows)[0], self._frame, self._context.tokenizer.convert_ids_to_tokens)
+
+    def _tokens(self, rows: Rows) -> tuple[RaggedTokens, RaggedTokens]:
+        """Return the tokens of each prompt with its completion, and their loss mask, both without the frame."""
+        prompts, completions = (rows.nested[part].cast(pa.large_string()) for part in PAIR)
+        texts = pc.binary_join_element_wise(prompts, completions, pa.scalar("", pa.large_string()))
+        spans = np.stack([pc.binary_length(prompts).to_numpy(), pc.binary_length(texts).to_numpy()], axis=1)
+        learned = pa.LargeListArray.from_arrays(pa.array(2 * np.arange(len(spans) + 1)), pa.array(spans.ravel()))
+        ids, mask = self._aligner.align(self._engine.encode(texts), Texts.of(texts, learned))
+        return ids, RaggedTokens(mask, ids.offsets)
+
+
+class ChatEncoder(_LearningEncoder):
+    """Batch encoder for conversations by a template."""
+
+    def __init__(self, engine: Engine, context: LayoutContext, template: ChatRenderer, aligner: Aligner) -> None:
+        super().__init__(engine, context, aligner)
+        learn = template.settings.learn
+        self._template, self._of_cut = template, template if learn != "each" else template.learning("last")
+        self._side: Side = context.tokenizer.truncation_side if learn == "all" else "left"
+        chosen = context.layout.learn is not None
+        self.notes = tuple(note for note in template.notes if not (chosen and note is REWRITES))
 
     def encode(self, rows: Rows) -> Encoded:
         found, ragged = self._encoded(rows.nested, self._template)
@@ -164,11 +233,6 @@ class ChatEncoder(RowsEncoder):
             short = np.flatnonzero(is_short)
             ragged = {name: exchanged(ragged[name], texts[tried[short]], tokens[name].take(short)) for name in ragged}
         return ragged, fits > 0
-
-    def builder(self) -> Builder:
-        if not self._context.layout.pack_rows:
-            return super().builder()
-        return PackBuilder(length=self._context.length, pad_id=self._context.facts.pad_id)
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:

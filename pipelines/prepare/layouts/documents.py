@@ -174,7 +174,10 @@ class _DocumentEncoder(base.BatchEncoder):
             return notes
         name, chosen, bos = self._context.facts.name, self._context.layout.special_tokens, spelt(self._left_out)
         if begin_with(documents, (self._left_out,)).all():
-            return (*notes, f"all sampled texts begin with {bos}, so documents have it without --special-tokens bos-eos")
+            return (
+                *notes,
+                f"all sampled texts begin with {bos}, so no --special-tokens bos-eos is needed",
+            )
         cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
         return (*notes, f"{cause}; --special-tokens bos-eos puts it before each document that does not begin with it")
 

@@ -16,12 +16,15 @@ tokens: a row of tagged words, its tokens labelled with the tags of their words.
     tags            0       3       0     0        7       0      0      and token_type_ids
     tag_mask        0       1       1     0        1       0      0
 
-A word's tag stands on its first token in the row, or on all of them (`--label-all-tokens`). Where `tag_mask` is 0
+A word's tag stands on its first token in the row, or on all of them (`--label-all-tokens`), where the further tokens of
+a B-PER word are I-PER if there is such a tag, as in run_ner.py of `transformers`. Where `tag_mask` is 0
 there is no label, and `tags` is 0: special tokens, the other pieces of a word, padding. A word without tokens, or one
 that was cut away, is in no record; see `tokenize.text_rows` for how tokens are assigned to words.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -120,28 +123,39 @@ class _TokensEncoder(PadEncoder):
             encoded,
             tag_values(rows.nested["tags"], plan),
             counts=list_lengths(rows.nested["tags"]),
-            every=self._context.layout.label_all_tokens,
+            inside=_inside(plan.names) if self._context.layout.label_all_tokens else None,
         )
         return self._encoded(encoded, rows, tags=tags, tag_mask=mask)
 
 
+def _inside(names: Sequence[str] | None) -> np.ndarray:
+    """Return for each of C tags the one inside of a word, int32 [C]: that of I-PER for B-PER, if there is one."""
+    ids = {name: number for number, name in enumerate(names or ())}
+    of_names = (ids.get("I" + name[1:], at) if name.startswith("B-") else at for name, at in ids.items())
+    return np.fromiter(of_names, np.int32, len(ids))
+
+
 def _aligned(
-    encoded: EncodedRows, tags: np.ndarray, *, counts: np.ndarray, every: bool
+    encoded: EncodedRows, tags: np.ndarray, *, counts: np.ndarray, inside: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each token's label (int32 [T], 0 if it has none), and a mask of labelled tokens (uint8 [T]).
 
-    `tags`: labels of all words. `counts`: words in each row, int64 [N]. `every`: label all tokens of a word.
+    `tags`: labels of all words. `counts`: words in each row, int64 [N]. `inside` int32 [C]: label all tokens of a word,
+    those behind its first one with `inside[tag]`; empty if tags have no names.
     """
     offsets, words = encoded.ids.offsets, encoded.words
     assert words is not None, "its rows are lists of words"
-    labelled = words >= 0
-    if not every:
-        before = np.concatenate([[-1], words[:-1]])[: len(words)]
-        before[offsets[:-1][offsets[:-1] < len(words)]] = -1
-        labelled &= words != before
+    before = np.concatenate([[-1], words[:-1]])[: len(words)]
+    before[offsets[:-1][offsets[:-1] < len(words)]] = -1
+    follows, labelled = words == before, words >= 0
+    if inside is None:
+        labelled &= ~follows
     first_word = np.repeat(offsets_of(counts)[:-1], np.diff(offsets))
     of_tokens = np.zeros(len(words), np.int32)
     of_tokens[labelled] = tags[(first_word + words)[labelled]]
+    if inside is not None and len(inside):
+        again = labelled & follows
+        of_tokens[again] = inside[of_tokens[again]]
     return of_tokens, labelled.astype(np.uint8)
 
 

@@ -33,7 +33,7 @@ class LayoutConfig:
     """The layout of texts in rows of `max_length` tokens.
 
     `bucket_lengths` are ascending; the largest becomes `max_length`. `auto:K` stays a string until the launcher has
-    chosen K lengths. `chat_template` is a template's name; `TokenizerConfig` has the text of a template from a file.
+    chosen K lengths. `chat_template` is a template's name, "default" for one from a file, which is in TokenizerConfig.
     """
 
     name: LayoutName = _layout(
@@ -80,7 +80,7 @@ class LayoutConfig:
         "What to do with documents of more than --max-length tokens, with --layout pack.", "split", taken_with=("pack",)
     )
     chat_template: str | None = _chat(
-        "One of the tokenizer's chat templates, or a file with one for it. Default: the tokenizer's choice.",
+        "One of the tokenizer's chat templates, chatml, or a file. Default: the tokenizer's choice.",
         None,
         metavar="NAME_OR_FILE",
     )

@@ -90,7 +90,7 @@ class Sample:
     `seconds`: how long tokenizing takes for all sampled rows.
     `read`: all rows that were read, most of which were only weighed.
     `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
-    `labels` int64, ascending: the different integer labels of tokenized rows, empty if the labels have names.
+    `labels` int64, ascending: the different labels of tokenized rows, empty if they have names or fractions.
     `notes`: what users should know of the sampled rows.
     """
 
@@ -142,7 +142,10 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
     sizes = fit(rows.text_bytes, row_bytes, rows.row_indices, rising=not layout.one_record)
     num_tokens, padding = _tokens_held(spec, rows, laid_out)
     text_bytes, label, encoded = rows.text_bytes.sum(), spec.columns.label, rows.encoded
-    labels = encoded.arrays["label"][encoded.reasons == ""] if label is not None and label.kind == "int" else []
+    is_plain = label is not None and label.kind in ("int", "float")
+    labels = encoded.arrays["label"][encoded.reasons == ""] if is_plain else np.zeros(0)
+    if (labels % 1 != 0).any():
+        labels = labels[:0]
     return Sample(
         sizes=sizes,
         row_bytes=float(row_bytes.mean()),

@@ -209,10 +209,8 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
     return have
 
 
-def without_frame(
-    documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens
-) -> tuple[RaggedTokens, ...]:
-    """Return the documents, and `others` of equal lengths, without the frame's tokens that they already have."""
+def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
+    """Return the documents, and `others` of equal lengths, without the frame's tokens that the documents have."""
     begin = len(frame.before) * begin_with(documents, frame.before)
     # A single token that is both BOS and EOS is one of them.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
@@ -221,6 +219,14 @@ def without_frame(
     lengths = documents.lengths - begin - end
     places = np.arange(lengths.sum()) + np.repeat(documents.offsets[:-1] + begin - offsets_of(lengths)[:-1], lengths)
     return tuple(RaggedTokens(each.ids[places], offsets_of(lengths)) for each in (documents, *others))
+
+
+def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:
+    """Return the documents with the frame's values around each."""
+    added = frame.before, frame.after
+    no_types = (0,) * len(frame.before), (0,) * len(frame.after)
+    template = RowTemplate(added=added, added_types=no_types, text_types=(0,))
+    return assemble([documents], [documents.lengths], template, side="right")[0]
 
 
 def _tokenizers_own(tokenizer: HFTokenizer) -> DocumentFrame:

@@ -18,6 +18,7 @@ from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.process import hub_libraries
 from pipelines.prepare.tokenize import library_failures, saved_copy
+from pipelines.prepare.tokenize.chat import builtin_templates
 from pipelines.prepare.tokenize.engines.base import BATTERY, HFTokenizer
 from pipelines.prepare.tokenize.saved_copy import Files
 from tfrecord_io import local_paths
@@ -56,8 +57,10 @@ def import_libraries(config: TokenizerConfig) -> None:
     saved_copy.class_for(config.name)
 
 
-def resolve(config: TokenizerConfig) -> tuple[HFTokenizer, Files]:
+def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
     """Load the requested tokenizer, and return it together with its saved files.
+
+    `template`: the name of the chat template to use; one that is built in becomes a part of the tokenizer.
 
     Raises: TokenizerError if it cannot be found or loaded, if its tokens depend on chance, or if it has neither a pad
         nor an EOS token.
@@ -67,6 +70,7 @@ def resolve(config: TokenizerConfig) -> tuple[HFTokenizer, Files]:
     saved_copy.require_kind(tokenizer, config.name)
     if config.chat_template is not None:
         tokenizer.chat_template = config.chat_template  # saved with it, so that its digest covers it
+    builtin_templates.use(tokenizer, template)
     require_deterministic(tokenizer, config.name)
     for key, side in {"truncation_side": config.truncation_side, "padding_side": config.padding_side}.items():
         if side:

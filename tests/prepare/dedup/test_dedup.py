@@ -92,6 +92,17 @@ def test_both_columns_of_a_pair_count_together(tmp_path: Path) -> None:
     assert [row["row"] for row in decided(tmp_path / "out")] == [3]
 
 
+@pytest.mark.parametrize(("labels", "said"), [(("a", "b"), True), (("a", "a"), False), ((1, 2), True), ((1, 1), False)])
+def test_duplicates_with_another_label_are_said(tmp_path: Path, labels: tuple[object, object], said: bool) -> None:
+    rows = [{"text": text, "label": label} for text, label in zip(("good film", "Good  Film"), labels, strict=True)]
+    source = building.source(tmp_path / "in", train=[*rows, {"text": "dull", "label": labels[0]}])
+    options = building.options(tmp_path / "out", dedup="exact", label_column="label")
+    outcome = building.command("build", source, *options)
+    assert outcome.status == 0, outcome.err
+    assert ("1 duplicates have another label than the row that stays" in outcome.err) == said
+    assert len(building.read_rows(tmp_path / "out", "train")["label"]) == 2
+
+
 def test_the_first_usable_row_stays(tmp_path: Path) -> None:
     """A row that a filter left out, or that cannot be used, takes no other with it."""
     rows = {"text": ["same words here", "same words here", None, None], "label": [None, 1, 1, 1]}

@@ -99,6 +99,8 @@ def test_tokens_are_those_of_the_template_on_the_messages(
     rows, messages = FORMS[form]
     write(tmp_path / "d", rows)
     chosen = {"layout": "chat", "max_length": 400, "no_shuffle": True, "tokenizer": building.tokenizer("chats")}
+    if form == "prompt and completion":  # texts, which no template writes by default
+        chosen["chat_template"] = "default"
     root = building.built(tmp_path / "d", **chosen)
     found, tokenizer = read_rows(root, "train"), AutoTokenizer.from_pretrained(building.tokenizer("chats"))
     expected = [tokenizer.apply_chat_template(each)["input_ids"] for each in messages]

@@ -209,11 +209,57 @@ def test_a_template_is_chosen_by_its_name(tmp_path: Path) -> None:
     assert building.command("verify", root).status == 0
 
 
+def _with_markers() -> Path:
+    folder = Path(os.environ["HF_HOME"]) / "reviews-with-markers"
+    tokenizer = AutoTokenizer.from_pretrained(building.tokenizer("reviews"))
+    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "is_said"), [(lambda: building.tokenizer("reviews"), True), (_with_markers, False)]
+)
+def test_chatml_serves_a_tokenizer_without_a_template(tmp_path: Path, tokenizer: Any, is_said: bool) -> None:
+    data = building.source(tmp_path / "in", train=[{"messages": [QUESTION, ANSWER, QUESTION, ANSWER]}])
+    chosen = {"layout": "chat", "tokenizer": tokenizer(), "chat_template": "chatml", "max_length": 200}
+    outcome = building.command("build", data, *building.options(tmp_path / "out", **chosen))
+    assert outcome.status == 0, outcome.err
+    assert ("<|im_start|> and <|im_end|> are not single tokens of this tokenizer" in outcome.err) == is_said
+    saved = AutoTokenizer.from_pretrained(tmp_path / "out" / "tokenizer")
+    written = "".join(
+        f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in [QUESTION, ANSWER, QUESTION, ANSWER]
+    )
+    assert saved.apply_chat_template([QUESTION, ANSWER, QUESTION, ANSWER], tokenize=False) == written
+    found = building.read_rows(tmp_path / "out", "train")
+    ids = found["input_ids"][0][found["attention_mask"][0] == 1].tolist()
+    assert ids == saved(written, add_special_tokens=False)["input_ids"]
+    learned = found["input_ids"][0][found["loss_mask"][0] == 1].tolist()
+    assert learned == 2 * saved(f"{ANSWER['content']}<|im_end|>", add_special_tokens=False)["input_ids"]
+    assert building.command("verify", tmp_path / "out").status == 0
+
+
+def test_a_tokenizers_own_template_of_that_name_is_preferred(tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(trained())
+    tokenizer.chat_template = {"default": NAMED["default"], "chatml": NAMED["short"]}
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    rows = [{"messages": [QUESTION, ANSWER]}]
+    root = build(tmp_path / "out", rows=rows, tokenizer=tmp_path / "tokenizer", chat_template="chatml")
+    assert texts(root) == ["onetwo"]
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "changes", "cause", "remedy"),
     [
         (named, {"chat_template": "long"}, "templates are default, short, tool_use", "the name of one of them"),
-        (trained, {"chat_template": "short"}, "templates are a single one", "leave --chat-template out"),
+        (trained, {"chat_template": "short"}, "neither a file nor the name of a template", "one of them, or a file"),
+        (
+            lambda: building.tokenizer("reviews"),
+            {"chat_template": "short"},
+            "templates are none, and chatml is built in",
+            "one of them, or a file",
+        ),
+        (lambda: building.tokenizer("reviews"), {}, "has none", "--chat-template chatml, or --chat-template FILE"),
         (lambda: named(("tool_use", "short")), {}, "none of them is called default", "--chat-template short"),
     ],
 )

@@ -128,6 +128,32 @@ def test_words_that_run_together_are_warned_of(zoo: Zoo) -> None:
 # --- columns --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe", "unigram", "unigram_left+left"])
+def test_tokens_inside_of_a_word_have_the_inside_tag_where_there_is_one(zoo: Zoo, kind: str, every: bool) -> None:
+    """As run_ner.py of `transformers` maps them: B-LOC has an I-LOC, B-X and O have none."""
+    names = ("B-LOC", "B-X", "I-LOC", "O")
+    tags = LabelPlan(column="tags", kind="class", names=names)
+    columns = ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=tags)
+    layout = LayoutConfig(name="tokens", max_length=40, label_all_tokens=every)
+    tokenizer = encoding.tokenizer(zoo, kind)
+    nested: dict[Any, pa.Array] = {
+        "words": pa.array([["unbelievably", "unbelievably", "unbelievably", "unbelievably"]]),
+        "tags": pa.array([[0, 1, 2, 3]]),
+    }
+    found = encoding.laid_out(
+        encoding.open_encoder(tokenizer, layout, columns), Rows(texts=(), arrays={}, nested=nested)
+    )
+    words = tokenizer(nested["words"].to_pylist(), is_split_into_words=True, padding="max_length", max_length=40)
+    of_words, inside = words.word_ids(0), [2, 1, 2, 3]
+    kept = found["tag_mask"][0] == 1
+    firsts = [at for at, word in enumerate(of_words) if word is not None and word not in of_words[:at]]
+    expected = {at: of_words[at] if at in firsts else inside[of_words[at]] for at in np.flatnonzero(kept).tolist()}
+    assert len(of_words) - of_words.count(None) > 4
+    assert sorted(expected) == [at for at, word in enumerate(of_words) if word is not None and (every or at in firsts)]
+    assert found["tags"][0][kept].tolist() == list(expected.values())
+
+
 def _plan(kind: Any, names: tuple[str, ...] | None) -> ColumnPlan:
     label = LabelPlan(column="tags", kind=kind, names=names)
     return ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=label)

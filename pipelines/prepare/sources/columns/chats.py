@@ -3,8 +3,9 @@
     messages      a list of {role, content}, or of {from, value}       as it is, or as ShareGPT below
     ShareGPT      conversations: [{from: human, value: "hi"}, ...]     from is the role, value the content
                   perhaps system                                       the first message, if none has this role
-    prompt and    texts                                                the user's message, the assistant's answer
-    completion    lists of messages                                    one after the other; the completion is learned
+    prompt and    texts                                                the user's message, the assistant's answer, if a
+    completion                                                         template was chosen; else they stay texts
+                  lists of messages                                    one after the other; the completion is learned
     Alpaca        instruction, output, and perhaps input               the user's message: the instruction, and on a new
                                                                        line the input, if any; the answer: the output
                   perhaps system, and history: [[asked, answer], ...]  before it
@@ -16,19 +17,19 @@ The first form, in this order, whose columns all exist is used; --messages-colum
 column is used if it exists in every split with a type that fits.
 
 From TRL 1.16 come the new names of fields, the order of prompt and completion, that of these the completion alone is
-learned, and the columns for every form (`data_utils.maybe_convert_to_chatml`, `SFTTrainer._prepare_dataset`). TRL
-tokenizes a prompt and a completion that are texts without a chat template; here they become messages. From Axolotl 0.19
-come the roles human and gpt (`prompt_strategies.chat_template.ChatTemplatePrompter`), from LLaMA-Factory 0.9.5 function
-calls and observations, system, Alpaca's history, and that tools as JSON text may be bare functions
-(`data.converter.SharegptDatasetConverter`, `AlpacaDatasetConverter`, `data.tool_utils`). bing, chatgpt and bard are
-assistants in the dumps that gave ShareGPT its name.
+learned, that they need no template if they are texts, and the columns for every form
+(`data_utils.maybe_convert_to_chatml`, `SFTTrainer._prepare_dataset`). From Axolotl 0.19 come the roles human and gpt
+(`prompt_strategies.chat_template.ChatTemplatePrompter`), from LLaMA-Factory 0.9.5 function calls and observations,
+system, Alpaca's history, and that tools as JSON text may be bare functions (`data.converter.SharegptDatasetConverter`,
+`AlpacaDatasetConverter`, `data.tool_utils`). bing, chatgpt and bard are assistants in the dumps that gave ShareGPT its
+name.
 """
 
 import functools
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,7 @@ FORMS = "messages, conversations, prompt with completion, or instruction with ou
 # Columns that conversations may be in, and their purposes where these have another name.
 CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))
 _PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
+PAIR: tuple[Literal["prompt", "completion"], ...] = ("prompt", "completion")
 # Purposes of columns that may be null.
 OPTIONAL = ("tools", "options", "input", "system", "history")
 
@@ -75,6 +77,11 @@ def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
         found, more = {"messages": named}, _FORMS["ShareGPT" if is_other else "messages"][1]
     fitting = [name for name in more if name in common and all(_fits(name, known[name].kind) for known in splits)]
     return {**found, **{_PURPOSES.get(name, name): name for name in fitting}}
+
+
+def are_text_pairs(nested: Mapping[Any, str], columns: Columns) -> bool:
+    """Return whether conversations are prompts and completions that are texts."""
+    return all(part in nested and is_text(columns[nested[part]].kind) for part in PAIR)
 
 
 def _fits(name: str, kind: pa.DataType) -> bool:

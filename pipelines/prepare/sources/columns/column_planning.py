@@ -47,13 +47,17 @@ def plan_types(
     columns = {split: known.with_fields() for split, known in columns.items()}
     if inputs.finds_chats:
         found = chats.recognised(list(columns.values()), inputs.nested.get("messages"))
-        inputs = dataclasses.replace(inputs, nested={**found, **inputs.nested})
+        nested = {**found, **inputs.nested}
+        joins_pairs = inputs.joins_pairs and all(chats.are_text_pairs(nested, known) for known in columns.values())
+        nested = {name: nested[name] for name in chats.PAIR} if joins_pairs else nested
+        inputs = dataclasses.replace(inputs, nested=nested, joins_pairs=joins_pairs)
     for split, known in columns.items():
         _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
     return ColumnPlan(
         texts=inputs.texts,
         nested=inputs.nested,
-        chats=chats.described(inputs.nested, next(iter(columns.values()))),
+        chats=chats.described(inputs.nested, next(iter(columns.values()))) + ", joined as texts" * inputs.joins_pairs,
+        joins_pairs=inputs.joins_pairs,
         label=_labels(config.label_column, columns=columns, classes=config.label_classes),
         tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
         kept=tuple(

@@ -65,11 +65,13 @@ class Inputs:
     """Input columns, which become tokens: text columns, and nested columns by purpose.
 
     `finds_chats`: look for conversations of any known form (see `chats`); columns in `nested` take precedence.
+    `joins_pairs`: a prompt and a completion that are texts stay texts.
     """
 
     texts: tuple[str, ...] = ()
     nested: Mapping[Purpose, str] = dataclasses.field(default_factory=dict)
     finds_chats: bool = False
+    joins_pairs: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,7 +84,7 @@ class ColumnPlan:
     """Plan of the columns to read and their uses, made on the launcher and sent to workers.
 
     `nested`: columns that the layout uses, by purpose, mostly lists or structs. `chats`: the form of conversations, in
-    words.
+    words. `joins_pairs`: they are prompts and completions as texts, which no template writes.
     """
 
     texts: tuple[str, ...]
@@ -91,6 +93,7 @@ class ColumnPlan:
     kept: tuple[Feature, ...] = ()
     tags: LabelPlan | None = None
     chats: str = ""
+    joins_pairs: bool = False
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
@@ -195,10 +198,11 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | No
             column = _utf8(column, feature.name)
         values = np.asarray(column.flatten() if feature.shape else column)
         arrays[feature.name] = values.astype(feature.array_dtype).reshape(len(column), *feature.shape)
+    nested = {each: _utf8(batch.column(name), name) for each, name in plan.nested.items()}
     rows = Rows(
         texts=tuple(_utf8(batch.column(name), name) for name in plan.texts),
         arrays=arrays,
-        nested=chats.as_messages({each: _utf8(batch.column(name), name) for each, name in plan.nested.items()}),
+        nested=nested if plan.joins_pairs else chats.as_messages(nested),
         numbers=np.flatnonzero(reasons == "") if numbers is None else numbers[reasons == ""],
     )
     return rows, reasons

@@ -12,7 +12,8 @@
     [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
 
 A class id of -1 stands for "no label" in `datasets`, as in test splits whose labels are kept secret: such a row is kept
-with the label -1, and training and evaluation ignore it.
+with the label -1, and training and evaluation ignore it. So does a number -1 with --label-classes, if all labels of a
+split are -1 and no other split has negative ones.
 
     List(ClassLabel(O, PER))    class, as above                       one value for each word
 
@@ -20,20 +21,25 @@ Rows whose label or tags cannot be used get a reason (see `extraction`).
 """
 
 import dataclasses
-from collections.abc import Iterator
+import logging
+import math
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.options.suggestions import to_utf8
+from pipelines.prepare.options.suggestions import listing, to_utf8
 from pipelines.prepare.sources.columns.messages import is_json
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Column
 from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import UNLABELLED, Feature
+
+_log = logging.getLogger(__name__)
 
 INT32 = (-(2**31), 2**31 - 1)
 MAX_LABEL_NAMES = 10_000
@@ -110,15 +116,21 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
         return plan
     distinct: set[Any] = set()
     lengths: set[int] = set()
-    for column in _columns_in(plan, source):
+    unlabelled, labelled = set[str](), set[str]()
+    for split, column in _columns_in(plan, source):
         if is_list(column.type):
             lengths.update(pc.unique(pc.list_value_length(column)).drop_null().to_pylist())
-        distinct.update(_distinct(column.flatten() if is_list(column.type) else column, plan))
+        values = set(_distinct(column.flatten() if is_list(column.type) else column, plan))
+        distinct |= values
+        unlabelled |= {split} if UNLABELLED in values else set()
+        labelled |= {split} if values - {UNLABELLED} else set()
         if len(distinct) > MAX_LABEL_NAMES:
             raise ColumnError(
                 f"label column {plan.column!r} has more than {MAX_LABEL_NAMES} distinct {plan.kind}s, expected classes",
                 remedy="choose another --label-column",
             )
+    if unlabelled and labelled and not plan.several and not unlabelled & labelled and min(distinct) == UNLABELLED:
+        distinct.remove(UNLABELLED)
     if plan.several and not distinct:
         raise ColumnError(
             f"label column {plan.column!r} has no class in any list", remedy="choose another --label-column"
@@ -133,7 +145,39 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
                 remedy="make all vectors equally long, or write the numbers of the classes of each row instead",
             )
         return dataclasses.replace(plan, kind="hot", size=lengths.pop())
-    return dataclasses.replace(plan, names=tuple(map(str, sorted(distinct))))
+    names = tuple(map(str, sorted(distinct)))
+    for note in _notes_on(names) if plan.kind == "string" else ():
+        _log.warning("column %r: %s", plan.column, note)
+    return dataclasses.replace(plan, names=names)
+
+
+def _notes_on(names: Sequence[str]) -> Iterator[str]:
+    """Yield notes on texts that are classes, though they look like another kind of label."""
+    if all(re.fullmatch(r"\s*\[.*\]\s*", name, re.DOTALL) for name in names) and names:
+        yield (
+            f"its labels are lists written as text, such as {names[0]!r}, so each different list is one class; for "
+            "several classes a row, parse them with a --map, or store the column in JSON or Parquet"
+        )
+    elif names and all(map(_is_number, names)) and not all(name.strip().isdecimal() for name in names):
+        yield (
+            f"its labels are numbers written as text, such as {names[0]!r}, so each different one is a class; to "
+            "predict numbers, convert the column with a --map"
+        )
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    groups = [" and ".join(map(repr, some)) for some in alike.values() if len(some) > 1]
+    if groups:
+        yield f"classes differ only by blanks or case: {listing(groups)}; write each in one way, as with a --map"
+    if "" in alike:
+        yield "an empty text is a class; leave such rows out with a --filter, or give them a label with a --map"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
@@ -157,7 +201,10 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
         reasons[owners[outside_range(_comparable(values), 0, 1)]] = "label_out_of_range"
         reasons[list_lengths(column) != label.size] = "label_length"
     elif label.from_rows:
-        reasons[owners[_unknown(values, label)]] = "label_unknown"
+        unknown = _unknown(values, label)
+        if label.kind == "number" and not label.several:
+            unknown &= np.asarray(_comparable(values).fill_null(0)) != UNLABELLED
+        reasons[owners[unknown]] = "label_unknown"
     elif label.kind in ("class", "int") and not pa.types.is_boolean(values.type):
         least = 0 if label.several else UNLABELLED
         low, high = (least, len(label.names or ()) - 1) if label.kind == "class" else INT32
@@ -186,7 +233,7 @@ def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
     """Return the labels of usable rows: int64 [N], float32 [N], or uint8 [N, C] for several classes per row."""
     values = column.flatten() if label.several else column
     if label.from_rows:
-        values = pc.index_in(_comparable(values), value_set=label.value_set)
+        values = pc.index_in(_comparable(values), value_set=label.value_set).fill_null(UNLABELLED)
     dtype = np.float32 if label.kind == "float" else np.int64
     found = np.asarray(values).astype(dtype)
     if not label.several:
@@ -241,15 +288,15 @@ def type_name(kind: pa.DataType) -> str:
     return "JSON values of several types" if is_json(kind) else str(kind)
 
 
-def _columns_in(plan: LabelPlan, source: Source) -> Iterator[pa.Array]:
-    """Yield the label column batch by batch, from each split where its type fits the plan."""
+def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array]]:
+    """Yield each split with its label column, batch by batch, if its type fits the plan."""
     for split in source.all_splits.values():
         schema = source.columns_of(split).arrow_schema
         kind = schema.field(plan.column).type if plan.column in schema.names else pa.null()
         kind = kind.value_type if is_list(kind) else kind
         if is_text(kind) if plan.kind == "string" else pa.types.is_primitive(kind) and not pa.types.is_null(kind):
             for _, batch in split.read(split.ranges, [plan.column]):
-                yield batch.column(0)
+                yield split.name, batch.column(0)
 
 
 def _comparable(values: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pipelines.prepare.options.layout_config import Learn
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.child import WorkerDiedError
-from pipelines.prepare.tokenize.chat import renderer
+from pipelines.prepare.tokenize.chat import builtin_templates, renderer
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.engines import HFTokenizer, utf8_of
@@ -161,17 +161,18 @@ def open_template(
         or it does not tell which part of a conversation is the assistant's.
     """
     _require_named(tokenizer, name=name)
+    named = name if isinstance(tokenizer.chat_template, dict) else None  # a single template is the default
     given = {key: _value(text) for key, _, text in (option.partition("=") for option in options)}
     settings = Settings(
-        source=str(tokenizer.get_chat_template(name, None)),
-        tools_source=str(tokenizer.get_chat_template(name, [])),
+        source=str(tokenizer.get_chat_template(named, None)),
+        tools_source=str(tokenizer.get_chat_template(named, [])),
         variables={**tokenizer.special_tokens_map, **given},
         added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
         date=date,
         **more,
     )
     renderer = ChatRenderer(settings)
-    renderer.notes = _notes_of_trial(renderer.learning("all"))
+    renderer.notes = (*_notes_of_trial(renderer.learning("all")), *builtin_templates.notes_on(tokenizer, name))
     return renderer
 
 
@@ -234,16 +235,17 @@ def _notes(texts: Texts) -> Iterator[str]:
 
 def _require_named(tokenizer: HFTokenizer, *, name: str | None) -> None:
     found = tokenizer.chat_template
+    names = sorted(found) if isinstance(found, dict) else ["default"] if found else []
+    if name is not None and name not in names:
+        raise TokenizerError(
+            f"--chat-template {name!r} is neither a file nor the name of a template; the tokenizer's templates are "
+            f"{', '.join(names) or 'none'}, and {', '.join(builtin_templates.TEXTS)} is built in",
+            remedy="give the name of one of them, or a file",
+        )
     if not found:
         raise TokenizerError(
             f"--layout chat needs a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
-            remedy="add one with --chat-template FILE, or choose the tokenizer of a chat model",
-        )
-    names = sorted(found) if isinstance(found, dict) else []
-    if name is not None and name not in names:
-        raise TokenizerError(
-            f"--chat-template {name!r}, but the tokenizer's templates are {', '.join(names) or 'a single one'}",
-            remedy="give the name of one of them, or a file" if names else "give a file, or leave --chat-template out",
+            remedy="add one with --chat-template chatml, or --chat-template FILE; or choose a chat model's tokenizer",
         )
     if name is None and names and "default" not in names:
         raise TokenizerError(

@@ -104,6 +104,58 @@ def test_numbers_as_classes_are_numbered_in_their_order(tmp_path: Path, kind: pa
     )
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "names", "ids"),
+    [
+        ([0, 1], [-1], ("0", "1"), [0, 1, -1]),
+        ([3, 5], [-1], ("3", "5"), [-1, 0]),
+        ([-1, 1], [-1], ("-1", "1"), [0, 1]),
+        ([-2, 1], [-1], ("-2", "-1", "1"), [1, 2]),
+        ([-1], [-1], ("-1",), [0]),
+    ],
+)
+def test_minus_one_is_no_class_where_a_split_has_no_other_label(
+    tmp_path: Path, train: list[int], test: list[int], names: tuple[str, ...], ids: list[int]
+) -> None:
+    splits = {"train": train, "test": test}
+    made = {name: [{"text": "a", "label": value} for value in values] for name, values in splits.items()}
+    options = building.options(tmp_path / "o", label_column="label", label_classes=True)
+    outcome = building.command("build", building.source(tmp_path / "d", **made), *options)
+    assert outcome.status == 0, outcome.err
+    found = {each for name in splits for each in building.read_rows(tmp_path / "o", name)["label"].tolist()}
+    assert (building.read_manifest(tmp_path / "o").label_names, found >= set(ids[-1:])) == (names, True)
+    assert building.command("verify", tmp_path / "o").status == 0
+
+
+# Labels, and the line that a plan says of them.
+SAID = {
+    "lists as text": (["['comedy', 'drama']", "[]"], "are lists written as text"),
+    "scores as text": (["3.5", "0.0", "2.75"], "are numbers written as text"),
+    "case": (["pos", "Pos", "neg"], "differ only by blanks or case: 'Pos' and 'pos'"),
+    "blanks": (["pos", "pos ", "p os"], "differ only by blanks or case: 'pos' and 'pos '"),
+    "empty": (["pos", "", "neg"], "an empty text is a class"),
+    "whole floats": ([4.0, 0.0, 2.0], "stored as floats, so they are numbers to predict; give --label-classes"),
+    "no labels": ([-1, -1], "all sampled labels are -1, which classification takes for no label"),
+    "minus one among others": ([-1, 0, 1], "classes are 0 to n - 1, while -1 means no label"),
+    "plain texts": (["pos", "neg"], ""),
+    "digits as text": (["1", "0", "2"], ""),
+    "class ids": ([0, 1, 2], ""),
+    "fractions": ([0.5, 1.0], ""),
+}
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_labels_that_may_be_meant_otherwise_are_said_before_anything_is_made(tmp_path: Path, kind: str) -> None:
+    values, said = SAID[kind]
+    source = building.source(tmp_path / "d", train=[{"text": "a", "label": value} for value in values])
+    options = ("--tokenizer", building.tokenizer(), "--label-column", "label", "--max-length", 8)
+    outcome = building.command("plan", source, *options)
+    assert outcome.status == 0, outcome.err
+    lines = [line for line in outcome.err.splitlines() if line.startswith("warning: ")]
+    assert len(lines) == bool(said)
+    assert said in "".join(lines)
+
+
 def test_numbers_that_are_not_whole_are_no_classes(tmp_path: Path) -> None:
     with pytest.raises(ColumnError, match=r"holds 2.5, expected classes: whole numbers.*; leave --label-classes out"):
         plan(tmp_path, [1.0, 2.5], label_classes=True)

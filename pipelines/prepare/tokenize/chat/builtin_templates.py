@@ -1,0 +1,39 @@
+"""Chat templates by name, for tokenizers without a template. A tokenizer's own template of that name is preferred.
+
+ChatML is the form of OpenAI's chat format, which Qwen's models use; Axolotl 0.19 and LLaMA-Factory 0.9.5 offer it under
+the same name, and render the same text. The markers of {% generation %} only serve `transformers`.
+"""
+
+from pipelines.prepare.tokenize.engines import HFTokenizer
+
+TEXTS = {
+    "chatml": (
+        "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
+        "{% if message['role'] == 'assistant' %}"
+        "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
+        "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    ),
+}
+_MARKERS = {"chatml": ("<|im_start|>", "<|im_end|>")}
+
+
+def use(tokenizer: HFTokenizer, name: str | None) -> None:
+    """Make the built-in template `name` the tokenizer's default, unless the tokenizer has one of that name."""
+    own = tokenizer.chat_template
+    if name in TEXTS and not (isinstance(own, dict) and name in own):
+        # Under both names: programs that load the saved tokenizer use the default.
+        tokenizer.chat_template = {"default": TEXTS[name], name: TEXTS[name]}
+
+
+def notes_on(tokenizer: HFTokenizer, name: str | None) -> tuple[str, ...]:
+    """Return a note if the markers of a built-in template are not single tokens of this tokenizer."""
+    markers = _MARKERS.get(name or "", ())
+    split = [marker for marker in markers if len(tokenizer(marker, add_special_tokens=False)["input_ids"]) != 1]
+    if not split:
+        return ()
+    return (
+        f"--chat-template {name}: {' and '.join(split)} are not single tokens of this tokenizer, and are tokenized "
+        f"as text; to make each one token, call tokenizer.add_tokens({split}, special_tokens=True), save it with "
+        "save_pretrained, give that folder as --tokenizer, and resize the model's embeddings",
+    )
