@@ -19,7 +19,7 @@ PrepError                       cause (what was got, where, what was expected) a
 
 import functools
 
-from tfrecord_io.shown import visible, without_secrets
+from tfrecord_io.shown import bounded, visible, without_secrets
 
 __all__ = [
     "ColumnError",
@@ -44,8 +44,8 @@ class PrepError(Exception):
     """Root of all errors: `cause` (what was got and expected, and where) and `remedy` (what to do), without secrets."""
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
-        self.cause = without_secrets(cause)
-        self.remedy = without_secrets(remedy)
+        self.cause = bounded(without_secrets(cause))
+        self.remedy = bounded(without_secrets(remedy))
         super().__init__(self.cause, self.remedy)
 
     def __str__(self) -> str:

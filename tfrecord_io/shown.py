@@ -33,9 +33,15 @@ _TOKEN = re.compile(
     r"|\b(?:Bearer|bearer|BEARER)\s+[^\s'\",;]+"
 )
 
-# C0 and C1, line and paragraph separators, embeddings, overrides and isolates of direction, halves of surrogate pairs.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_CONTROL_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# C0 and C1, line and paragraph separators, marks, embeddings, overrides and isolates of direction, other invisible
+# characters but the joiners of emoji and Persian, halves of surrogate pairs.
+_UNSEEN = (
+    "\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+)
+_CONTROL = re.compile(f"[\x00-\x1f{_UNSEEN}]")
+_CONTROL_IN_LINES = re.compile(f"[\x00-\x09\x0b-\x1f{_UNSEEN}]")
+_MOST_SHOWN = 10_000
 
 
 def without_secrets(text: str) -> str:
@@ -64,6 +70,11 @@ def visible(text: str, *, lines: bool = False) -> str:
     r"""Spell out the control characters of `text` as `\x1b`, `\n` and so on; with `lines`, line ends stay."""
     controls = _CONTROL_IN_LINES if lines else _CONTROL
     return controls.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def bounded(text: str) -> str:
+    """Return a text of at most 10,000 characters as it is, and the beginning and end of a longer one."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 4 :]}"
 
 
 def visible_line(text: str) -> str:

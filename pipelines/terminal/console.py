@@ -22,7 +22,7 @@ import cloup
 from pipelines.terminal.ending import own_temporary_folder, terminable
 from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
-from tfrecord_io.shown import visible, visible_line, without_secrets
+from tfrecord_io.shown import bounded, visible, visible_line, without_secrets
 
 # At most so much is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
@@ -245,4 +245,4 @@ class _SafeFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record.shown = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        return visible(without_secrets(super().format(record)), lines=True)
+        return visible(bounded(without_secrets(super().format(record))), lines=True)

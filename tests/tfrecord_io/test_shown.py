@@ -1,6 +1,8 @@
 """What people see of addresses with credentials, and of texts that are not ours."""
 
 import pickle
+import re
+import sys
 import traceback
 import unicodedata
 
@@ -112,3 +114,23 @@ def test_the_page_of_a_job_is_shown_with_its_project_and_nothing_more() -> None:
     page = "https://console.cloud.google.com/dataflow/jobs/us-central1/2030-01-01_00?project=some-project"
     assert shown.without_secrets(f"Dataflow job 1: {page}") == f"Dataflow job 1: {page}"
     assert shown.without_secrets(f"{page}&token=x") == f"{page.partition('?')[0]}?..."
+
+
+def test_every_invisible_character_but_joiners_is_spelt_out() -> None:
+    joiners, visible_signs = {"\u200c", "\u200d"}, re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2]")
+    unseen = [
+        chr(code) for code in range(sys.maxunicode) if unicodedata.category(chr(code)) in ("Cc", "Cf", "Zl", "Zp")
+    ]
+    unseen = [each for each in unseen if each < "\U00011000" or each > "\U00014000"]  # signs of Kaithi and hieroglyphs
+    left = {each for each in unseen if shown.visible(each) == each}
+    assert {each for each in left if not visible_signs.match(each)} == joiners
+    assert shown.visible("a\u200fb\u061cc\u200ed") == r"a\u200fb\u061cc\u200ed"
+
+
+def test_a_message_with_a_name_of_a_megabyte_is_bounded() -> None:
+    error = SourceError(f"begin {'x' * 1_000_000} end", remedy="y" * 1_000_000)
+    assert len(str(error)) < 20_000
+    assert error.cause.startswith("begin xxx")
+    assert error.cause.endswith("xxx end")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.cause, again.remedy) == (error.cause, error.remedy)

@@ -28,7 +28,10 @@ from pipelines.prepare.shards import shard_writer
 from tfrecord_io.errors import PrepError
 
 _REMEDY = "run the same command again, which keeps finished shards; if it happens again, give {}"
-_LESS_MEMORY = "a smaller --shard-size, or fewer --workers"
+_LESS_MEMORY = (
+    "a smaller --shard-size or fewer --workers; a row of hundreds of MB does not fit in either: leave it out with "
+    "--filter 'length(0, 10000000)'"
+)
 
 
 def make(

@@ -174,7 +174,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
         files = list(dict.fromkeys(stream.file_of(shard) for shard in stream.shards_of(error.task)))
         where = without_access(files[0].path) if files[0] else f"split {error.task.split!r}"
         others = f" or one of the next {len(files) - 1} files" if len(files) > 1 else ""
-        with library.reading(lambda: f"{where}{others}"):
+        with library.reading(lambda: f"{where}{others}", reader=stream.reader):
             raise
 
 
@@ -236,7 +236,8 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
         if file is not None:
             access.require_unchanged(file)
         remedy = cells.REMEDY if stream.delimiter else library.CORRECT
-        with library.reading(lambda where=where: f"{where}, after row {rows[-1]:,}", remedy=remedy):  # type: ignore[misc]
+        place: Any = lambda where=where: f"{where}, after row {rows[-1]:,}"  # noqa: E731
+        with library.reading(place, remedy=remedy, reader=stream.reader):
             for table in one.iter(stream.batch_rows):
                 if stream.delimiter:
                     cells.note_joined(table, stream.delimiter, row=rows[-1], notes=notes, where=where)

@@ -45,6 +45,8 @@ _CACHED_BYTES = 8 << 20
 # decoded; and bytes that nobody needs between two columns for which one request is worth its time.
 _FETCH_BYTES, _DECODED_BYTES = 32 << 20, 128 << 20
 _HOLE_BYTES = 4 << 20
+# Most bytes of rows that are decoded together: 32 times the largest row group that is read in place.
+_MOST_DECODED_BYTES = 512 << 20
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, IndexError, KeyError, TypeError, ValueError, StopIteration)
 
@@ -200,11 +202,12 @@ def read_rows(
         with _decoding(*place_of(which[0])) as file:
             with access.opened(file, addresses, ahead=ranges) as handle:
                 metadata = _metadata(file, handle)
-                batch = _read_groups(metadata, groups, handle, columns, remote=remote)
-                batch = stored_columns.cast(batch, wanted, where=without_access(file.path))
-            ends = np.cumsum([metadata.row_group(each).num_rows for each in groups])
-            skips = pieces.skips[which] + np.append(0, ends)[at - at[0]]
-            stops = skips + pieces.counts[which]
+                ends = np.cumsum(
+                    [metadata.row_group(each).num_rows for each in groups if each < metadata.num_row_groups]
+                )
+                skips = pieces.skips[which] + np.append(0, ends)[at - at[0]]
+                stops = skips + pieces.counts[which]
+                batch = _read_groups(metadata, groups, handle, wanted, file=file, remote=remote, stop=int(stops.max()))
             if (stops > np.minimum(ends[at - at[0]], batch.num_rows)).any():
                 raise ValueError(f"it has {batch.num_rows} rows, expected at least {stops.max()}")
             cut = (batch.slice(skip, stop - skip) for skip, stop in zip(skips.tolist(), stops.tolist(), strict=True))
@@ -266,15 +269,43 @@ def _decoding(file: DataFile, group: int, row: int) -> Iterator[DataFile]:
 
 
 def _read_groups(
-    metadata: pq.FileMetaData, groups: Sequence[int], handle: pa.NativeFile, names: Sequence[str], *, remote: bool
+    metadata: pq.FileMetaData,
+    groups: Sequence[int],
+    handle: pa.NativeFile,
+    wanted: pa.Schema,
+    *,
+    file: DataFile,
+    remote: bool,
+    stop: int,
 ) -> pa.RecordBatch:
-    """Read the columns and struct fields `names` of row groups in their stored types."""
+    """Read at least the first `stop` rows of row groups as the columns and struct fields `wanted`.
+
+    A dictionary of a few kB may stand for gigabytes of equal values, so rows are decoded in batches and counted.
+    """
     if groups[-1] >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
-    table = stored_columns.select(reader.read_row_groups(groups, columns=list(names), use_threads=False), names)
-    batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
-    return batches[0]  # there is one, unless the footer lies about the size
+    largest = max(metadata.row_group(group).total_byte_size for group in groups)
+    batches, rows, num_bytes = list[pa.RecordBatch](), 0, 0
+    for stored in reader.iter_batches(
+        batch_size=max(1, _MOST_DECODED_BYTES // 8 // max(largest, 1)),
+        row_groups=groups,
+        columns=wanted.names,
+        use_threads=False,
+    ):
+        where = without_access(file.path)
+        batches.append(stored_columns.cast(stored_columns.select(stored, wanted.names), wanted, where=where))
+        rows, num_bytes = rows + stored.num_rows, num_bytes + batches[-1].nbytes
+        if num_bytes > _MOST_DECODED_BYTES:
+            raise SourceError(
+                f"{where}: {rows:,} rows of row group {groups[0]} are {num_bytes:,} bytes once they are decoded, "
+                f"expected at most {_MOST_DECODED_BYTES:,} in a row group",
+                remedy="write the file again with smaller row groups, such as row_group_size=10, or leave it out",
+            )
+        if rows >= stop:
+            break
+    table = pa.Table.from_batches(batches, wanted).combine_chunks()
+    return table.to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema=wanted)
 
 
 def _metadata(file: DataFile, handle: pa.NativeFile) -> pq.FileMetaData:

@@ -37,7 +37,7 @@ _SMALL_BYTES = 16_000_000
 # The manifest lists up to this many files of a source, and one digest for more.
 _MOST_NAMED = 1_000
 CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
-_LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to Parquet"
+_LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or {}"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
 # Warning of pandas if cells behind the last name of a header would be dropped, and are not all empty.
@@ -205,8 +205,9 @@ class LateKeysError(SourceError):
 
 
 @contextlib.contextmanager
-def reading(where: Callable[[], str], *, remedy: str = CORRECT) -> Iterator[None]:
+def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = "") -> Iterator[None]:
     """Turn errors of reading rows into SourceError; `where` names the place, `remedy` is the default remedy."""
+    smaller = "write it again with row_group_size=10" if reader == "parquet" else "convert it to Parquet"
     try:
         yield
     except (PrepError, GeneratorExit):
@@ -217,11 +218,13 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT) -> Iterator[None
             f"{where()}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
         ) from error
     except WorkerDiedError as error:
-        raise SourceError(f"{where()}: the process that read it {error.how}", remedy=_LEAVE_OUT) from error
+        raise SourceError(
+            f"{where()}: the process that read it {error.how}", remedy=_LEAVE_OUT.format(smaller)
+        ) from error
     except MemoryError as error:
         raise SourceError(
             f"{where()}: cannot be read: this needs more than half of the machine's memory",
-            remedy="split its rows, or convert the file to Parquet; a machine with more memory may read it",
+            remedy=f"split its rows, or {smaller}; a machine with more memory may read it",
         ) from error
     except StopIteration as error:  # from readers that ask for a first row
         raise no_rows(where()) from error

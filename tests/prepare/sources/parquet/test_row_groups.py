@@ -207,13 +207,13 @@ def test_a_file_of_the_same_size_and_time_that_took_its_place_is_refused(tmp_pat
 
 def test_a_file_that_shrinks_while_it_is_decoded_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, path = written(tmp_path)
-    read_row_groups = pq.ParquetFile.read_row_groups
+    iter_batches = pq.ParquetFile.iter_batches
 
     def shrinking(self: pq.ParquetFile, *arguments: object, **options: object) -> pa.Table:
         os.truncate(path, 40)
-        return read_row_groups(self, *arguments, **options)
+        return iter_batches(self, *arguments, **options)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", shrinking)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", shrinking)
     assert "was changed since the job was planned" in refused(groups)
 
 
@@ -365,3 +365,19 @@ def test_joined_groups_have_the_files_of_all_and_the_nulls_that_all_know() -> No
     assert joined.file.tolist() == [0, 0, 1]
     assert joined.ends.tolist() == [2, 5, 9]
     assert {name: nulls.tolist() for name, nulls in joined.nulls.items()} == {"text": [1, 1, 1]}
+
+
+def test_a_dictionary_that_decodes_to_too_much_is_refused_and_its_first_rows_are_read(tmp_path: Path) -> None:
+    """Equal values of 400 kB, in a file of about 100 kB."""
+    value = "".join("alpha " if bit else "beta " for bit in np.random.default_rng(0).random(75_000) < 0.5)
+    table = pa.table({"text": pa.DictionaryArray.from_arrays(pa.array(np.zeros(2_000, np.int32)), pa.array([value]))})
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd", write_statistics=False, store_schema=False)
+    assert (tmp_path / "a.parquet").stat().st_size < 200_000
+    file = data_file(tmp_path / "a.parquet")
+    (footer_read,) = row_groups.read_footers([file], None)
+    schema = pa.schema([("text", pa.string())])
+    ((_, batch),) = read(footer_read.groups, [(0, 5)], ["text"], types=schema)
+    assert batch.column(0).to_pylist() == [value] * 5
+    with pytest.raises(SourceError, match=r"bytes once they are decoded, expected at most 536,870,912") as caught:
+        read(footer_read.groups, [(0, 2_000)], ["text"], types=schema)
+    assert "row_group_size=10" in caught.value.remedy
