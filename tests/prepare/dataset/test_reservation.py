@@ -201,6 +201,19 @@ def test_a_build_that_fails_before_it_has_made_anything_leaves_no_folder(tmp_pat
     assert not (tmp_path / "out" / "deep").exists()
 
 
+@pytest.mark.parametrize("fails_again", [True, False])
+def test_the_run_after_a_killed_ingest_removes_its_partial_files(tmp_path: Path, fails_again: bool) -> None:
+    rows, out = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20), tmp_path / "out"
+    (rows / "train_z.jsonl").write_text("{\n")
+    assert building.command("build", rows, *building.options(out)).status == 1
+    (copy,) = out.glob(".prep/rows-*")
+    (copy / ".partial-1f0c-train-00000-of-00001.parquet").touch()
+    if not fails_again:
+        (rows / "train_z.jsonl").unlink()
+    assert building.command("build", rows, *building.options(out)).status == int(fails_again)
+    assert not list(out.rglob(".partial-*"))
+
+
 def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": None}, {"text": "a"}])
     assert building.command("build", data, *building.options(tmp_path / "out")).status == 1
