@@ -363,6 +363,28 @@ def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes
     assert "holds a dataset made from something else" in cause
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("grown", "tickets.csv has changed since the dataset was made"),
+        ("renamed", "tickets.csv is gone since the dataset was made"),
+    ],
+)
+def test_a_source_with_other_files_is_told_without_digests(tmp_path: Path, change: str, said: str) -> None:
+    tickets, out = tmp_path / "data" / "tickets.csv", tmp_path / "out"
+    tickets.parent.mkdir()
+    tickets.write_text("text\n" + "a good film\n" * 20)
+    arguments = ("build", tickets.parent, "--name", "tickets", *building.options(out))
+    assert building.command(*arguments).status == 0
+    if change == "grown":
+        tickets.write_text(tickets.read_text() + "another one\n")
+    else:
+        tickets.unlink()
+        tickets.with_name("others.csv").write_text("text\na bad film\n")
+    assert building.command(*arguments).error[0] == f"{out}: {said}"
+    assert "add --append" in building.command(*arguments).error[1]
+
+
 def test_a_damaged_manifest_is_named(finished: Path) -> None:
     (finished / "manifest.json").write_bytes(b'{"format": "prep-tfrecords"')
     cause, _ = build(finished).error
