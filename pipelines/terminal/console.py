@@ -152,7 +152,7 @@ class Program(TwoLineErrors):
 class _Unending(io.FileIO):
     """File that drops its output once nobody reads it: `build … | head` completes the dataset, with status 0."""
 
-    def write(self, content: Any) -> int | None:
+    def write(self, content: Any, /) -> int:
         try:
             return super().write(content)
         except BrokenPipeError:
