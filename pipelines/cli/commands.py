@@ -115,10 +115,11 @@ def plan(dry_run: bool, **request: Any) -> None:
 
 def _plan(config: PrepareConfig) -> None:
     from pipelines.cli import printing
+    from pipelines.prepare import storage
     from pipelines.prepare.launch import estimate
 
     estimated = estimate.estimate(config)
-    printing.estimates(estimated)
+    printing.estimates(estimated, free=storage.free_bytes(config.output.root) if config.output.root else None)
     write_json([each.to_json() for each in estimated])
 
 

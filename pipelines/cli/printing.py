@@ -21,6 +21,7 @@ from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress, polled
 from pipelines.prepare.report.subject import some
 from pipelines.terminal.console import results, shows_progress
@@ -149,17 +150,30 @@ def _headed(out: Console, head: str, rest: str) -> None:
     out.print(out.render_str(head, style="bold"), rest)
 
 
-def estimates(estimated: list[Estimate]) -> None:
-    """Print the tables of `plan`."""
+def duration(seconds: float) -> str:
+    """Format a duration: 3.2 s, 12 min, 3 h 20 min."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def estimates(estimated: list[Estimate], *, free: int | None) -> None:
+    """Print the tables of `plan`. `free`: bytes of the output's disk, None if the output is remote or not named."""
     out = console(results())
     filtered = any(each.rows_filtered for each in estimated)
     names = ["rows", *["filtered"] * filtered, "rejected", "tokens", "shards", "bytes", "tokenizing"]
     splits = []
     for each in estimated:
         rows = (each.rows - each.rows_in_other_splits, *[each.rows_filtered] * filtered, each.rows_rejected)
-        made = (size(each.num_bytes), f"{each.seconds:.1f} s")
+        made = (size(each.num_bytes), duration(each.seconds))
         splits.append((each.split, *map(count, (*rows, each.num_tokens, each.shards)), *made))
     out.print(table("split", *names, rows=splits, numbers=len(names), title="estimated output"))
+    seconds, num_bytes = sum(each.seconds for each in estimated), sum(each.num_bytes for each in estimated)
+    out.print(f"tokenizing on the {some(cores(), 'core')} of this machine: about {duration(seconds / cores())}")
+    if free is not None:
+        short = "" if num_bytes <= free else ": too little, choose an --output on another disk"
+        out.print(f"output: {size(num_bytes)}, of {size(free)} free{short}")
     for each in estimated[:1]:  # the same for every split
         about = {"tokenized by": each.engine, "a row is": each.row, "conversations:": each.chats}
         for words, value in (about | {"functions:": ", ".join(each.steps)}).items():

@@ -89,6 +89,12 @@ def write_json(content: Any) -> None:
 class TwoLineErrors(click.Group):
     """Group of commands that reports wrong options like other errors: cause and remedy."""
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command as the program."""
+        _replace_streams()
+        with own_temporary_folder():
+            return self.main(*args, **kwargs)
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command. Raises: SystemExit."""
         try:
@@ -127,12 +133,7 @@ class Program(TwoLineErrors):
         # Imports make half a million objects, nearly all of which stay: repeated garbage collections of them took a
         # fifth of the start-up, and once 0.2 s. Batches of rows are freed without garbage collection.
         self.owns_process = True
-        # If the shell closed an output (`>&-`), libraries would print into the next file that is opened.
-        for name in ("stdout", "stderr"):
-            if getattr(sys, name) is None:
-                setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-        if isinstance(sys.stdout, io.TextIOWrapper):  # characters that the terminal's encoding lacks become ?
-            sys.stdout.reconfigure(errors="replace")
+        _replace_streams()
         gc.set_threshold(2_000_000, 50, 100)
         # google-api-core's farewell to Python 3.10, which is still supported here.
         warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
@@ -146,6 +147,35 @@ class Program(TwoLineErrors):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+class _Unending(io.FileIO):
+    """File that drops its output once nobody reads it: `build … | head` completes the dataset, with status 0."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            return memoryview(content).nbytes
+
+
+def _replace_streams() -> None:
+    # Characters that the terminal's encoding lacks become ?
+    sys.stdout, sys.stderr = _unending(sys.stdout, errors="replace"), _unending(sys.stderr)
+    # If the shell closed an output (`>&-`), libraries would print into the next file that is opened.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _unending(stream: TextIO, *, errors: str | None = None) -> TextIO:
+    """Return a stream that writes to the file of `stream` as long as somebody reads it."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    stream.flush()
+    raw = io.BufferedWriter(_Unending(stream.fileno(), "w", closefd=False))
+    given = {"encoding": stream.encoding, "errors": errors or stream.errors, "line_buffering": stream.line_buffering}
+    return io.TextIOWrapper(raw, **given)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

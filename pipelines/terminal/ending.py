@@ -57,13 +57,17 @@ def _is_discarded(frame: FrameType | None) -> bool:
 def own_temporary_folder() -> Iterator[None]:
     """Let this process and all that it starts make their temporary files in one folder, and remove it at the end.
 
-    So nothing of a child that was killed stays, nor of a library that cleans up at an orderly exit only.
+    So nothing of a child that was killed stays, nor of a library that cleans up at an orderly exit only. A user without
+    a home folder has it as home, too: caches that are kept need HOME.
     """
     before = os.environ.get("TMPDIR", "")
     with contextlib.ExitStack() as removed:
         with contextlib.suppress(OSError):  # without one, whoever needs it says so
             folder = tempfile.TemporaryDirectory(prefix="prep-tfrecords-", ignore_cleanup_errors=True)
             os.environ["TMPDIR"] = tempfile.tempdir = removed.enter_context(folder)
+            if os.path.expanduser("~") == "~":  # a container's --user; kagglehub, which Keras imports, needs a home
+                os.environ["HOME"] = folder.name
+                removed.callback(os.environ.pop, "HOME", None)
         try:
             yield
         finally:

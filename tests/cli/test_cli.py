@@ -86,6 +86,15 @@ def test_a_closed_output_changes_no_status(tmp_path: Path, closed: str, is_error
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("read_by_nobody", ["| true", "2>&1 | true"], ids=["stdout", "both"])
+def test_a_build_whose_output_nobody_reads_ends_well(tmp_path: Path, read_by_nobody: str) -> None:
+    build_words = words("build", REVIEWS, *building.options(tmp_path / "out"))
+    ended = run(["bash", "-c", f"set -o pipefail; {build_words} {read_by_nobody}"])
+    assert ended.status == 0, ended.err
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.slow
 def test_characters_that_the_outputs_encoding_lacks_are_replaced(tmp_path: Path) -> None:
     rows = building.source(tmp_path / "source", train=[{"text": "größer"}])
     assert build(tmp_path / "out", rows).status == 0

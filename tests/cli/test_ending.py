@@ -88,6 +88,25 @@ def test_a_signal_is_raised_after_a_callback_that_discards_exceptions(
     assert ends == [place]
 
 
+@pytest.mark.parametrize("group", ["Program", "TwoLineErrors"], ids=["prep-tfrecords", "train-tpu"])
+def test_a_user_without_home_folder_has_a_temporary_one(tmp_path: Path, group: str) -> None:
+    """As in a container with `--user 12345`, where Python raises "Could not determine home directory"."""
+    unknown = "import pwd\ndef getpwuid(uid): raise KeyError(uid)\npwd.getpwuid = getpwuid\n"
+    home = "print(pathlib.Path.home().is_dir(), pathlib.Path.home())\n"
+    program = PROGRAM.replace("    tempfile.mkdtemp()\n", f"    import pathlib\n    {home}", 1)
+    program = program.replace("console.Program", f"console.{group}")
+    environment = {name: value for name, value in os.environ.items() if name != "HOME"} | {"TMPDIR": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", unknown + program, "run", "return"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=limits.PROCESS,
+    )
+    assert ended.stdout.startswith(f"True {tmp_path}/prep-tfrecords-"), ended.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
 def _then_wait(function: Callable[[], object]) -> None:
     function()
     time.sleep(limits.TEST)

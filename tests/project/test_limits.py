@@ -32,7 +32,7 @@ def limits_in(source: str) -> list[int]:
                 name in WAITS or (name == "sleep" and ast.literal_eval(numbers[0]) >= LONG_PAUSE)
             )
             # A step of a loop that looks again is no limit: wait(0.05).
-            if found and name == "wait" and isinstance(numbers[0], ast.Constant) and numbers[0].value < 1:
+            if found and name == "wait" and ast.literal_eval(numbers[0]) < 1:
                 found = False
             if found or any(word.arg in ("timeout", "deadline") and is_number(word.value) for word in node.keywords):
                 lines.append(node.lineno)

@@ -12,7 +12,7 @@ OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.prepare import storage
@@ -20,6 +20,7 @@ from pipelines.prepare.dataset import own_files, source_record
 from pipelines.prepare.dataset.fingerprint import differences, fingerprint_of
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import FOLDERS, OWN_FILES, WORK_FOLDER, read_manifest
+from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.storage import local_storage
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
 from tfrecord_io.format import json_fields
@@ -218,6 +219,15 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
         return {}
 
 
+def _changed_files(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
+    names = {str(file["name"]) for file in now}
+    other = [str(file["name"]) for file in before if file not in now]
+    changed, gone = ([name for name in other if (name in names) == there] for there in (True, False))
+    said = [f"{listing(changed)} {'have' if len(changed) > 1 else 'has'} changed"] if changed else []
+    said += [f"{listing(gone)} {'are' if len(gone) > 1 else 'is'} gone"] if gone else []
+    return ", and ".join(said)
+
+
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
     but_source = ({name: each[name] for name in each.keys() - {"append", "source"}} for each in (before, now))
     changed = differences(*but_source)
@@ -227,6 +237,12 @@ def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> F
     old, new = ((each.get("source") or {}).get("files") for each in (before, now))
     kept = not (isinstance(old, list) and isinstance(new, list)) or all(file in new for file in old)
     add = "add new rows of the same source with --append, " if before and not changed and kept else ""
+    if before and not changed and isinstance(old, list) and isinstance(new, list) and not kept:
+        return FingerprintMismatchError(
+            f"{root}: {_changed_files(old, new)} since the dataset was made",
+            remedy="put the file back and new rows into another file, and add --append; choose another --output; or "
+            "start over with --overwrite",
+        )
     return FingerprintMismatchError(
         f"{root}: holds a dataset made from something else ({listed})",
         remedy=f"{add}choose another --output, or start over with --overwrite",

@@ -12,7 +12,6 @@ import dataclasses
 import os
 import platform
 import re
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -82,7 +81,7 @@ def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
         return
     yield Check(name="folder", ok=True, found="exists" if existing == folder else f"will be made in {existing}")
     yield from _operation_checks(existing)
-    free = shutil.disk_usage(existing).free
+    free = storage.free_bytes(existing) or 0
     enough = free >= _LEAST_FREE_BYTES
     remedy = "" if enough else "free some space, or choose an --output on another disk"
     yield Check(name="space", ok=enough, found=f"{free / 1e9:.1f} GB free", remedy=remedy)

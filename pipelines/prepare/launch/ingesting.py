@@ -118,6 +118,9 @@ def ingest_files(
             name=f"{name}-ingest",
             place=f"{root} {source.folder}",
         )
-        runner.run(work, progress)
+        try:
+            runner.run(work, progress)
+        finally:
+            storage.sweep(source.folder)  # a worker that was killed leaves its part half-written
     # The readers no longer need their memory, but shards will.
     memory.release_freed()

@@ -151,11 +151,22 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
         rows={name: split.num_rows for name, split in splits.items()},
         limit=config.max_error_rate,
     )
+    _require_space(config, sum(each.plan.predicted_bytes for each in fresh.values()))
     opened.reserve()
     for split, planned in fresh.items():
         plan_files.write(opened.job, planned.plan, opened.source.splits[split].groups)
         plans[split] = planned.plan
     return [task for plan in plans.values() if plan for task in plan.tasks()]
+
+
+def _require_space(config: PrepareConfig, num_bytes: int) -> None:
+    """Check that the new shards fit on the disk. Raises: OutputError."""
+    free = None if config.overwrite else storage.free_bytes(config.output.root)  # it deletes the former shards first
+    if free is not None and num_bytes > free:
+        raise OutputError(
+            f"{config.output.root}: the shards take about {num_bytes / 1e9:,.3f} GB, but {free / 1e9:,.3f} GB are free",
+            remedy="free some space, choose an --output on another disk or a bucket, or add --compression gzip",
+        )
 
 
 def _run(opened: OpenJob, missing: list[ShardTask], runner: Runner, *, progress: Progress) -> Manifest:

@@ -15,6 +15,7 @@ import contextlib
 import io
 import os
 import posixpath
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, BinaryIO, TypeAlias
@@ -81,6 +82,16 @@ def sizes(folder: str) -> dict[str, int]:
     It takes one listing; temporary files are left out. Raises: OutputError.
     """
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
+
+
+def free_bytes(folder: str) -> int | None:
+    """Return the free bytes of the disk of a folder, which need not exist yet; None if it is remote."""
+    if (existing := local_path(folder)) is None:
+        return None
+    existing = os.path.abspath(existing)
+    while not os.path.isdir(existing):
+        existing = os.path.dirname(existing)
+    return shutil.disk_usage(existing).free
 
 
 def list_names(folder: str) -> list[str]:

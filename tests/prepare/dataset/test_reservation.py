@@ -201,6 +201,19 @@ def test_a_build_that_fails_before_it_has_made_anything_leaves_no_folder(tmp_pat
     assert not (tmp_path / "out" / "deep").exists()
 
 
+@pytest.mark.parametrize("fails_again", [True, False])
+def test_the_run_after_a_killed_ingest_removes_its_partial_files(tmp_path: Path, fails_again: bool) -> None:
+    rows, out = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20), tmp_path / "out"
+    (rows / "train_z.jsonl").write_text("{\n")
+    assert building.command("build", rows, *building.options(out)).status == 1
+    (copy,) = out.glob(".prep/rows-*")
+    (copy / ".partial-1f0c-train-00000-of-00001.parquet").touch()
+    if not fails_again:
+        (rows / "train_z.jsonl").unlink()
+    assert building.command("build", rows, *building.options(out)).status == int(fails_again)
+    assert not list(out.rglob(".partial-*"))
+
+
 def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": None}, {"text": "a"}])
     assert building.command("build", data, *building.options(tmp_path / "out")).status == 1
@@ -348,6 +361,28 @@ def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes
         (folder / "job.json").write_bytes(job)
     cause, _ = build(tmp_path / "out").error
     assert "holds a dataset made from something else" in cause
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("grown", "tickets.csv has changed since the dataset was made"),
+        ("renamed", "tickets.csv is gone since the dataset was made"),
+    ],
+)
+def test_a_source_with_other_files_is_told_without_digests(tmp_path: Path, change: str, said: str) -> None:
+    tickets, out = tmp_path / "data" / "tickets.csv", tmp_path / "out"
+    tickets.parent.mkdir()
+    tickets.write_text("text\n" + "a good film\n" * 20)
+    arguments = ("build", tickets.parent, "--name", "tickets", *building.options(out))
+    assert building.command(*arguments).status == 0
+    if change == "grown":
+        tickets.write_text(tickets.read_text() + "another one\n")
+    else:
+        tickets.unlink()
+        tickets.with_name("others.csv").write_text("text\na bad film\n")
+    assert building.command(*arguments).error[0] == f"{out}: {said}"
+    assert "add --append" in building.command(*arguments).error[1]
 
 
 def test_a_damaged_manifest_is_named(finished: Path) -> None:

@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
+import shutil
+import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pipelines.cli import printing
 from pipelines.prepare.launch.estimate import Cost, compare
 from tests import building
 from tests.building import REVIEWS
@@ -61,6 +65,24 @@ def test_people_see_tables_on_stdout_or_beside_json_on_stderr() -> None:
         assert shown in outcome.out
         assert shown not in outcome.err
         assert shown in with_json.err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.04, "0.0 s"), (99.9, "99.9 s"), (720, "12 min"), (12_000, "3 h 20 min"), (4e6, "1,111 h 7 min")],
+)
+def test_durations_are_read_at_a_glance(seconds: float, shown: str) -> None:
+    assert printing.duration(seconds) == shown
+
+
+def test_time_and_space_are_compared_with_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10_000))
+    plan = building.command("plan", REVIEWS, *building.options(tmp_path / "out"))
+    assert "of this machine: about " in plan.out
+    assert "of 10.0 kB free: too little, choose an --output on another disk" in plan.out
+    build = building.command("build", REVIEWS, *building.options(tmp_path / "out"))
+    assert re.search(r"out: the shards take about 0\.\d+ GB, but 0\.000 GB are free", build.error[0])
+    assert not [*(tmp_path / "out").glob("*.tfrecord")]
 
 
 def costs_of(*row_tokens: int) -> dict[tuple[str, int], Cost]:

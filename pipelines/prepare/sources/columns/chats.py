@@ -103,6 +103,19 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
     return f"{form} ({', '.join(nested.values())})" if form else ""
 
 
+def form_of(names: Sequence[str]) -> str:
+    """Return the remedy for rows that are conversations by the names of their columns; empty for others."""
+    form = next((form for form, needed in CHATS.items() if set(needed) <= set(names)), "")
+    if form:
+        return f"the columns are those of chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
+    if {"chosen", "rejected"} <= set(names):
+        return (
+            "the columns are those of preference pairs: add --layout chat --messages-column chosen to learn the chosen "
+            "answers, if these are lists of messages; or --text-column chosen for texts"
+        )
+    return ""
+
+
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
     """Return the names of the columns in any split that are not `used`, nor a field inside of them."""
     names = dict.fromkeys(itertools.chain(*splits))

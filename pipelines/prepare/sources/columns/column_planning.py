@@ -30,6 +30,7 @@ from tfrecord_io.schema import DType, Feature
 Plan = TypeVar("Plan")
 
 _RECORDS = "the file seems to be from to_json() of pandas: write it with orient='records', lines=True"
+_NO_MEDIA = "images, audio and video are not prepared: write their texts, such as captions, into a column"
 # The kinds of files that have a header line.
 _SEPARATED = ("csv", "tsv")
 
@@ -107,10 +108,15 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
     if missing:
         raise ColumnError(
             f"split {split!r} has no column {', '.join(map(repr, missing))}",
-            remedy=_missing_remedy(missing, schema=schema, kind=kind)
+            remedy=_missing_remedy(missing, schema=schema, kind=kind, of_texts=missing[0] in inputs.texts)
             + (f"; conversations are found in {chats.FORMS}" if inputs.finds_chats and "messages" in missing else ""),
         )
     for name in inputs.texts:
+        if _is_within_media(schema, name):
+            raise ColumnError(
+                f"split {split!r}: column {name!r} holds the names of images or sounds, expected text",
+                remedy=f"{_NO_MEDIA}; choose a text column with --text-column: {_listing(schema, is_text)}",
+            )
         if not is_text(schema.field(name).type):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected text",
@@ -129,7 +135,7 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
             )
 
 
-def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> str:
+def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_texts: bool) -> str:
     names = schema.names
     parts = [part.strip() for part in missing[0].split(",")]
     if len(parts) > 1 and set(parts) <= set(names):
@@ -146,6 +152,13 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
         inside = "if the rows are inside 'data', as in SQuAD's own files, add --source-option field=data"
         return f"choose among its columns: {', '.join(names)}; {inside}"
     listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
+    if of_texts:
+        texts = [field.name for field in schema if is_text(field.type) and not _is_within_media(schema, field.name)]
+        if any(_is_media(schema, name) for name in names) and not texts:
+            return _NO_MEDIA
+        if form := chats.form_of(names):
+            return form
+        listed += f"; name its text with --text-column {texts[0] if len(texts) == 1 else 'NAME'}"
     if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
         return f'{listed}; if the file has no line of names, give them: --source-option names=\'["text", "label"]\''
     return listed
@@ -238,6 +251,17 @@ def _is_frame(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
 
 
+def _is_media(schema: pa.Schema, name: str) -> bool:
+    """Return whether a column holds images, audio or other files, as `datasets` stores them."""
+    if (index := schema.get_field_index(name)) < 0 or not pa.types.is_struct(kind := schema.field(index).type):
+        return False
+    return {field.name for field in kind} == {"bytes", "path"}
+
+
+def _is_within_media(schema: pa.Schema, name: str) -> bool:
+    return _is_media(schema, name.rpartition(".")[0])
+
+
 def _is_message_list(kind: pa.DataType) -> bool:
     is_message = _is_list_of(lambda item: _is_struct_with(role=is_text)(item) or is_json(item))
     return is_message(kind) or chats.is_sharegpt(kind)
@@ -265,4 +289,5 @@ _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
 
 
 def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], object]) -> str:
-    return ", ".join(field.name for field in schema if accepts(field.type)) or "none of its columns fits"
+    fitting = (each.name for each in schema if accepts(each.type) and not _is_within_media(schema, each.name))
+    return ", ".join(fitting) or "none of its columns fits"
