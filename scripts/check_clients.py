@@ -11,7 +11,7 @@ at the end; a kept one is used again) it makes an environment where a client wan
                     PIP_EXTRA_INDEX_URL names an index with builds for the CPU. Nothing of it needs an accelerator
     axolotl         on top of that, Axolotl with the releases that it pins, and without what only a GPU needs, 200 MB
     maxtext         MaxText with JAX for the CPU and TensorFlow, 2 GB
-    transformers4   the last release of transformers 4, 100 MB
+    transformers4   the last release of transformers 4, 100 MB; with PyTorch, on top of torch, 20 MB
 
 and prepares the bundled reviews in three layouts with every export. Each client is a program in scripts/clients that
 prints what it read and fails if that is not what the shards hold. What passes is a line of the table in
@@ -78,6 +78,9 @@ ENVIRONMENTS = {
     ),
     "maxtext": Environment(packages=MAXTEXT, python="python3.12"),
     "transformers4": Environment(packages=("transformers==4.57.*",)),
+    "transformers4 torch": Environment(
+        without_dependencies=("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.0"), on=("torch",)
+    ),
 }
 
 
@@ -105,7 +108,11 @@ CLIENTS = {
     "datasets": Client(program="hf_datasets.py", packages=("datasets",)),
     "tfds": Client(program="tfds_source.py", packages=("tensorflow-datasets",)),
     "grain": Client(program="grain_shuffle.py", packages=("grain",)),
-    "keras-hub on jax": Client(program="keras_hub_jax.py", packages=("keras-hub", "jax")),
+    "keras-hub on jax": Client(program="keras_hub_fit.py", packages=("keras-hub", "jax"), arguments=("jax",)),
+    "keras-hub on tensorflow": Client(
+        program="keras_hub_fit.py", packages=("keras-hub", "tensorflow"), arguments=("tensorflow",)
+    ),
+    "flax": Client(program="flax_nnx.py", packages=("flax", "optax", "jax")),
     "model garden": Client(program="model_garden.py", packages=("tf-models-official",)),
     "seqio": Client(program="seqio_source.py", packages=("seqio",)),
     "tfrecord": Client(program="tfrecord_package.py", packages=("tfrecord",)),
@@ -116,6 +123,13 @@ CLIENTS = {
     "transformers trainer": _trainer("trainer", "transformers"),
     "loaders": Client(environment="torch", program="torch_loaders.py", packages=("torch", "torchdata", "torchtitan")),
     "megatron-lm": Client(environment="torch", program="megatron_reader.py", packages=("megatron-core",)),
+    "adamw": Client(environment="torch", program="torch_adamw.py", packages=("torch",)),
+    "exports in transformers 5": Client(
+        environment="torch", program="transformers_exports.py", packages=("transformers", "torch")
+    ),
+    "exports in transformers 4": Client(
+        environment="transformers4 torch", program="transformers_exports.py", packages=("transformers", "torch")
+    ),
     "tests with torch": Client(environment="torch", program="torch_tests.py", packages=("torch",)),
     "axolotl": Client(environment="axolotl", program="axolotl_packing.py", packages=("axolotl", "transformers")),
     "transformers 4": Client(
@@ -171,7 +185,8 @@ def _prepare(work: pathlib.Path) -> None:
     _export(work, "pack", "parquet", *needed, "--documents", output="pack-axolotl")
     names = ("attention_mask=input_mask", "token_type_ids=segment_ids", "label=label_ids")
     _export(work, "pad", "tfrecord", *(word for name in names for word in ("--rename", name)))
-    _ours("scripts/clients/transformers_4.py", str(work), "write")
+    for program in ("transformers_4.py", "transformers_exports.py"):
+        _ours(f"scripts/clients/{program}", str(work), "write")
     (work / "prepared").touch()
 
 

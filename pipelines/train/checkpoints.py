@@ -33,6 +33,8 @@ SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
 # Key in run.json, with what a resumed training keeps or refuses by itself: see `engines.InputParts`.
 PARTS = "input_parts"
+# Key in run.json, with the numbers of --steps and --warmup, which may change: the newest run's.
+COURSE = "course"
 # The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
 # Longer names of keys in error messages.
@@ -49,7 +51,8 @@ def claimed(
 ) -> Mapping[str, Any]:
     """Return the identity in the folder's run.json, or else `identity`, which is written there if `writes`.
 
-    With `may_change`, the options in TUNED may be others than in run.json, which is then written again.
+    With `may_change`, the options in TUNED may be others than in run.json, which is then written again, as it is with
+    another course; the course that is returned is the earlier one.
 
     Raises: FingerprintMismatchError if the folder holds another training; OutputError if it cannot be used.
     """
@@ -70,13 +73,11 @@ def claimed(
             if file.size() > _MOST_BYTES:
                 raise ValueError(f"{path} is not what a training wrote")
             found = json_fields.mapping(json_fields.load(file.read()))
-    names = [name for name in {**identity, **found} if name != PARTS]
+    names = [name for name in {**identity, **found} if name not in (PARTS, COURSE)]
     pairs = {name: tuple(each.get(name) for each in (found, identity)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if differing and may_change and differing.keys() <= set(TUNED):
-        found = {**identity, **{name: found[name] for name in (PARTS,) if name in found}}
-        if writes:
-            write_json(folder, _IDENTITY, found)
+        found = {**identity, **{name: found[name] for name in (PARTS, COURSE) if name in found}}
     elif differing:
         listing = ", ".join(
             f"{_NAMED.get(name, name)} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items())
@@ -88,6 +89,9 @@ def claimed(
             if not differing.keys() <= set(TUNED)
             else "give another --model-dir, the same options, or --allow-changes to go on with the new ones",
         )
+    new = {**found, **{name: identity[name] for name in (COURSE,) if name in identity}}
+    if writes and (differing or new != found):
+        write_json(folder, _IDENTITY, new)
     return found
 
 

@@ -104,9 +104,11 @@ class _Run:
     def _open(self) -> int:
         """Restore the state of an earlier run; return the number of steps it took."""
         parts, folder = self._engine.input_parts, self._config.model_dir
+        course = {"steps": self._config.total_steps, "warmup": self._config.warmup}
+        kept = {checkpoints.PARTS: dataclasses.asdict(parts), checkpoints.COURSE: course}
         made_of = checkpoints.claimed(
             folder,
-            identity={**jobs.identity(self._config, self._data), checkpoints.PARTS: dataclasses.asdict(parts)},
+            identity={**jobs.identity(self._config, self._data), **kept},
             writes=self._engine.is_first,
             may_change=self._config.allow_changes,
         )
@@ -122,11 +124,24 @@ class _Run:
             if start < total
             else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
         )
+        if start < total:
+            self._note_course(start, before=made_of.get(checkpoints.COURSE, course))
         if self._config.keep_best and self._history.best == start not in self._best_saves.steps:
             self._best_saves.save()  # a kill came between saving the last and the best checkpoint
         if start < total and self._ends_early():
             self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
         return start
+
+    def _note_course(self, start: int, *, before: Mapping[str, Any]) -> None:
+        """Report a learning rate that follows other numbers of steps than before."""
+        ours = self._learner.optimizer
+        earlier = dataclasses.replace(ours, steps=int(before["steps"]), warmup=int(before["warmup"]))
+        if earlier != ours and ours.schedule != "constant":
+            old, new = (float(each.learning_rate(start)) for each in (earlier, ours))
+            self._progress.note(
+                f"the {ours.schedule} schedule is rescaled from {earlier.steps:,} steps with {earlier.warmup:,} of "
+                f"warm-up to {ours.steps:,} with {ours.warmup:,}: the next step's rate is {new:.3g}, not {old:.3g}"
+            )
 
     def _after_call(self, step: int, loss: float) -> bool:
         config = self._config

@@ -9,12 +9,15 @@ rule on TensorFlow (3.15.1): it squares an embedding's gradient token by token, 
 
     t = step + 1    g: gradients, summed over the replicas, scaled so that their global norm is at most `clip_norm`
     m <- b1 m + (1 - b1) g            v <- b2 v + (1 - b2) g^2
-    w <- w - rate (decay w + sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + epsilon))      no decay below 2 dimensions
+    w <- w - rate (decay w + m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon))        no decay of biases and norms
+
+`torch.optim.AdamW` and `optax.adamw` have the same rule and epsilon; Keras adds its own, 1e-7, to the uncorrected root.
 """
 
 import abc
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +30,8 @@ from pipelines.train.metrics import WEIGHT
 from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
 
+# Names of biases, and of the factors and offsets of norms, in Keras and KerasHub.
+_UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
 # Inputs by name, labels, weights.
 Batch = tuple[Mapping[str, Any], Any, Any]
 
@@ -49,6 +54,7 @@ class Learner(abc.ABC):
             warmup=config.warmup,
             steps=config.total_steps,
             decay=config.weight_decay,
+            decayed=tuple(map(is_decayed, self.model.trainable_variables)),
             clip_norm=config.clip_norm,
             schedule=config.schedule,
         )
@@ -154,19 +160,28 @@ def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., 
     return pure
 
 
+def is_decayed(variable: Any) -> bool:
+    """Return whether weight decay applies: not to biases, of one dimension or several, nor to the weights of norms."""
+    return len(variable.shape) > 1 and not _UNDECAYED.search(variable.name)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """AdamW, for a training of `steps` steps. `rate`: the highest, after `warmup` steps. `schedule`: its course."""
+    """AdamW, for a training of `steps` steps. `rate`: the highest, after `warmup` steps. `schedule`: its course.
+
+    `decayed`: for each weight, whether `decay` applies to it.
+    """
 
     rate: float
     warmup: int
     steps: int
     decay: float
+    decayed: tuple[bool, ...]
     clip_norm: float
     schedule: Schedule = "cosine"
     beta_1: float = 0.9
     beta_2: float = 0.999
-    epsilon: float = 1e-7
+    epsilon: float = 1e-8
 
     def learning_rate(self, step: Any) -> Any:
         """Return a step's rate: linear from rate / (warmup + 1) up, then a cosine or a line to 0, or constant."""
@@ -188,13 +203,14 @@ class AdamW:
         rate, time = self.learning_rate(step), ops.cast(step, "float32") + 1.0
         # expm1, because 1 - 0.999**t in float32 has only 4 correct digits in the first steps.
         first, second = (-ops.expm1(time * math.log(beta)) for beta in (self.beta_1, self.beta_2))
-        scale = rate * ops.sqrt(second) / first
         found = []
-        for weight, gradient, mean, square in zip(weights, gradients, means, squares, strict=True):
+        each_weight = zip(weights, gradients, means, squares, self.decayed, strict=True)
+        for weight, gradient, mean, square, decays in each_weight:
             gradient = gradient * shrunk
             new_mean = self.beta_1 * mean + (1.0 - self.beta_1) * gradient
             new_square = self.beta_2 * square + (1.0 - self.beta_2) * ops.square(gradient)
-            kept = weight * (1.0 - rate * self.decay) if len(weight.shape) > 1 else weight
-            found.append((kept - scale * new_mean / (ops.sqrt(new_square) + self.epsilon), new_mean, new_square))
+            kept = weight * (1.0 - rate * self.decay) if decays else weight
+            change = new_mean / first / (ops.sqrt(new_square / second) + self.epsilon)
+            found.append((kept - rate * change, new_mean, new_square))
         new_weights, new_means, new_squares = zip(*found, strict=True)
         return list(new_weights), list(new_means), list(new_squares)

@@ -1,17 +1,33 @@
-"""Megatron-LM's IndexedDataset of a Megatron export: every document, with EOS at its end."""
+"""Megatron-LM's IndexedDataset of a Megatron export: every document with its EOS, in the bytes of its builder."""
 
 import glob
+import pathlib
+import tempfile
 import warnings
 
 import datasets
+import numpy as np
+import torch
 
 from scripts.clients.expected import WORK
 
 warnings.simplefilter("ignore")  # about its GPU packages
-from megatron.core.datasets.indexed_dataset import IndexedDataset  # noqa: E402
+from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder  # noqa: E402
 
 expected = datasets.load_dataset(f"{WORK}/concat-documents", cache_dir=f"{WORK}/hf-cache")["train"]["input_ids"]
 files = [IndexedDataset(path.removesuffix(".idx")) for path in sorted(glob.glob(f"{WORK}/concat-megatron/*.idx"))]
 found = [file[at].tolist() for file in files for at in range(len(file))]
 assert found == list(expected)
+for path, file in zip(sorted(glob.glob(f"{WORK}/concat-megatron/*.idx")), files, strict=True):
+    with tempfile.TemporaryDirectory() as folder:
+        builder = IndexedDatasetBuilder(f"{folder}/built.bin", dtype=file.index.dtype)
+        for at in range(len(file)):
+            builder.add_document(torch.from_numpy(np.asarray(file[at]).astype("int32")), [len(file[at])])
+        builder.finalize(f"{folder}/built.idx")
+        for suffix in (".bin", ".idx"):
+            theirs, ours = (
+                pathlib.Path(name).with_suffix(suffix).read_bytes() for name in (f"{folder}/built.idx", path)
+            )
+            assert theirs == ours, f"{path}: other bytes in {suffix}"
+print("the bytes of IndexedDatasetBuilder; ", end="")
 print(f"{len(found)} documents of {len(files)} files")

@@ -104,7 +104,9 @@ def test_a_flipped_bit_anywhere_never_becomes_a_weight(opened: Any, tmp_path: Pa
         saves.save()
     saves.close()
     weights = {step: _weights(opened, tmp_path / "whole", step) for step in (1, 2)}
-    files = [each for path in (tmp_path / "whole").glob("ckpt?2*") for each in (path, *path.rglob("*")) if each.is_file()]
+    files = [
+        each for path in (tmp_path / "whole").glob("ckpt?2*") for each in (path, *path.rglob("*")) if each.is_file()
+    ]
     for path in files:
         content = path.read_bytes()
         for place in sorted({0, len(content) // 3, len(content) // 2, len(content) - 1}):

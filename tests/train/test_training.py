@@ -191,6 +191,11 @@ def test_a_training_on_two_datasets_evaluates_each_and_goes_on_where_it_stopped(
     assert evaluated[2]["examples"] == evaluated[0]["examples"] + evaluated[1]["examples"]
 
     resumed = training.command(tmp_path / "model", steps=8, **options)
+    line = (
+        "the cosine schedule is rescaled from 4 steps with 0 of warm-up to 8 with 0: the next step's rate is 0.005, not"
+    )
+    assert line in resumed.err
+    assert "rescaled" not in training.command(tmp_path / "model", steps=8, **options).err
     assert list(training.losses(resumed.out)) == [5, 6, 7, 8]
     refused = training.command(tmp_path / "model", steps=9, **{**options, "weights": "1,1"})
     assert "holds another training" in refused.error[0]

@@ -1,0 +1,80 @@
+"""A Flax NNX loop with optax over our batches, against the same model in plain functions with the rule of `train-tpu`.
+
+The loop takes `random_access.global_batches`; the reference takes the rows of each batch by `indices` from all rows.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+from pipelines.train.steps import AdamW
+from scripts.clients.expected import WORK, rows
+from tfrecord_io import random_access
+
+STEPS, RATE, WIDTH = 20, 1e-2, 16
+DATA = random_access.open(f"{WORK}/pad")
+BATCHES = random_access.global_batches(DATA["train"], global_batch_size=32, seed=3)
+
+
+class Model(nnx.Module):
+    """The mean of the tokens' embeddings, to two classes."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.embedding = nnx.Embed(DATA.manifest.tokenizer.vocab_size, WIDTH, rngs=rngs)
+        self.dense = nnx.Linear(WIDTH, 2, rngs=rngs)
+
+    def __call__(self, ids_BL: Any, mask_BL: Any) -> Any:
+        states_BLD = self.embedding(ids_BL) * mask_BL[..., None]
+        return self.dense(states_BLD.sum(1) / mask_BL.sum(1, keepdims=True))
+
+
+def loss(logits_BC: Any, labels_B: Any) -> Any:
+    """Return the mean cross-entropy."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits_BC, labels_B).mean()
+
+
+def flax_losses(model: Model) -> list[float]:
+    """Train by NNX and optax."""
+    optimizer = nnx.Optimizer(model, optax.adamw(RATE, weight_decay=0.1), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model: Model, optimizer: nnx.Optimizer, ids: Any, mask: Any, labels: Any) -> Any:
+        value, gradients = nnx.value_and_grad(lambda each: loss(each(ids, mask), labels))(model)
+        optimizer.update(model, gradients)
+        return value
+
+    batches = (BATCHES[at] for at in range(STEPS))
+    return [float(step(model, optimizer, *(each[n] for n in NAMES))) for each in batches]
+
+
+def reference_losses(weights: list[Any]) -> list[float]:
+    """Train by plain functions and our rule."""
+    rule = AdamW(rate=RATE, warmup=0, steps=STEPS, decay=0.1, decayed=(True,) * 3, clip_norm=1e9, schedule="constant")
+    means, squares = ([jnp.zeros_like(each) for each in weights] for _ in range(2))
+    every, found = rows("pad"), []
+
+    def loss_of(weights: list[Any], ids: Any, mask: Any, labels: Any) -> Any:
+        embeddings, kernel, bias = weights
+        states = jnp.einsum("blv,vd,bl->bd", jax.nn.one_hot(ids, len(embeddings)), embeddings, mask.astype("float32"))
+        return loss(states / mask.sum(1, keepdims=True) @ kernel + bias, labels)
+
+    for step in range(STEPS):
+        chosen = np.asarray(BATCHES.indices(step))
+        value, gradients = jax.value_and_grad(loss_of)(weights, *(every[name][chosen] for name in NAMES))
+        weights, means, squares = rule.update(step, weights, gradients, means, squares)
+        found.append(float(value))
+    return found
+
+
+NAMES = ("input_ids", "attention_mask", "label")
+model = Model(nnx.Rngs(0))
+first = [jnp.array(each[...]) for each in (model.embedding.embedding, model.dense.kernel, model.dense.bias)]
+ours, expected = flax_losses(model), reference_losses(first)
+apart = float(np.abs(np.subtract(ours, expected)).max())
+assert apart < 1e-5, (ours, expected)
+assert ours[-1] < ours[0]
+print(f"flax nnx: {STEPS} losses {apart:.1e} apart, {ours[0]:.3f} to {ours[-1]:.3f}")
