@@ -22,11 +22,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from pipelines.train.config import TUNED
+from pipelines.train.errors import said
 from pipelines.train.metrics import is_better
-from tfrecord_io.errors import FingerprintMismatchError, OutputError, PrepError
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError, OutputError, PrepError
 from tfrecord_io.format import json_fields
 
 SAVES, BEST = "checkpoints", "best"
@@ -188,6 +190,17 @@ def write_json(folder: str, name: str, document: Any) -> None:
 def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """Return metrics as JSON values: null for NaN and infinity."""
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def require_savable(model: keras.Model, *, model_name: str) -> None:
+    """Check before the first step that Keras can write the model's layers. Raises: ConfigError if not."""
+    try:
+        json.dumps(keras.saving.serialize_keras_object(model))
+    except Exception as error:  # from get_config of any layer
+        raise ConfigError(
+            f"--model {model_name}: cannot be saved at the end of the training ({said(error)})",
+            remedy="give each layer a get_config with the arguments of its constructor",
+        ) from error
 
 
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:

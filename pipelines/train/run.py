@@ -22,6 +22,8 @@ from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
 from tfrecord_io.errors import OutputError
 
+_NO_TOKENIZER = "warning: {} has no tokenizer/, so the model's folder will have none, which predict and export need"
+
 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """Train until `config.steps`, resuming where an earlier run with the same model folder stopped.
@@ -49,6 +51,9 @@ class _Run:
         self._engine = engine
         self._stop = stop
         self._learner = engine.learner(job)
+        checkpoints.require_savable(self._learner.built.model, model_name=config.model)
+        if not model_files.has_tokenizer(config.data_folders[0]):
+            job = dataclasses.replace(job, warnings=(*job.warnings, _NO_TOKENIZER.format(config.data_folders[0])))
         folder = config.model_dir.rstrip("/")
         self._saves = engine.saves(self._learner, f"{folder}/{checkpoints.SAVES}", keep=config.keep_checkpoints)
         self._best_saves = engine.saves(self._learner, f"{folder}/{checkpoints.BEST}", keep=1)
@@ -219,8 +224,6 @@ class _Run:
         if model_files.has_tokenizer(data_folder):
             with checkpoints.usable(model_dir):
                 model_files.copy_tokenizer(data_folder, f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}")
-        else:
-            self._progress.note(f"warning: {data_folder} has no tokenizer/, so the model's folder has none")
         learner = self._learner
         described = model_files.describe(self._job, built=learner.built, steps=learner.step, metrics=self._metrics)
         model_files.write(model_dir, described)

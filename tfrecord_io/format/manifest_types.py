@@ -114,6 +114,11 @@ class TokenizerFacts:
     unk_id: Count | None = None
     sentinel_ids: tuple[Count, ...] = ()
 
+    @property
+    def end_id(self) -> int | None:
+        """Token that ends a generated text: EOS, or [SEP] where the tokenizer has none."""
+        return self.sep_id if self.eos_id is None else self.eos_id
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:

@@ -1,9 +1,8 @@
 """Conversion of BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-KerasHub computes BERT with the tanh form of GELU (`gelu_new`) and a layer norm epsilon of 1e-12, so config.json says so
-even for presets that were trained elsewhere with the exact GELU. The file always has a pooler: KerasHub's reader needs
-it, and transformers ignores it where the class has none. After mlm, which trains no pooler, it is a random one.
-transformers has no class for rows pooled by their mean.
+KerasHub computes BERT with a layer norm epsilon of 1e-12 and, except for checkpoints of transformers with another
+activation, with the tanh form of GELU (`gelu_new`); config.json has both. Only the class for rows has a pooler, so only
+its file has one. transformers has no class for rows pooled by their mean.
 """
 
 import json
@@ -16,7 +15,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from pipelines.train.model_files import TrainedModel
-from pipelines.train.models import BuiltModel
+from pipelines.train.models import BuiltModel, backbones
 from tfrecord_io.errors import ConfigError
 
 FAMILIES = ("BertBackbone",)
@@ -82,7 +81,7 @@ def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
         "num_hidden_layers": backbone.num_layers,
         "num_attention_heads": backbone.num_heads,
         "intermediate_size": backbone.intermediate_dim,
-        "hidden_act": "gelu_new",
+        "hidden_act": backbones.activation_of(backbone),
         "hidden_dropout_prob": backbone.dropout,
         "attention_probs_dropout_prob": backbone.dropout,
         "max_position_embeddings": backbone.max_sequence_length,
@@ -114,10 +113,8 @@ def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray
         for ours, theirs in _BLOCK.items():
             block, prefix = f"transformer_layer_{number}/{ours}", f"bert.encoder.layer.{number}.{theirs}"
             found |= _layer(values, block, prefix, rows=width if ours.endswith(_SPLIT) else None)
-    found |= _layer(values, "pooled_dense", "bert.pooler.dense")
-    if trained.task == "mlm":  # which trains no pooler
-        kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
-        found |= {"bert.pooler.dense.weight": kernel, "bert.pooler.dense.bias": np.zeros(width, np.float32)}
+    if trained.task == "classify":
+        found |= _layer(values, "pooled_dense", "bert.pooler.dense")
     # The head of mlm is in a model with the backbone, nested in the whole model.
     layers = [inner for layer in model.layers for inner in getattr(layer, "layers", [layer])]
     head = {f"{layer.name}/{each.name}": _float32(each) for layer in layers for each in layer.variables}

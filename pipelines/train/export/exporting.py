@@ -93,7 +93,8 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
         bert.write(built, trained, folder)
     else:
         write_decoder(backbone, trained, folder)
-    return int(backbone.max_sequence_length)
+    # 0: rotary positions have no last one.
+    return int(getattr(backbone, "max_sequence_length", 0))
 
 
 def _require_free(output: str) -> None:
@@ -232,14 +233,16 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         for name in [name for name in weights if name.endswith("q_proj.weight")]:
             weights[name] = np.ascontiguousarray(weights[name].T.reshape(backbone.hidden_dim, -1).T)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config |= {
-        "architectures": [DECODERS[family]],
-        "bos_token_id": facts.bos_id,
-        "eos_token_id": facts.eos_id,
-        "pad_token_id": facts.pad_id,
-        "torch_dtype": "float32",
-    }
+    tokens = {"bos_token_id": facts.bos_id, "eos_token_id": facts.end_id, "pad_token_id": facts.pad_id}
+    config |= {"architectures": [DECODERS[family]], **tokens, "torch_dtype": "float32"}
+    if family == "GPT2Backbone":
+        config["activation_function"] = backbones.activation_of(backbone)
+    if getattr(backbone, "head_dim", None) is not None:  # KerasHub writes hidden_size / heads for Mistral
+        config["head_dim"] = backbone.head_dim
+    if (factor := getattr(backbone, "rope_scaling_factor", 1.0)) != 1.0:  # which KerasHub's exporter leaves out
+        config["rope_scaling"] = {"rope_type": "linear", "factor": factor}
     if family == "QwenBackbone":  # KerasHub's reader needs these, but its exporter leaves them out
         config["use_sliding_window"] = backbone.use_sliding_window_attention
         config["sliding_window"] = backbone.sliding_window_size
-    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    for target, content in ((path, config), (folder / "generation_config.json", tokens)):
+        target.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -10,7 +10,6 @@ connected anew under the same names: weights, checkpoints and exports are those 
 gets the logits that it would get in a row of its own (arXiv:2107.02027), as a test checks.
 """
 
-import contextlib
 import difflib
 import importlib
 import os
@@ -44,6 +43,8 @@ FROM_SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for s
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*\Z")
+# Of a Llama's layers, by the names of their constructor.
+_LLAMA_FACTORS = ("rope_position_scaling_factor", "rope_frequency_adjustment_factor")
 _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}
 
 
@@ -166,9 +167,13 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
     try:
         if os.path.isdir(config.model):
             fit.require_sound(config.model, model=config.model)
-        found = None if config.from_scratch else checkpoint.opened(config.model)
-        with found.whole() if found is not None else contextlib.nullcontext(config.model) as place:
-            backbone = hub.models.Backbone.from_preset(place, **changes)
+        found = checkpoint.opened(config.model, weights=not config.from_scratch)
+        if found is None:
+            backbone = adapted(hub.models.Backbone.from_preset(config.model, **changes))
+        else:
+            with found.whole() as place:
+                backbone = hub.models.Backbone.from_preset(place, **found.settings.keywords | changes)
+            backbone = adapted(found.complete(backbone), activation=found.settings.activation)
     except PrepError:
         raise
     except Exception as error:  # from the download, a file or the conversion
@@ -179,7 +184,51 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
             else "save it with all of its weights, by save_pretrained of its class in transformers",
         ) from error
     random_t5 = config.from_scratch and type(backbone).__name__ == "T5Backbone"
-    return _with_spread_embedding(backbone) if random_t5 else backbone, found
+    return _with_spread_embedding(backbone) if random_t5 else backbone, None if config.from_scratch else found
+
+
+def activation_of(backbone: Any) -> str | None:
+    """Return the activation of the layers, as in `settings.ACTIVATIONS`; None where KerasHub's family has one only."""
+    layer = next((each for each in backbone.layers if hasattr(each, "_feedforward_intermediate_dense")), None)
+    name = getattr(getattr(layer, "activation", None), "__name__", None)
+    return "gelu_new" if name == "gelu_approximate" else name
+
+
+def adapted(backbone: Any, *, activation: str | None = None) -> Any:
+    """Return the backbone with another activation, one of `settings.ACTIVATIONS`, and layers that can be saved.
+
+    KerasHub's constructors take no activation, so the layers get it.
+    """
+    for layer in backbone.layers:
+        _repair_config(layer)
+    if activation is not None and activation != activation_of(backbone):
+        tanh_form = keras.saving.get_registered_object("keras_hub>gelu_approximate")
+        function = tanh_form if activation == "gelu_new" else keras.activations.get(activation)
+        for layer in backbone.layers:
+            if (dense := getattr(layer, "_feedforward_intermediate_dense", None)) is not None:
+                layer.activation = dense.activation = function
+    return backbone
+
+
+def connected(backbone: Any) -> Any:
+    """Return the backbone; or an ordinary Keras model of its layers, where its config would not name the activation."""
+    exact = any(name in type(backbone).__name__ for name in ("Roberta", "DistilBert", "Bart"))
+    if activation_of(backbone) in (None, "gelu" if exact else "gelu_new"):
+        return backbone
+    return keras.Model(backbone.input, backbone.output, name=backbone.name)
+
+
+def _repair_config(layer: Any) -> None:
+    """Let a Llama layer write its config: KerasHub 0.32's reads an attribute that no layer has, and lacks two more."""
+    factors = {name: getattr(layer, name) for name in _LLAMA_FACTORS if hasattr(layer, name)}
+    if len(factors) < len(_LLAMA_FACTORS):
+        return
+    layer.rope_scaling_factor = None
+    written = layer.get_config
+    layer.get_config = lambda: {
+        **{name: value for name, value in written().items() if name != "rope_scaling_factor"},
+        **factors,
+    }
 
 
 def _with_spread_embedding(backbone: Any) -> Any:

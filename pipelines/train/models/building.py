@@ -39,7 +39,8 @@ class BuiltModel:
         if self.backbone is None:
             return None
         config = keras.saving.serialize_keras_object(self.backbone)["config"]
-        return {"class": type(self.backbone).__name__, "config": config, "has_bias": self.has_bias}
+        kind, activation = type(self.backbone).__name__, backbones.activation_of(self.backbone)
+        return {"class": kind, "config": config, "has_bias": self.has_bias, "activation": activation}
 
 
 def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
@@ -74,7 +75,7 @@ def build_again(
             f"a model of a {backbone['class']!r:.100}, which this version of KerasHub does not have",
             remedy="use the version that the model was trained with",
         )
-    made = family.from_config(backbone["config"])
+    made = backbones.adapted(family.from_config(backbone["config"]), activation=backbone.get("activation"))
     model = heads.with_head(made, manifest, task, pooling=pooling or "first", has_bias=bool(backbone["has_bias"]))
     return BuiltModel(model=model, backbone=made, pooling=pooling)
 

@@ -20,16 +20,18 @@ from typing import Any
 
 import keras
 import numpy as np
+import safetensors
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from pipelines.train.config import Pooling
-from pipelines.train.models import fit
+from pipelines.train.models import fit, settings
+from pipelines.train.models.settings import Settings
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 
-_FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_CONFIG, _FILE, _INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _BERTS = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
 # Dense layer, norm and bias of each model type's masked language model.
 _MLM = {
@@ -42,26 +44,40 @@ _MLM = {
 _POOLERS = {"bert": "pooler.dense", "albert": "pooler"}
 _CLASSIFIERS = {"classify": "classifier", "tokens": "classifier", "span": "qa_outputs"}
 _HEADS = re.compile(
-    r"(cls|lm_head|\w*classifier|qa_outputs|vocab_\w+|predictions|score|\w+_predictions|\w+_head|final_logits_bias)\b"
+    r"^(cls|lm_head|\w*classifier|qa_outputs|vocab_\w+|predictions|score|\w+_predictions|\w+_head|final_logits_bias)\b"
+    r"|(^|\.)pooler\."
 )
-# Tied to the embedding, or read by KerasHub.
-_TIED = (
-    "lm_head.weight",
-    "lm_head.decoder",
-    "vocab_projector.weight",
-    "cls.predictions.decoder",
-    "predictions.decoder",
-)
+# Weights from states to words. Layers here have them in common with the embedding, or KerasHub reads them.
+_OUTPUTS = re.compile(r"^(lm_head|lm_head\.decoder|vocab_projector|(cls\.)?predictions\.decoder)\.(weight|bias)$")
+# Masks and positions, which transformers used to save.
+_BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rotary_emb\.inv_freq)$")
+# A Mistral's variables in KerasHub, from the layer's number on, and their tensors.
+_MISTRAL = {
+    "token_embedding/embeddings": "embed_tokens",
+    "token_embedding/reverse_embeddings": "lm_head",
+    "sequence_output_layernorm/scale": "norm",
+    "self_attention/query/kernel": "self_attn.q_proj",
+    "self_attention/key/kernel": "self_attn.k_proj",
+    "self_attention/value/kernel": "self_attn.v_proj",
+    "self_attention/attention_output/kernel": "self_attn.o_proj",
+    "self_attention_layernorm/scale": "input_layernorm",
+    "feedforward_layernorm/scale": "post_attention_layernorm",
+    "feedforward_gate_dense/kernel": "mlp.gate_proj",
+    "feedforward_intermediate_dense/kernel": "mlp.up_proj",
+    "feedforward_output_dense/kernel": "mlp.down_proj",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Checkpoint of transformers in a local folder. `files`: the file of each tensor."""
+    """Checkpoint of transformers in a local folder. `files`: the file of each tensor; `read`: the tensors in use."""
 
     model: str
     folder: Path
     config: Mapping[str, Any]
+    settings: Settings
     files: Mapping[str, str]
+    read: set[str] = dataclasses.field(default_factory=set)
 
     @property
     def has_mlm_head(self) -> bool:
@@ -85,27 +101,54 @@ class Checkpoint:
                 f"--model {self.model}: no tensor {names[0]!r}, which belongs to its head",
                 remedy="save it with all of its weights, by save_pretrained of its class in transformers",
             )
+        self.read.add(name)
+        return self._value(name)
+
+    def _value(self, name: str) -> np.ndarray:
         with safe_open(self.folder / self.files[name], framework="numpy") as file:
             return np.asarray(file.get_tensor(name))
 
+    def _ending(self, end: str) -> str:
+        return next((name for name in self.files if name == end or name.endswith(f".{end}")), end)
+
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a folder for KerasHub, with a random pooler if this one has none."""
-        if not self._lacks_pooler:
-            yield str(self.folder)
-            return
+        """Yield a folder for KerasHub: with the settings as used, and with a random pooler if this one has none."""
+        lacks_pooler = bool(self.files) and self._lacks_pooler
+        with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
+            for path in self.folder.iterdir():
+                if path.name != _CONFIG and not (path.name == _INDEX and lacks_pooler):
+                    Path(folder, path.name).symlink_to(path.resolve())
+            Path(folder, _CONFIG).write_text(json.dumps(self.settings.config), encoding="utf-8")
+            if lacks_pooler:
+                self._add_pooler(Path(folder))
+            yield folder
+
+    def _add_pooler(self, folder: Path) -> None:
         base = f"{self._type}." if any(name.startswith(f"{self._type}.") for name in self.files) else ""
         name, width = f"{base}{_POOLERS[self._type]}", int(self.config["hidden_size"])
         kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
         made = {f"{name}.weight": kernel, f"{name}.bias": np.zeros(width, np.float32)}
-        with tempfile.TemporaryDirectory() as folder:
-            for path in self.folder.iterdir():
-                if path.name != _INDEX:
-                    Path(folder, path.name).symlink_to(path.resolve())
-            save_file(made, Path(folder, "pooler.safetensors"))
-            files = {**self.files, **dict.fromkeys(made, "pooler.safetensors")}
-            Path(folder, _INDEX).write_text(json.dumps({"weight_map": files}), encoding="utf-8")
-            yield folder
+        save_file(made, folder / "pooler.safetensors")
+        files = {**self.files, **dict.fromkeys(made, "pooler.safetensors")}
+        (folder / _INDEX).write_text(json.dumps({"weight_map": files}), encoding="utf-8")
+
+    def complete(self, backbone: Any) -> Any:
+        """Return the backbone with the weights that KerasHub 0.32 leaves out or rounds.
+
+        It ignores the type that RoBERTa adds to all tokens, and takes Mistral's weights through float16.
+        """
+        if self._type == "roberta" and self.files:
+            positions = backbone.embeddings.position_embedding.position_embeddings
+            positions.assign_add(self.tensor(self._ending("embeddings.token_type_embeddings.weight"))[0])
+        if self._type == "mistral" and self.files:
+            for variable in backbone.variables:
+                block, part = re.fullmatch(r"(?:transformer_layer_(\d+)/)?(.+)", variable.path).groups()
+                name = f"{f'layers.{block}.' if block else ''}{_MISTRAL[part]}.weight"
+                value = self._value(self._ending(name)).astype(np.float32)
+                is_dense = variable.path.endswith(("/kernel", "/reverse_embeddings"))
+                variable.assign(np.reshape(value.T if is_dense else value, variable.shape))
+        return backbone
 
     def load_head(self, model: keras.Model, task: BoundTask, manifest: Manifest, *, pooling: Pooling) -> list[str]:
         """Load the head for the task, if the checkpoint has it; return lines on what is used and what is not.
@@ -115,20 +158,44 @@ class Checkpoint:
         # The head of mlm is in a model with the backbone, nested in the whole model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
         pools = pooling == "first" and self._type in _POOLERS and manifest.tokenizer.padding_side == "right"
-        used: tuple[str, ...] = ()
         lines: list[str] = []
         if task.name == "mlm" and self.has_mlm_head:
-            used = _MLM[self._type]
             self._load_mlm(layers)
             lines = ["its head for masked words is loaded"]
         elif self._has_classifier(task.name, pools=pools):
-            used, lines = self._load_classifier(layers["logits"], task, manifest)
+            lines = self._load_classifier(layers["logits"], task, manifest)
         if self._lacks_pooler and task.name == "classify" and pools:
             lines.append("warning: it has no pooler, which begins at random")
-        heads = [name for name in self.files if _HEADS.match(name) and not name.startswith((*used, *_TIED))]
-        if unused := sorted({name.removesuffix(".weight").removesuffix(".bias") for name in heads}):
-            lines.append(f"warning: not used of it: {', '.join(unused)}")
-        return [f"--model {self.model}: {line}" for line in lines]
+        unused = self._unused(task)
+        if names := sorted({name.removesuffix(".weight").removesuffix(".bias") for name in unused}):
+            lines.append(f"warning: not used of it: {', '.join(names)}")
+        return [f"--model {self.model}: {line}" for line in (*lines, *self.settings.notes)]
+
+    def _unused(self, task: BoundTask) -> list[str]:
+        """Return the tensors of heads that are not used. Raises: ConfigError if the logits need any other tensor."""
+        unused = [name for name in self.files if name not in self.read and not _BUFFERS.search(name)]
+        unused = [name for name in unused if not self._is_tied(name)]
+        heads = [name for name in unused if _HEADS.search(name)]
+        wrong = [name for name in unused if name not in heads or (task.of_vocabulary and _OUTPUTS.search(name))]
+        if wrong:
+            listing = f"{', '.join(sorted(wrong)[:5])}{' …' if len(wrong) > 5 else ''}"
+            raise ConfigError(
+                f"--model {self.model}: the model here has no place for {listing}, expected tensors that it uses, and "
+                "output weights equal to the embedding",
+                remedy="choose another checkpoint: without these tensors, its logits would be others",
+            )
+        return heads
+
+    def _is_tied(self, name: str) -> bool:
+        """Return whether a tensor repeats one that is used: the embedding, or the bias of an output layer."""
+        ends = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
+        used = [
+            each
+            for each in self.read
+            if each.endswith(ends) or each.endswith("predictions.bias") or each == "lm_head.bias"
+        ]
+        value = self._value(name)
+        return any(np.array_equal(value, self._value(each)) for each in used)
 
     def _load_mlm(self, layers: Mapping[str, Any]) -> None:
         dense, norm, bias = _MLM[self._type]
@@ -143,10 +210,10 @@ class Checkpoint:
         fits = ("TokenClass" in made_for) == (task == "tokens") and (task != "classify" or pools)
         return fits and f"{_CLASSIFIERS.get(task)}.weight" in self.files and "pre_classifier.weight" not in self.files
 
-    def _load_classifier(self, logits: Any, task: BoundTask, manifest: Manifest) -> tuple[tuple[str, ...], list[str]]:
-        """Load the classifier, its outputs found by label name if there are any; return the layer read, and a line."""
+    def _load_classifier(self, logits: Any, task: BoundTask, manifest: Manifest) -> list[str]:
+        """Load the classifier, its outputs found by label name if there are any; return a line."""
         name, ours = _CLASSIFIERS[task.name], manifest.label_names
-        kernel, bias = self.tensor(f"{name}.weight").T, self.tensor(f"{name}.bias")
+        kernel, bias = self._value(f"{name}.weight").T, self._value(f"{name}.bias")
         given = self.config.get("id2label") or {}
         theirs = [str(given.get(str(number), f"LABEL_{number}")) for number in range(len(bias))]
         listing = f"its classes are {', '.join(theirs[:5])}{' …' if len(theirs) > 5 else ''}"
@@ -154,7 +221,7 @@ class Checkpoint:
         if ours is None and len(theirs) == task.num_outputs:
             rows, line = list(range(len(bias))), f"its {name} is loaded"
         elif ours is None or len(unknown) == len(ours):
-            return (), [f"{listing}, none of the dataset's"]
+            return [f"{listing}, none of the dataset's"]
         elif unknown:
             raise ConfigError(
                 f"--model {self.model}: {listing}, but dataset {manifest.name!r} has {unknown[0]!r}, expected all of "
@@ -165,22 +232,53 @@ class Checkpoint:
         else:
             rows, line = [theirs.index(each) for each in ours], f"its {name} is loaded, its classes found by name"
         logits.set_weights([kernel[:, rows], bias[rows]])
-        return (name,), [line]
+        self.read.update((f"{name}.weight", f"{name}.bias"))
+        return [line]
 
 
-def opened(model: str) -> Checkpoint | None:
-    """Open the checkpoint of transformers that --model names, in a folder or on the hub; None if it is none."""
+@contextlib.contextmanager
+def _recorded(names: set[str]) -> Iterator[None]:
+    """Add the name of each tensor that KerasHub reads meanwhile, through `safetensors.safe_open`."""
+    real = safetensors.safe_open
+
+    class Recording(contextlib.ExitStack):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__()
+            self._file = self.enter_context(real(*given, **more))
+
+        def keys(self) -> Any:
+            return self._file.keys()
+
+        def get_tensor(self, name: str) -> Any:
+            value = self._file.get_tensor(name)
+            names.add(name)
+            return value
+
+    safetensors.safe_open = Recording
+    try:
+        yield
+    finally:
+        safetensors.safe_open = real
+
+
+def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
+    """Open the checkpoint of transformers that --model names, in a folder or on the hub; None if it is none.
+
+    Without `weights`, only its settings. Raises: ConfigError if these are of a model that KerasHub does not compute.
+    """
     hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
     if hub_id is not None:
         import huggingface_hub
 
         config_path = Path(huggingface_hub.hf_hub_download(hub_id, "config.json"))
     else:
-        config_path = Path(model, "config.json")
+        config_path = Path(model, _CONFIG)
     config = json.loads(config_path.read_text(encoding="utf-8")) if config_path.is_file() else {}
     if "model_type" not in config:
         return None
-    folder = config_path.parent
+    folder, read = config_path.parent, settings.read(model, config)
+    if not weights:
+        return Checkpoint(model=model, folder=folder, config=config, settings=read, files={})
     if hub_id is not None:
         folder = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=["*.json", "model*.safetensors"]))
         fit.require_sound(folder, model=model)
@@ -189,4 +287,4 @@ def opened(model: str) -> Checkpoint | None:
     else:
         with safe_open(folder / _FILE, framework="numpy") as file:
             files = dict.fromkeys(file.keys(), _FILE)
-    return Checkpoint(model=model, folder=folder, config=config, files=files)
+    return Checkpoint(model=model, folder=folder, config=config, settings=read, files=files)

@@ -70,7 +70,7 @@ def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[ker
     tokens, schema = TokenFeatures.of(manifest), manifest.schema
     ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:
-        return backbone, {
+        return backbones.connected(backbone), {
             "encoder_token_ids": ids,
             "encoder_padding_mask": mask,
             "decoder_token_ids": inputs[DECODER_INPUTS],
@@ -84,7 +84,7 @@ def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[ker
     feeds = {"token_ids": ids, "padding_mask": mask}
     if "segment_ids" in backbone.input:
         feeds["segment_ids"] = ops.zeros_like(ids) if types is None else inputs[types.name]
-    return backbone, feeds
+    return backbones.connected(backbone), feeds
 
 
 def _sequence(found: Any) -> Any:
@@ -106,9 +106,9 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bi
         states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
         states = keras.layers.Dense(backbone.token_embedding.output_dim, name="head_dense")(states)
         # As in the layers of KerasHub's backbones: an exported model has one activation and epsilon for all layers.
-        family = type(backbone).__name__
-        states = ops.gelu(states, approximate="Roberta" not in family and "DistilBert" not in family)
-        epsilon = 1e-5 if "Roberta" in family else 1e-12
+        activation = backbones.activation_of(backbone)
+        states = ops.relu(states) if activation == "relu" else ops.gelu(states, approximate=activation != "gelu")
+        epsilon = 1e-5 if "Roberta" in type(backbone).__name__ else 1e-12
         states = keras.layers.LayerNormalization(epsilon=epsilon, name="head_norm")(states)
     if task.name == "seq2seq" and backbones.scales_tied_logits(backbone):
         states = states * states.shape[-1] ** -0.5

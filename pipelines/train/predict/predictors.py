@@ -239,8 +239,7 @@ class CausalPredictor(Predictor):
         return {**found, **self._generated(call, features)} if self.config.generate else found
 
     def _generated(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        tokens, config, facts = self.tokens, self.config, self.manifest.tokenizer
-        end_id = facts.sep_id if facts.eos_id is None else facts.eos_id  # [SEP], where a tokenizer has no EOS
+        tokens, config, end_id = self.tokens, self.config, self.manifest.tokenizer.end_id
         ids, lengths = self._prompts(features[tokens.ids], features[tokens.mask], end_id=end_id)
 
         def next_logits(ids: Any, lengths: Any) -> Any:

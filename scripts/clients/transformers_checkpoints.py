@@ -1,0 +1,125 @@
+"""Random checkpoints of transformers, with each setting: logits of PyTorch and of the model that train-tpu begins with.
+
+PyTorch runs in a process of its own: its LLVM and TensorFlow's refuse to be in one.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+WORK = pathlib.Path(sys.argv[1])
+_SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+_GROUPED = {**_SMALL, "num_key_value_heads": 2}
+_GEMMA = {**_GROUPED, "head_dim": 8, "num_key_value_heads": 1}
+_GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+_DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64}
+_BERT = {**_SMALL, "max_position_embeddings": 64}
+_ROBERTA = {**_BERT, "max_position_embeddings": 66, "layer_norm_eps": 1e-5, "type_vocab_size": 1}
+_SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+# Model type, what else config.json says.
+CASES: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("llama", _GROUPED),
+    ("llama", {**_GROUPED, "rms_norm_eps": 1e-2}),
+    ("llama", {**_GROUPED, "rope_theta": 500.0, "tie_word_embeddings": True}),
+    ("llama", {**_GROUPED, "rope_scaling": {**_SCALED, "original_max_position_embeddings": 16}}),
+    (
+        "llama",
+        {**_GROUPED, "rope_parameters": {**_SCALED, "original_max_position_embeddings": 16, "rope_theta": 500.0}},
+    ),
+    ("mistral", {**_GROUPED, "head_dim": 16, "sliding_window": 8, "rms_norm_eps": 1e-3}),
+    ("mistral", {**_GROUPED, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 300.0}}),
+    ("qwen2", {**_GROUPED, "rms_norm_eps": 1e-3}),
+    ("qwen2", {**_GROUPED, "tie_word_embeddings": True, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+    ("qwen3", {**_GROUPED, "head_dim": 16}),
+    ("gemma", _GEMMA),
+    ("gemma", {**_GEMMA, "hidden_act": "gelu"}),
+    ("gemma2", {**_GEMMA, "query_pre_attn_scalar": 8, "sliding_window": 8, "final_logit_softcapping": 2.0}),
+    ("gpt2", _GPT2),
+    *(
+        ("gpt2", {**_GPT2, "n_inner": 64, "activation_function": name})
+        for name in ("gelu", "gelu_pytorch_tanh", "relu")
+    ),
+    *(("bert", {**_BERT, "hidden_act": name}) for name in ("gelu", "gelu_new", "relu")),
+    ("bert", {**_BERT, "type_vocab_size": 3}),
+    *(("albert", {**_BERT, "embedding_size": 16, "hidden_act": name}) for name in ("gelu", "gelu_new")),
+    *((name, _ROBERTA) for name in ("roberta", "xlm-roberta")),
+    *(("distilbert", {**_DISTILBERT, "activation": name}) for name in ("gelu", "relu")),
+)
+_MASKED = ("bert", "albert", "roberta", "xlm-roberta", "distilbert")
+
+
+def write(work: pathlib.Path) -> None:
+    """Save a random model of each case, with its settings, and its logits. No bias is 0, no scale 1."""
+    import torch
+    import transformers
+
+    given = np.load(work / "given.npz")
+    mask = torch.tensor(given["mask"], dtype=torch.long)
+    for number, (kind, changes) in enumerate(CASES):
+        torch.manual_seed(number)
+        config = transformers.AutoConfig.for_model(kind, vocab_size=int(given["vocab_size"]), **changes)
+        maker = transformers.AutoModelForMaskedLM if kind in _MASKED else transformers.AutoModelForCausalLM
+        model = maker.from_config(config, attn_implementation="eager").eval()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.add_(torch.randn_like(parameter) * (0.3 if "attn" in name or "attention" in name else 0.1))
+            # RoBERTa's positions depend on what is padding.
+            ids = torch.tensor(given["ids"], dtype=torch.long).masked_fill(mask == 0, config.pad_token_id or 0)
+            logits = model(input_ids=ids, attention_mask=mask).logits
+        folder = work / str(number)
+        model.save_pretrained(folder)
+        np.save(folder / "logits.npy", logits.numpy())
+        path = folder / "config.json"
+        said = json.loads(path.read_text())
+        # Releases before 5 write no rope_parameters.
+        said = {name: each for name, each in said.items() if name != "rope_parameters" or "rope_scaling" not in changes}
+        path.write_text(json.dumps({**said, **changes}))
+
+
+def furthest(kind: str, folder: pathlib.Path) -> float:
+    """The largest difference of the logits."""
+    from pipelines.train import models, setup
+    from pipelines.train.config import TrainConfig
+
+    task, given = "mlm" if kind in _MASKED else "clm", np.load(folder.parent / "given.npz")
+    options: Any = {"data": str(WORK / "pad"), "task": task, "model": str(folder), "model_dir": str(folder / "run")}
+    job = setup.check(TrainConfig(**options, tpu="none"))
+    model = models.build(job.config, job.data.manifest, job.task).model
+    ids, mask = given["ids"], given["mask"]
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    if task == "mlm":
+        inputs["masked_positions"] = np.tile(np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1))
+    ours = np.asarray(model({name: each for name, each in inputs.items() if name in model.input}, training=False))
+    return float(np.abs(ours - np.load(folder / "logits.npy"))[mask > 0].max())
+
+
+def main() -> None:
+    """Compare the cases."""
+    from tfrecord_io import reader
+
+    work = WORK / "checkpoints"
+    work.mkdir(exist_ok=True)
+    data = reader.open(str(WORK / "pad"))
+    features = next(iter(data.dataset("train", global_batch_size=8, training=False)))
+    ids, mask = (features[name].numpy() for name in ("input_ids", "attention_mask"))
+    np.savez(work / "given.npz", ids=ids, mask=mask, vocab_size=data.manifest.tokenizer.vocab_size)
+    subprocess.run([sys.executable, __file__, str(WORK), "write"], check=True)
+    worst: dict[str, float] = {}
+    for number, (kind, changes) in enumerate(CASES):
+        apart = furthest(kind, work / str(number))
+        print(f"{apart:.1e} {kind} {changes}", file=sys.stderr, flush=True)
+        assert sys.argv[2:] or apart <= 1e-4, f"{kind} with {changes}: logits {apart} apart"
+        worst[kind] = max(worst.get(kind, 0.0), apart)
+    print(f"{len(CASES)} checkpoints, logits at most {max(worst.values()):.1e} apart: {', '.join(worst)}")
+
+
+if __name__ == "__main__":
+    if sys.argv[2:] == ["write"]:
+        write(WORK / "checkpoints")
+    else:
+        main()

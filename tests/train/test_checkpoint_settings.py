@@ -1,0 +1,199 @@
+"""Checkpoints of transformers: each type trains, predicts and is exported; each setting is used, or refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from pipelines.train import models, setup
+from pipelines.train.config import TrainConfig
+from pipelines.train.models import settings
+from tests.support import checkpoints
+from tests.train import training
+from tests.train.finished import command, done, predicted
+from tfrecord_io import reader
+from tfrecord_io.errors import ConfigError
+
+ENCODERS = ("bert", "albert", "roberta", "xlm-roberta", "distilbert")
+EXPORTED = ("bert", "gpt2", "llama", "mistral", "qwen2", "gemma")
+
+
+def written(folder: Path, kind: str, *, data: Path | None = None, **changes: Any) -> Path:
+    vocab_size = reader.open(data or training.data()).manifest.tokenizer.vocab_size
+    return checkpoints.write(folder, kind, vocab_size=vocab_size, **changes)
+
+
+def begun(folder: Path, task: str) -> models.BuiltModel:
+    options: Any = {"data": str(training.data()), "task": task, "model": str(folder), "model_dir": str(folder / "run")}
+    job = setup.check(TrainConfig(**options, tpu="none"))
+    return models.build(job.config, job.data.manifest, job.task)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", settings.TYPES)
+def test_each_type_takes_a_step_is_saved_predicts_and_is_exported(tmp_path: Path, kind: str) -> None:
+    task = "mlm" if kind in ENCODERS else "seq2seq" if kind == "bart" else "clm"
+    data = training.translations() if task == "seq2seq" else training.data()
+    folder, model = written(tmp_path / "from", kind, data=data), tmp_path / "model"
+    training.done(model, task=task, model=folder, data=data, steps=1, eval_split=None)
+    if task == "mlm":
+        assert done("predict", model=model, fill_mask="a [MASK] film", tpu="none").out
+    else:
+        more = {"generate": 2} if task == "clm" else {}
+        assert predicted(tmp_path, model=model, data=data, split="train", **more)
+    done("export", model=model, format="keras", output=tmp_path / "keras")
+    assert keras.models.load_model(tmp_path / "keras" / "model.keras").count_params()
+    outcome = command("export", model=model, format="transformers", output=tmp_path / "to")
+    if kind in EXPORTED:
+        assert outcome.status == 0, outcome.err
+        ends = (
+            [json.loads((tmp_path / "to" / name).read_text()) for name in ("config.json", "generation_config.json")]
+            if task == "clm"
+            else []
+        )
+        facts = reader.open(data).manifest.tokenizer
+        assert all(each["eos_token_id"] == facts.sep_id for each in ends), "where `predict` ends a text"
+        again = begun(tmp_path / "to", task)
+        assert again.backbone is not None
+    else:
+        assert "--format transformers" in outcome.error[0]
+
+
+# Type, a setting, and whether it is used.
+SETTINGS: list[tuple[str, dict[str, Any], bool]] = [
+    ("llama", {"rms_norm_eps": 1e-2}, True),
+    ("llama", {"rope_theta": 7.0, "rope_parameters": None}, True),
+    ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}, True),
+    ("mistral", {"rope_scaling": {"type": "linear", "factor": 4.0}}, True),
+    ("mistral", {"sliding_window": 2}, True),
+    ("qwen2", {"rope_parameters": {"rope_type": "linear", "factor": 4.0}}, True),
+    ("gemma2", {"final_logit_softcapping": 0.1}, True),
+    *((kind, {"activation_function": "relu"}, True) for kind in ("gpt2",)),
+    *((kind, {"hidden_act": name}, True) for kind in ("bert", "albert") for name in ("relu", "gelu_new")),
+    ("distilbert", {"activation": "relu"}, True),
+    *(("llama", {name: True}, False) for name in ("attention_bias", "mlp_bias")),
+    *(("llama", {"rope_scaling": {"rope_type": name, "factor": 2.0}}, False) for name in ("linear", "yarn", "dynamic")),
+    ("llama", {"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, False),
+    ("llama", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, False),
+    ("llama", {"hidden_act": "gelu"}, False),
+    ("llama", {"head_dim": 8}, False),
+    ("mistral", {"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, False),
+    ("mistral", {"tie_word_embeddings": True}, False),
+    ("qwen2", {"use_sliding_window": True}, False),
+    ("qwen2", {"layer_types": ["full_attention", "sliding_attention"]}, False),
+    *((kind, {"rms_norm_eps": 1e-5}, False) for kind in ("qwen3", "gemma", "gemma2")),
+    *((kind, {"rope_theta": 500.0}, False) for kind in ("gemma", "gemma2")),
+    *((kind, {"rope_parameters": {"rope_theta": 500.0}}, False) for kind in ("gemma", "gemma2")),
+    ("gemma2", {"query_pre_attn_scalar": 7}, False),
+    ("gpt2", {"scale_attn_weights": False}, False),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, False),
+    ("gpt2", {"layer_norm_epsilon": 1e-3}, False),
+    ("gpt2", {"activation_function": "silu"}, False),
+    *((kind, {"hidden_act": "silu"}, False) for kind in ("bert", "albert", "roberta", "xlm-roberta")),
+    *((kind, {"layer_norm_eps": 1e-3}, False) for kind in ("bert", "albert", "roberta", "xlm-roberta")),
+    *((kind, {"position_embedding_type": "relative_key"}, False) for kind in ("bert", "roberta")),
+    *((kind, {"pad_token_id": 0}, False) for kind in ("roberta", "xlm-roberta")),
+    ("bart", {"scale_embedding": True}, False),
+    ("bart", {"decoder_layers": 1}, False),
+    *((kind, {"a_new_setting": 2}, False) for kind in settings.TYPES),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "used"), SETTINGS, ids=lambda value: str(value).replace("/", "-"))
+def test_each_setting_is_used_or_refused_by_name(kind: str, changes: dict[str, Any], used: bool) -> None:
+    config = {"model_type": kind, "vocab_size": 9, **checkpoints.CONFIGS[kind]}
+    plain = settings.read("m", config)
+    if not used:
+        with pytest.raises(ConfigError) as caught:
+            settings.read("m", {**config, **changes})
+        (name,) = changes
+        assert f"{name} " in str(caught.value) or f"{name}." in str(caught.value) or "rope_theta" in str(caught.value)
+        return
+    changed = settings.read("m", {**config, **changes})
+    assert (changed.keywords, changed.activation, changed.config) != (plain.keywords, plain.activation, plain.config)
+
+
+@pytest.mark.parametrize("kind", settings.TYPES)
+def test_settings_that_are_off_or_change_no_logits_are_passed_over(kind: str) -> None:
+    config = {"model_type": kind, "vocab_size": 9, **checkpoints.CONFIGS[kind]}
+    harmless = {"use_cache": True, "bos_token_id": 0, "architectures": ["A"], "torch_dtype": "float32", "new": None}
+    changed = settings.read("m", {**config, **harmless, "initializer_range": 0.1, "transformers_version": "5"})
+    assert changed.keywords == settings.read("m", config).keywords
+
+
+def test_another_model_type_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="model type 'mamba', expected one of bert, "):
+        settings.read("m", {"model_type": "mamba"})
+
+
+def test_one_dropout_for_all_is_said() -> None:
+    config = {"model_type": "bert", "vocab_size": 9, **checkpoints.CONFIGS["bert"], "hidden_dropout_prob": 0.2}
+    read = settings.read("m", {**config, "attention_probs_dropout_prob": 0.1})
+    assert read.keywords["dropout"] == 0.2
+    assert read.notes == ("warning: a dropout of 0.2 is used everywhere, not attention_probs_dropout_prob 0.1",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "name", "task"),
+    [
+        ("llama", "model.layers.0.self_attn.q_proj.bias", "classify"),
+        ("llama", "model.layers.2.input_layernorm.weight", "clm"),
+        ("gpt2", "lm_head.weight", "clm"),
+        ("bert", "cls.predictions.decoder.weight", "mlm"),
+        ("bert", "cls.predictions.decoder.bias", "mlm"),
+    ],
+)
+def test_a_tensor_without_a_place_is_refused_by_name(tmp_path: Path, kind: str, name: str, task: str) -> None:
+    folder = written(tmp_path, kind, more={name: 16})
+    with pytest.raises(ConfigError, match=f"has no place for {name}"):
+        begun(folder, task)
+
+
+@pytest.mark.slow
+def test_a_mistrals_weights_keep_their_precision(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    backbone = begun(written(tmp_path, "mistral"), "clm").backbone
+    tensors = load_file(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(backbone.token_embedding.embeddings, tensors["model.embed_tokens.weight"])
+    np.testing.assert_array_equal(backbone.token_embedding.reverse_embeddings, tensors["lm_head.weight"].T)
+    found = {np.asarray(each).size: each for each in backbone.variables}
+    assert len(backbone.variables) == len(tensors), found.keys()
+
+
+@pytest.mark.slow
+def test_a_loaded_activation_is_kept_by_the_saved_model(tmp_path: Path) -> None:
+    folder = written(tmp_path / "from", "bert")
+    training.done(tmp_path / "model", task="classify", pooling="first", model=folder, steps=1)
+    alone = keras.models.load_model(tmp_path / "model" / "model.keras")
+    kinds = [
+        each.activation.__name__ for each in alone._flatten_layers() if type(each).__name__ == "TransformerEncoder"
+    ]
+    assert set(kinds) == {"gelu"}
+    done("export", model=tmp_path / "model", format="transformers", output=tmp_path / "to")
+    assert json.loads((tmp_path / "to" / "config.json").read_text())["hidden_act"] == "gelu"
+
+
+class Unwritable(keras.layers.Dense):
+    """A layer that Keras can't write."""
+
+    def get_config(self) -> dict[str, Any]:
+        raise AttributeError("no such attribute")
+
+
+def unwritable(manifest: Any) -> keras.Model:
+    inputs = keras.Input((manifest.row_length,), dtype="int32", name="input_ids")
+    pooled = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(manifest.tokenizer.vocab_size, 4)(inputs))
+    return keras.Model({"input_ids": inputs}, Unwritable(len(manifest.label_names))(pooled))
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    outcome = training.command(tmp_path, model=f"{__name__}:unwritable")
+    assert outcome.status == 1
+    assert "cannot be saved at the end of the training (no such attribute)" in outcome.error[0]
+    assert '"step"' not in outcome.out
