@@ -403,7 +403,11 @@ def test_no_class_opens_a_file_outside_of_its_folder(tmp_path: Path, zoo: Zoo) -
     secret = tmp_path / "private.txt"
     secret.write_text("line one\nline two\n")
     folder = _copy(zoo, "wordpiece_cased", tmp_path / "tokenizer")
-    shown = {"vocab": str(secret), "sp_model_kwargs": {"model_file": str(secret)}, "init_inputs": [str(secret)]}
+    shown: dict[str, Any] = {
+        "vocab": str(secret),
+        "sp_model_kwargs": {"model_file": str(secret)},
+        "init_inputs": [str(secret)],
+    }
     named = {"fast_tokenizer_files": ["../private.txt"], "gguf_file": "../private.txt", "merges": str(secret)}
     keys = {(name, key) for name, each in _classes().items() for key in _path_keys(each)}
     assert len(keys) > 300
