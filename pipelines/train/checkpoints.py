@@ -36,7 +36,9 @@ PARTS = "input_parts"
 # The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
 # Longer names of keys in error messages.
-_NAMED = {"data": "fingerprint of the data"}
+# In the identity: the weights of a mixture's later stages, by the step from which they hold.
+STAGES = "stages"
+_NAMED = {"data": "fingerprint of the data", STAGES: "weights from steps"}
 # What TensorFlow adds around an error's message: the graph node before it, the operation after it.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
 _MOST_BYTES = 1 << 20
@@ -49,7 +51,8 @@ def claimed(
 ) -> Mapping[str, Any]:
     """Return the identity in the folder's run.json, or else `identity`, which is written there if `writes`.
 
-    With `may_change`, the options in TUNED may be others than in run.json, which is then written again.
+    With `may_change`, the options in TUNED may be others than in run.json, and the stages of a mixture that begin after
+    the last checkpoint always may; run.json is then written again.
 
     Raises: FingerprintMismatchError if the folder holds another training; OutputError if it cannot be used.
     """
@@ -73,7 +76,10 @@ def claimed(
     names = [name for name in {**identity, **found} if name != PARTS]
     pairs = {name: tuple(each.get(name) for each in (found, identity)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    if differing and may_change and differing.keys() <= set(TUNED):
+    done = max(steps_in(f"{folder}/{SAVES}"), default=0)
+    old, new = ({at: w for at, w in (each or {}).items() if int(at) < done} for each in pairs.get(STAGES, ({}, {})))
+    allowed = {*(TUNED if may_change else ()), *([STAGES] if old == new else [])}
+    if differing and differing.keys() <= allowed:
         found = {**identity, **{name: found[name] for name in (PARTS,) if name in found}}
         if writes:
             write_json(folder, _IDENTITY, found)
