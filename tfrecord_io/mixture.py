@@ -171,8 +171,8 @@ class Mixture(InputFunctions):
         if wanted > end:
             name = list(self.datasets)[part]
             raise ReaderError(
-                f"dataset {name!r} reaches its {self.most_epochs[name]:g} epochs after {end:,} steps, expected at least "
-                f"{wanted:,} steps",
+                f"dataset {name!r} reaches its {self.most_epochs[name]:g} epochs after {end:,} steps, expected at "
+                f"least {wanted:,} steps",
                 remedy="give it less weight or more epochs, or train for fewer steps",
             )
         return end

@@ -67,8 +67,7 @@ class GlobalOrder:
     """Global order of dataset number `part` of the mixture with this `cycle`; a single dataset is number 0 of one.
 
     shard_rows: the number of records in each shard, never 0. block, window: K and W. first_step, first_row, end_row:
-    where the stage of this cycle begins, and the row of the dataset's stream at which it ends; windows are cut there, so
-    that a stage's batches do not depend on later stages.
+    where the stage of this cycle begins, and the row of the dataset's stream at which it ends; windows are cut there.
     """
 
     # What differs between the datasets of a stage: a graph has them as tensors, see `with_numbers`.
