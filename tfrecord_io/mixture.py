@@ -2,6 +2,7 @@
 
     mixed = Mixture({"wiki": reader.open(A), "code": reader.open(B)}, weights={"wiki": 0.7, "code": 0.3})
     mixed = Mixture({"de": reader.open(C), "sw": reader.open(D)}, temperature=3.0)
+    mixed = Mixture(datasets, stages={0: {"wiki": 0.8, "code": 0.2}, 1000: {"wiki": 0.5, "code": 0.5}})
     mixed.input_fn("train", global_batch_size=1024, seed=0)       for strategy.distribute_datasets_from_function
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
@@ -23,6 +24,12 @@ in its tenth epoch while another is still in its first. The rows of each before 
 With several hosts, each keeps to the rates by itself, to within two rows, since hosts begin at different elements of
 the cycle: a dataset with one row in ten elements does not come on all hosts at the same time.
 
+Stages change the weights at global steps. Each dataset continues where it was. A change may add a row or two to the
+differences above, since a stage may end within a cycle.
+
+In the global order a dataset beyond 64 MB is shuffled in windows, which end with each stage. So to move or add a change
+in a window that has begun alters that window: some of its rows may then come twice or not at all.
+
 Only training is mixed. A mean over a mixture depends on the rates and says little about any dataset: evaluate
 `datasets[name]` one after the other.
 """
@@ -39,7 +46,7 @@ from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.input_pipeline.input_source import SplitShards
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import common_manifest, mixing_plan
-from tfrecord_io.mixing.mixing_plan import source_seed
+from tfrecord_io.mixing.mixing_plan import Rates, Schedule, source_seed
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.reader import Data
 
@@ -53,9 +60,12 @@ class Mixture(InputFunctions):
     A name is part of the seed of its dataset's order: adding another dataset leaves that order as it was.
 
     weights: one for each dataset; rates are proportional to them.
+    stages: instead of weights, weights by the step from which they hold; the first step is 0. A weight may be 0 in some
+        stages. A temperature has no stages: take the weights from the `rates` of a mixture with that temperature.
+    most_epochs: the epochs of some datasets that may be read at most, see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; with neither of the three,
         in proportion to the numbers of examples.
-    manifest: the merged manifest of all datasets; its fingerprint covers the rates too.
+    manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too.
 
     Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
     least 1,024 records each; buffers are shared, too.
@@ -65,6 +75,8 @@ class Mixture(InputFunctions):
 
     datasets: Mapping[str, Data]
     weights: Mapping[str, float] | None = dataclasses.field(default=None, kw_only=True)
+    stages: Mapping[int, Mapping[str, float]] | None = dataclasses.field(default=None, kw_only=True)
+    most_epochs: Mapping[str, float] = dataclasses.field(default_factory=dict, kw_only=True)
     temperature: float | None = dataclasses.field(default=None, kw_only=True)
     maximum: int | None = dataclasses.field(default=None, kw_only=True)
     manifest: Manifest = dataclasses.field(init=False, repr=False)
@@ -73,16 +85,22 @@ class Mixture(InputFunctions):
     def __post_init__(self) -> None:
         if not self.datasets:
             raise ReaderError("a mixture of no datasets, expected at least one")
-        self._rates(dict.fromkeys(self.datasets, 1))  # refuses invalid weights and temperatures
+        self._stages(dict.fromkeys(self.datasets, 1))  # refuses invalid weights and temperatures
+        for name, most in self.most_epochs.items():
+            if name not in self.datasets or not mixing_plan.is_positive(most):
+                raise ReaderError(
+                    f"most_epochs is {most!r} for {name!r}, expected a number above 0 for one of {list(self.datasets)}"
+                )
         # As plain JSON: a NumPy number becomes a Python number.
-        rates: dict[str, Any] = {"weights": self.weights and {name: float(w) for name, w in self.weights.items()}}
+        weights = self.weights if self.stages is None else self.stages[0]
+        rates: dict[str, Any] = {"weights": weights and {name: float(w) for name, w in weights.items()}}
         for name in ("temperature", "maximum"):
             rates[name] = None if getattr(self, name) is None else float(getattr(self, name))
         object.__setattr__(self, "manifest", common_manifest.merge(self._manifests, rates=rates))
         object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
 
-    def rates(self, split: str) -> dict[str, float]:
-        """Return each dataset's share of training rows, sum 1. Raises: ReaderError if a split is missing or empty."""
+    def rates(self, split: str, *, step: int = 0) -> dict[str, float]:
+        """Return each dataset's share of training rows at a step, sum 1. Raises: ReaderError if a split is missing or empty."""
         for name, data in self.datasets.items():
             if split not in data.splits:
                 raise ReaderError(
@@ -90,16 +108,32 @@ class Mixture(InputFunctions):
                     remedy=f"choose a split that all datasets have: {list(self.splits)}",
                 )
             data.source(split)
-        return self._rates({name: data.num_examples(split) for name, data in self.datasets.items()})
+        stages = self._stages({name: data.num_examples(split) for name, data in self.datasets.items()})
+        return stages[max(first for first in stages if first <= step)]
 
     def epochs(self, split: str, *, global_batch_size: int, step: int) -> dict[str, float]:
         """Return the epochs of each dataset that are read in `step` global batches; above 1, its examples repeat."""
-        input_plan.check_positive("global_batch_size", global_batch_size)
-        rows = step * global_batch_size
-        return {name: rows * rate / self.datasets[name].num_examples(split) for name, rate in self.rates(split).items()}
+        found = self.describe(split, global_batch_size=global_batch_size, steps=step)
+        return {name: share["epochs"] for name, share in found.items()}
+
+    def describe(self, split: str, *, global_batch_size: int, steps: int) -> dict[str, dict[str, float]]:
+        """Return the "rows", "tokens" and "epochs" of each dataset in the first `steps` global batches.
+
+        Rows are those of the global order; several hosts differ by at most two rows each. Tokens are the mean of the
+        dataset's rows, without padding. Raises: as `rates`.
+        """
+        rows_K = self._schedule(split, global_batch_size).rows_before(steps)
+        return {
+            name: {
+                "rows": rows,
+                "tokens": round(rows * data.tokens_per_example(split)),
+                "epochs": rows / data.num_examples(split),
+            }
+            for (name, data), rows in zip(self.datasets.items(), rows_K, strict=True)
+        }
 
     def tokens_per_example(self, split: str) -> float:
-        """Return the mean number of tokens in a training example, without padding. Raises: ReaderError as `rates`."""
+        """Return the mean number of tokens in an example of the first stage, without padding. Raises: as `rates`."""
         return math.fsum(
             rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split).items()
         )
@@ -108,8 +142,40 @@ class Mixture(InputFunctions):
     def _manifests(self) -> dict[str, Manifest]:
         return {name: data.manifest for name, data in self.datasets.items()}
 
-    def _rates(self, num_examples: Mapping[str, int]) -> dict[str, float]:
-        return mixing_plan.rates(num_examples, weights=self.weights, temperature=self.temperature, maximum=self.maximum)
+    def _stages(self, num_examples: Mapping[str, int]) -> dict[int, dict[str, float]]:
+        return mixing_plan.stages_of(
+            num_examples,
+            stages=self.stages,
+            weights=self.weights,
+            temperature=self.temperature,
+            maximum=self.maximum,
+        )
+
+    def _rates(self, split: str) -> Rates:
+        self.rates(split)  # refuses a split that is missing
+        stages = self._stages({name: data.num_examples(split) for name, data in self.datasets.items()})
+        return {step: tuple(rates.items()) for step, rates in stages.items()}
+
+    def _schedule(self, split: str, global_batch_size: int) -> Schedule:
+        input_plan.check_positive("global_batch_size", global_batch_size)
+        return mixing_plan.schedule(self._rates(split), rows=global_batch_size)
+
+    def _end_step(self, split: str, *, global_batch_size: int, start_step: int, steps: int | None) -> int | None:
+        if not self.most_epochs:
+            return None
+        most_rows = [
+            self.most_epochs.get(name, math.inf) * data.num_examples(split) for name, data in self.datasets.items()
+        ]
+        end, part = self._schedule(split, global_batch_size).last_within(most_rows)
+        wanted = start_step + 1 if steps is None else steps
+        if wanted > end:
+            name = list(self.datasets)[part]
+            raise ReaderError(
+                f"dataset {name!r} reaches its {self.most_epochs[name]:g} epochs after {end:,} steps, expected at "
+                f"least {wanted:,} steps",
+                remedy="give it less weight or more epochs, or train for fewer steps",
+            )
+        return end
 
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         if not training:
@@ -118,9 +184,9 @@ class Mixture(InputFunctions):
                 remedy="evaluate each dataset by itself: for name, data in mixture.datasets.items(): "
                 f"data.dataset({split!r}, …); or give training=True, if it is to be trained on",
             )
-        rates = self.rates(split)
+        self.rates(split)  # refuses a split that is missing
         return tuple(
-            dataclasses.replace(data.source(split, seed=source_seed(seed, name)), name=name, rate=rates[name])
+            dataclasses.replace(data.source(split, seed=source_seed(seed, name)), name=name)
             for name, data in self.datasets.items()
         )
 

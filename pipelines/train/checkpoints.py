@@ -40,7 +40,9 @@ COURSE = "course"
 # The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
 # Longer names of keys in error messages.
-_NAMED = {"data": "fingerprint of the data"}
+# In the identity: the weights of a mixture's later stages, by the step from which they hold.
+STAGES = "stages"
+_NAMED = {"data": "fingerprint of the data", STAGES: "weights from steps"}
 # What TensorFlow adds around an error's message: the graph node before it, the operation after it.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
 _MOST_BYTES = 1 << 20
@@ -53,8 +55,8 @@ def claimed(
 ) -> Mapping[str, Any]:
     """Return the identity in the folder's run.json, or else `identity`, which is written there if `writes`.
 
-    With `may_change`, the options in TUNED may be others than in run.json, which is then written again, as it is with
-    another course; the course that is returned is the earlier one.
+    With `may_change`, the options in TUNED may differ from run.json. The stages of a mixture that begin after the last
+    checkpoint may always differ, and so may the course. Then run.json is written again. Returns the earlier course.
 
     Raises: FingerprintMismatchError if the folder holds another training; OutputError if it cannot be used.
     """
@@ -78,7 +80,10 @@ def claimed(
     names = [name for name in {**identity, **found} if name not in (PARTS, COURSE)]
     pairs = {name: tuple(each.get(name) for each in (found, identity)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    if differing and may_change and differing.keys() <= set(TUNED):
+    done = max(steps_in(f"{folder}/{SAVES}"), default=0)
+    old, new = ({at: w for at, w in (each or {}).items() if int(at) < done} for each in pairs.get(STAGES, ({}, {})))
+    allowed = {*(TUNED if may_change else ()), *([STAGES] if old == new else [])}
+    if differing and differing.keys() <= allowed:
         found = {**identity, **{name: found[name] for name in (PARTS, COURSE) if name in found}}
     elif differing:
         listing = ", ".join(
@@ -91,9 +96,9 @@ def claimed(
             if not differing.keys() <= set(TUNED)
             else "give another --model-dir, the same options, or --allow-changes to go on with the new ones",
         )
-    new = {**found, **{name: identity[name] for name in (COURSE,) if name in identity}}
-    if writes and (differing or new != found):
-        write_json(folder, _IDENTITY, new)
+    current = {**found, **{name: identity[name] for name in (COURSE,) if name in identity}}
+    if writes and (differing or current != found):
+        write_json(folder, _IDENTITY, current)
     return found
 
 

@@ -45,6 +45,11 @@ class TrainConfig:
         "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.", (), metavar="OUT"
     )
     weights: str | None = _data("Shares of several --data, such as 0.7,0.3. Default: by size.", None, metavar="W,W")
+    weights_from: tuple[str, ...] = _data(
+        "Shares from a step on, such as 1000:0.5,0.5, after those of --weights; 0 leaves one out. Repeatable.",
+        (),
+        metavar="STEP:W,W",
+    )
     temperature: float | None = _data("Mix --data at rates of size ** (1 / temperature).", None, metavar="T", above=0)
     train_split: str = _data("Split to train on.", "train")
     eval_split: str | None = _data("Split to evaluate on. Default: validation or test, if there is one.", None)
@@ -153,10 +158,21 @@ class TrainConfig:
                 "--weights or --temperature with one --data, expected several to be mixed",
                 remedy="repeat --data for each of them",
             )
-        if weights is not None and (len(weights) != num_folders or not all(0 < each < math.inf for each in weights)):
+        if weights is not None and (
+            len(weights) != num_folders
+            or not all(0 < each < math.inf or (each == 0 and self.weights_from) for each in weights)
+        ):
             raise ConfigError(
                 f"--weights {self.weights}, expected a number above 0 for each of the {num_folders} --data, in order"
             )
+        if self.weights_from and weights is None:
+            raise ConfigError("--weights-from without --weights, expected the weights of the first steps too")
+        if any(len(each) != num_folders for each in self.data_stages.values()):
+            raise ConfigError(
+                f"--weights-from {' '.join(self.weights_from)}, expected a number for each of the {num_folders} --data"
+            )
+        if list(self.data_stages) != sorted(self.data_stages) or len(self.data_stages) <= len(self.weights_from):
+            raise ConfigError(f"--weights-from {' '.join(self.weights_from)}, expected rising steps above 0")
         if weights is not None and self.temperature is not None:
             raise ConfigError("--weights and --temperature, expected one of them")
 
@@ -174,6 +190,20 @@ class TrainConfig:
             return tuple(float(each) for each in self.weights.split(","))
         except ValueError as error:
             raise ConfigError(f"--weights {self.weights!r}, expected numbers with commas, such as 0.7,0.3") from error
+
+    @property
+    def data_stages(self) -> dict[int, tuple[float, ...]]:
+        """Mixing weights of each dataset by the step from which they hold; empty without `--weights`."""
+        stages = {} if self.data_weights is None else {0: self.data_weights}
+        for given in self.weights_from:
+            step, _, weights = given.partition(":")
+            try:
+                stages[int(step)] = tuple(float(each) for each in weights.split(","))
+            except ValueError as error:
+                raise ConfigError(
+                    f"--weights-from {given!r}, expected a step and numbers, such as 1000:0.5,0.5"
+                ) from error
+        return stages
 
     @property
     def total_steps(self) -> int:

@@ -155,7 +155,8 @@ def feed(
         found = buckets.read(data, split, **given, replicas=engine.replicas)
         input_fns = {length: found.input_fn(length, start_step=start_step) for length in found.lengths}
         return input_fns, found.schedule(start_step)
-    input_fn = data.input_fn(split, **given, start_step=start_step)
+    total = config.steps if training else None
+    input_fn = data.input_fn(split, **given, start_step=start_step, steps=total)
     if training:
         return {length: input_fn}, itertools.repeat(length)
     assert isinstance(data, Data), "only training is mixed"

@@ -103,7 +103,10 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
     """Return the identity of a training, as its model folder records it (see `checkpoints`)."""
-    return {"data": data.manifest.fingerprint, "backend": keras.backend.backend(), **config.identity()}
+    # Those after the first, which the fingerprint covers; future ones may change (see `checkpoints.claimed`).
+    stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
+    more = {checkpoints.STAGES: stages} if stages else {}
+    return {"data": data.manifest.fingerprint, "backend": keras.backend.backend(), **config.identity(), **more}
 
 
 def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
@@ -142,12 +145,21 @@ def open_data(config: TrainConfig) -> InputFunctions:
     for data in opened:
         count = sum(each.manifest.name == data.manifest.name for each in named.values())
         named[f"{data.manifest.name}-{count + 1}" if count else data.manifest.name] = data
-    weights = config.data_weights
+    stages = {step: dict(zip(named, weights, strict=True)) for step, weights in config.data_stages.items()}
     return Mixture(
         named,
-        weights=None if weights is None else dict(zip(named, weights, strict=True)),
+        weights=stages[0] if len(stages) == 1 else None,
+        stages=stages if len(stages) > 1 else None,
         temperature=config.temperature,
     )
+
+
+def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
+    """Return rows, tokens and epochs of each dataset of a mixture in the whole training; nothing for one dataset."""
+    if not isinstance(job.data, Mixture):
+        return {}
+    config = job.config
+    return job.data.describe(config.train_split, global_batch_size=config.global_batch_size, steps=config.total_steps)
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:

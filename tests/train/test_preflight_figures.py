@@ -32,6 +32,7 @@ STEP = Compiled(
 def flown(step: Compiled | str = STEP, **changes: object) -> Preflight:
     wanted = tpu_slices.parse("v3-8")
     made = Preflight(
+        shares={},
         slice=wanted,
         config=CONFIG,
         row_length=16,

@@ -21,10 +21,11 @@ blocks of 90 kB it requests 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it reques
 """
 
 import concurrent.futures
+import dataclasses
 import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,10 @@ import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_source
+from tfrecord_io.input_pipeline.input_records import Ragged, one_after_the_other
 from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards
 from tfrecord_io.mixing import mixing_plan
-from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
+from tfrecord_io.ordering.global_order import ENDLESS, GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
 # Concurrent reads for one window; two windows are read at the same time. An object store takes 30 ms for a read.
 _READS = 16
@@ -50,64 +52,53 @@ def training(request: InputRequest, columns: range) -> tf.data.Dataset:
     Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
         CorruptRecordError if one is damaged.
     """
-    cycle = mixing_plan.cycle(
-        tuple((source.name, source.rate) for source in request.sources), rows=request.global_batch_size
-    )
-    streams = []
-    for part, source in enumerate(request.sources):
-        order = GlobalOrder.of(
-            source.shards,
-            compression=source.compression,
-            seed=source.seed,
-            shuffle=request.shuffle,
-            cycle=cycle,
-            part=part,
-        )
-        rows = _rows(source, order, columns, step=request.start_step)
+    schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
+    block_bytes = {source.name: _block_bytes(source, length=request.shuffle.block_length) for source in request.sources}
+
+    def batches_of(stage: mixing_plan.Stage) -> tf.data.Dataset:
+        whole = schedule.stage_of(stage.first)
+        orders = {
+            part: GlobalOrder.of(
+                source.shards,
+                compression=source.compression,
+                seed=source.seed,
+                shuffle=request.shuffle,
+                schedule=schedule,
+                stage=whole,
+                part=part,
+            )
+            for part, source in enumerate(request.sources)
+            if part in whole.parts
+        }
+        # One function for the splits in memory, one for those in blocks.
+        groups = [[part for part in orders if (orders[part].block == 1) == small] for small in (True, False)]
+        streams = [
+            _Streams(
+                sources=[request.sources[part] for part in parts],
+                orders=[orders[part] for part in parts],
+                bytes_KG=[block_bytes[request.sources[part].name] for part in parts],
+                columns=columns,
+                step=stage.first,
+            ).rows(alone=len(request.sources) == 1)
+            for parts in groups
+            if parts
+        ]
         if len(request.sources) == 1:
-            return rows.map(lambda serialized, _: serialized)
-        counts_P = order.counts(columns.start, columns.stop)
-        streams.append(rows.rebatch(np.roll(counts_P, -(request.start_step % len(counts_P))), drop_remainder=True))
+            return streams[0].map(lambda serialized, _: serialized)
+        return tf.data.Dataset.zip(tuple(streams)).map(_in_columns, num_parallel_calls=tf.data.AUTOTUNE)
 
-    def mixed(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        serialized, column = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
-        return tf.gather(serialized, tf.argsort(column))
-
-    return tf.data.Dataset.zip(tuple(streams)).map(mixed, num_parallel_calls=tf.data.AUTOTUNE)
+    return one_after_the_other(schedule.remaining(request.start_step), batches_of)
 
 
-# AutoGraph would take 3 s here and has nothing to rewrite.
-@tf.autograph.experimental.do_not_convert
-def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int) -> tf.data.Dataset:
-    """Return one dataset's records in some columns of all batches, and the column of each: string [n] and int64 [n].
+def _in_columns(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+    serialized, column = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
+    return tf.gather(serialized, tf.argsort(column))
 
-    They are endless, in order of steps, then columns. Raises: as `training`.
-    """
 
-    def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        _, found, rows = order.of_window(window, columns.start, columns.stop, TENSORS)
-        return found, rows
-
-    def windows() -> tf.data.Dataset:
-        """Return the columns and the split's rows window by window, int64 [n] twice."""
-        first, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
-        found = tf.data.Dataset.counter(first).map(plan, num_parallel_calls=_WINDOWS)
-        if begun:
-            found = found.enumerate().map(
-                lambda at, window: tuple(each[tf.where(tf.equal(at, 0), begun, 0) :] for each in window)
-            )
-        # In a window that ends an epoch, there may be no rows for a host.
-        return found.filter(lambda _, rows: tf.size(rows) > 0)
-
+def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
+    """Return the byte to read each block from, int64 [G]; none of a split in memory. Raises: as `training`."""
     if fits_in_memory(source.shards, compression=source.compression):
-        compression, size = input_source.TYPES[source.compression], input_source.READ_BYTES
-        records = tf.data.TFRecordDataset(tf.constant(source.paths), compression, buffer_size=size)
-        whole = records.apply(tf.data.experimental.assert_cardinality(order.num_rows)).batch(order.num_rows)
-        return whole.flat_map(
-            lambda serialized_N: windows().map(
-                lambda columns, rows: (tf.gather(serialized_N, rows), columns), num_parallel_calls=_WINDOWS
-            )
-        )
+        return np.empty(0, np.int64)
     if source.index_stride is None:
         why = "are compressed" if source.compression == "gzip" else "have no index"
         raise ReaderError(
@@ -124,19 +115,124 @@ def _rows(source: SplitShards, order: GlobalOrder, columns: range, *, step: int)
             stacklevel=2,
         )
     with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
-        starts = pool.map(functools.partial(source.block_bytes, length=order.block), range(len(source.shards)))
-        read = functools.partial(_read_blocks, source, length=order.block, bytes_G=np.concatenate(list(starts)))
-    return windows().map(lambda columns, rows: (read(rows), columns), num_parallel_calls=_WINDOWS)
+        starts = pool.map(functools.partial(source.block_bytes, length=length), range(len(source.shards)))
+        return np.concatenate(list(starts))
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Streams:
+    """Records of K datasets in one stage, all in memory or all in blocks, in some columns of all batches from `step`.
+
+    One function makes all streams, since TensorFlow prepares each function of a dataset by itself: a mixture of 50
+    datasets needed 35 CPU s before its first batch.
+    """
+
+    sources: Sequence[SplitShards]
+    orders: Sequence[GlobalOrder]
+    bytes_KG: Sequence[np.ndarray]
+    columns: range
+    step: int
+
+    def __post_init__(self) -> None:
+        columns, orders, sources = self.columns, self.orders, self.sources
+        begun = [order.begin(order.rows_before(self.step), first=columns.start, last=columns.stop) for order in orders]
+        # A stage that ends has no windows after its end.
+        ends = [order.begin(order.end_row - 1)[0] + 1 if order.end_row < ENDLESS else ENDLESS for order in orders]
+        counts_KP = np.stack([order.counts(columns.start, columns.stop) for order in orders])
+        self._counts_KP = np.roll(counts_KP, -((self.step - orders[0].first_step) % counts_KP.shape[1]), axis=1)
+        of_record = [sum(shard.num_bytes for shard in source.shards) / source.num_rows for source in sources]
+        self._values = {
+            "first": np.array([first for first, _ in begun]),
+            "begun": np.array([rows for _, rows in begun]),
+            "windows": np.array([end - first for end, (first, _) in zip(ends, begun, strict=True)]),
+            "counts_P": self._counts_KP,
+            "compression": np.array([input_source.TYPES[source.compression] for source in sources], object),
+            "stride": np.array([source.index_stride or 1 for source in sources]),
+            # About the size of a block: bytes read beyond it are wasted.
+            "buffer": np.array([max(_LEAST_BUFFER_BYTES, int(each * orders[0].block * 1.1)) for each in of_record]),
+        }
+        self._values = {name: tf.constant(value) for name, value in self._values.items()}
+        self._numbers = {
+            name: tf.constant(np.stack([np.array(getattr(order, name), np.int64) for order in orders]))
+            for name in GlobalOrder.NUMBERS
+        }
+        self._shard_parts = Ragged([order._shard_parts for order in orders], [tf.int64] * 4)
+        self._shards = Ragged([(source.paths, source.rows) for source in sources], [tf.string, tf.int64])
+        self._bytes = Ragged([(each,) for each in self.bytes_KG], [tf.int64])
+
+    def rows(self, *, alone: bool) -> tf.data.Dataset:
+        """Return serialized records and the column of each: string [n] and int64 [n], batch by batch unless `alone`.
+
+        They are endless unless the stage ends, in order of steps, then columns.
+        """
+        if alone:
+            return self._stream(tf.constant(0), whole_batches=False)
+        count = len(self.sources)
+        streams = tf.data.Dataset.range(count).interleave(self._stream, cycle_length=count, block_length=1)
+        counts_PK = tf.constant(self._counts_KP.T)
+
+        def joined(batch: tf.Tensor, parts: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+            counts_K = counts_PK[batch % tf.shape(counts_PK, tf.int64)[0]]
+            mask_KN = tf.sequence_mask(counts_K, tf.shape(parts[0])[1])
+            return tuple(tf.boolean_mask(part, mask_KN) for part in parts)
+
+        return streams.padded_batch(count).enumerate().map(joined)
+
+    # AutoGraph would take 3 s here and has nothing to rewrite.
+    @tf.autograph.experimental.do_not_convert
+    def _stream(self, k: tf.Tensor, *, whole_batches: bool = True) -> tf.data.Dataset:
+        values = {name: value[k] for name, value in self._values.items()}
+        numbers = {name: value[k] for name, value in self._numbers.items()}
+        order = self.orders[0].with_numbers(numbers, self._shard_parts[k])
+        paths_S, rows_S = self._shards[k]
+
+        def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            _, found, rows = order.of_window(window, self.columns.start, self.columns.stop, TENSORS)
+            return found, rows
+
+        def windows() -> tf.data.Dataset:
+            """Return the columns and the split's rows window by window, int64 [n] twice."""
+            numbered = tf.data.Dataset.counter(values["first"]).take(values["windows"])
+            found = numbered.map(plan, num_parallel_calls=_WINDOWS).enumerate()
+            found = found.map(
+                lambda at, window: tuple(each[tf.where(tf.equal(at, 0), values["begun"], 0) :] for each in window)
+            )
+            # In a window that ends an epoch, there may be no rows for a host.
+            return found.filter(lambda _, rows: tf.size(rows) > 0)
+
+        if order.block == 1:
+            size, num_rows = input_source.READ_BYTES, order.num_rows
+            records = tf.data.TFRecordDataset(paths_S, values["compression"], buffer_size=size)
+            whole = records.apply(tf.data.experimental.assert_cardinality(num_rows)).batch(num_rows)
+            found = whole.flat_map(
+                lambda serialized_N: windows().map(
+                    lambda columns, rows: (tf.gather(serialized_N, rows), columns), num_parallel_calls=_WINDOWS
+                )
+            )
+        else:
+            read = functools.partial(
+                _read_blocks,
+                paths_S=paths_S,
+                rows_S=rows_S,
+                bytes_G=self._bytes[k][0],
+                length=order.block,
+                index_stride=values["stride"],
+                compression=values["compression"],
+                buffer_size=values["buffer"],
+            )
+            found = windows().map(lambda columns, rows: (read(rows), columns), num_parallel_calls=_WINDOWS)
+        return found.rebatch(values["counts_P"], drop_remainder=True) if whole_batches else found
 
 
 class TENSORS:
     """The operations of `ordering.permutation.NUMPY` on tensors."""
 
     count, gather = staticmethod(tf.math.count_nonzero), staticmethod(tf.gather)
-    constant = staticmethod(lambda values: tf.constant(values, tf.int64))
+    constant = staticmethod(lambda values: tf.convert_to_tensor(values, tf.int64))
     arange = staticmethod(lambda start, stop: tf.range(tf.cast(start, tf.int64), tf.cast(stop, tf.int64)))
     shifted = staticmethod(lambda values, bits: tf.bitwise.right_shift(values, tf.constant(bits, tf.int64)))
     minimum = staticmethod(lambda one, other: tf.minimum(tf.cast(one, tf.int64), tf.cast(other, tf.int64)))
+    maximum = staticmethod(lambda one, other: tf.maximum(tf.cast(one, tf.int64), tf.cast(other, tf.int64)))
     where = staticmethod(lambda chosen, a, b: tf.where(chosen, tf.cast(a, tf.int64), tf.cast(b, tf.int64)))
     indices = staticmethod(lambda chosen: tf.where(chosen)[:, 0])
     order = staticmethod(lambda keys: tf.cast(tf.argsort(keys, stable=True), tf.int64))
@@ -165,36 +261,42 @@ class TENSORS:
         return found
 
 
-def _read_blocks(source: SplitShards, rows: tf.Tensor, *, length: int, bytes_G: np.ndarray) -> tf.Tensor:
+def _read_blocks(
+    rows: tf.Tensor,
+    *,
+    paths_S: tf.Tensor,
+    rows_S: tf.Tensor,
+    bytes_G: tf.Tensor,
+    length: int,
+    index_stride: tf.Tensor,
+    compression: tf.Tensor,
+    buffer_size: tf.Tensor,
+) -> tf.Tensor:
     """Read the serialized records, string [n], of some rows of the split, int64 [n] with n of at least 1.
 
     length: the number of records in a block. bytes_G: the byte to read each block of all shards from, int64.
     """
-    # About the size of a block: bytes read beyond it are wasted.
-    of_record = sum(shard.num_bytes for shard in source.shards) / sum(source.rows)
-    buffer_size = max(_LEAST_BUFFER_BYTES, int(of_record * length * 1.1))
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
         records = input_source.records_at(
-            path, byte, count, skip, count, compression=input_source.TYPES[source.compression], buffer_size=buffer_size
+            path, byte, count, skip, count, compression=compression, buffer_size=buffer_size
         )
         return records.batch(length).get_single_element()
 
-    rows_S = np.array(source.rows, np.int64)
-    ends_S, blocks_S = np.cumsum(rows_S), -(-rows_S // length)
-    shards = TENSORS.search(tf.constant(ends_S), rows)
-    records = rows - tf.gather(tf.constant(ends_S - rows_S), shards)
-    first_blocks_S = tf.constant(np.cumsum(blocks_S) - blocks_S)
+    ends_S, blocks_S = tf.cumsum(rows_S), -(-rows_S // length)
+    shards = TENSORS.search(ends_S, rows)
+    records = rows - tf.gather(ends_S - rows_S, shards)
+    first_blocks_S = tf.cumsum(blocks_S, exclusive=True)
     blocks, block = tf.unique(tf.gather(first_blocks_S, shards) + records // length, tf.int64)
 
-    shards = TENSORS.search(tf.constant(np.cumsum(blocks_S)), blocks)
+    shards = TENSORS.search(tf.cumsum(blocks_S), blocks)
     first_records = (blocks - tf.gather(first_blocks_S, shards)) * length
-    counts = TENSORS.minimum(length, tf.gather(tf.constant(rows_S), shards) - first_records)
+    counts = TENSORS.minimum(length, tf.gather(rows_S, shards) - first_records)
     reads = (
-        tf.gather(tf.constant(source.paths), shards),
-        tf.gather(tf.constant(bytes_G), blocks),
+        tf.gather(paths_S, shards),
+        tf.gather(bytes_G, blocks),
         counts,
-        first_records % (source.index_stride or 1),
+        first_records % index_stride,
     )
     places = tf.gather(tf.cumsum(counts, exclusive=True), block) + records % length
     serialized = (

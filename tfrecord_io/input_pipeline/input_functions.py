@@ -11,6 +11,7 @@ from tfrecord_io.input_pipeline import input_graph, input_plan
 from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
 from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards
 from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.ordering import global_order
 
@@ -51,6 +52,13 @@ class InputFunctions(abc.ABC):
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         """Return each dataset's shards of a split. Raises: ReaderError if there is no such split or no example."""
 
+    def _rates(self, split: str) -> Rates:
+        return {0: (("", 1.0),)}
+
+    def _end_step(self, split: str, *, global_batch_size: int, start_step: int, steps: int | None) -> int | None:
+        """Return the step before which the stream ends, None if it is endless."""
+        return None
+
     def _bound(self, objective: Objective) -> BoundObjective:
         return objective.bind(self.manifest)
 
@@ -72,6 +80,7 @@ class InputFunctions(abc.ABC):
         shuffle: Shuffle | None = None,
         order: Order = "hosts",
         start_step: SupportsIndex = 0,
+        steps: int | None = None,
         keep: Sequence[str] = (),
         names: Names | None = None,
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
@@ -96,6 +105,8 @@ class InputFunctions(abc.ABC):
                 starts at 0 with the same arguments, hosts and replicas. Skipping to any step reads at most one window,
                 one block and 16 records of each open shard that are then dropped; shards without an index (gzip) are
                 read from their beginning.
+            steps: the number of steps of the whole training. A mixture with `most_epochs` then refuses to begin if a
+                dataset reaches its cap before; without `steps`, its batches end at the cap.
             keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU takes them. With an
                 objective, features of any kind: elements are (inputs, labels, weights, {name: values}), for a `map`.
             names: new names for the inputs, by their present names; "keras-hub" for the names of KerasHub's models
@@ -116,6 +127,7 @@ class InputFunctions(abc.ABC):
                 remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
             )
         training = split == "train" if training is None else training
+        first = input_plan.whole_step(start_step)
         request = InputRequest(
             manifest=self.manifest,
             sources=self._sources(split, seed=seed, training=training),
@@ -125,7 +137,11 @@ class InputFunctions(abc.ABC):
             training=training,
             shuffle=shuffle or (global_order.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
             order=order,
-            start_step=input_plan.whole_step(start_step),
+            start_step=first,
+            rates=self._rates(split) if training else {},
+            end_step=self._end_step(split, global_batch_size=global_batch_size, start_step=first, steps=steps)
+            if training
+            else None,
             keep=self._kept(keep, objective=objective),
         )
         return lambda context: renamed(input_graph.build(request, _host(context)), names)

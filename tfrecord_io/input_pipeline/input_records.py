@@ -27,6 +27,7 @@ from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
 from tfrecord_io.input_pipeline.input_source import SplitShards, pieces, records_from
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.mixing.mixing_plan import Stage
 from tfrecord_io.schema import ROLES
 
 # Keep the random streams of one seed apart.
@@ -116,8 +117,8 @@ def training_batches(
         "compression": tf.constant([input_source.TYPES[source.compression] for source in sources]),
         "stride": tf.constant([source.index_stride or input_source.NO_INDEX for source in sources], tf.int64),
     }
-    shards = _Ragged([(source.paths, source.rows) for source in sources], [tf.string, tf.int64])
-    left = _Ragged([pieces for _, pieces, _ in begun], [tf.string, tf.int64, tf.int64, tf.int64])
+    shards = Ragged([(source.paths, source.rows) for source in sources], [tf.string, tf.int64])
+    left = Ragged([pieces for _, pieces, _ in begun], [tf.string, tf.int64, tf.int64, tf.int64])
     is_begun = any(len(pieces[0]) for _, pieces, _ in begun)
     buffer_size = max(input_source.LEAST_READ_BYTES, input_source.READ_BYTES // len(sources))  # they share the memory
 
@@ -150,7 +151,13 @@ def training_batches(
     return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
 
-class _Ragged:
+def one_after_the_other(stages: Sequence[Stage], batches_of: Callable[[Stage], tf.data.Dataset]) -> tf.data.Dataset:
+    """Return the batches of all stages, endless, from `batches_of`, which returns endless batches of one stage."""
+    parts = [batches_of(stage).take(-1 if stage.last is None else stage.last - stage.first) for stage in stages]
+    return functools.reduce(tf.data.Dataset.concatenate, parts)
+
+
+class Ragged:
     """Columns of several sources, one behind the other, of which a graph takes those of source k."""
 
     def __init__(self, columns_K: Sequence[Sequence[Any]], dtypes: Sequence[tf.DType]) -> None:

@@ -23,6 +23,7 @@ from tfrecord_io.format import record_index
 from tfrecord_io.format.ledger import Shard
 from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective
 
 # Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
@@ -37,7 +38,7 @@ NO_INDEX = 2**62
 class SplitShards:
     """Shards of one split in folder `root`; `index_stride` as in the manifest.
 
-    seed: decides the order of its own records. rate: its share of the rows of a mixture, which calls it `name`.
+    seed: decides the order of its own records. name: in a mixture.
     """
 
     name: str
@@ -46,7 +47,6 @@ class SplitShards:
     compression: str
     index_stride: int | None
     seed: int
-    rate: float = 1.0
 
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
@@ -162,7 +162,8 @@ def records_at(
 class InputRequest:
     """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
-    manifest: describes the records of all sources. keep: features of text and bytes that elements have; features
+    manifest: describes the records of all sources. rates: of the sources, by stage. end_step: the step before which
+    the stream ends, None if it is endless. keep: features of text and bytes that elements have; features
     of any kind that they have beside an objective's result.
     """
 
@@ -175,6 +176,8 @@ class InputRequest:
     shuffle: Shuffle
     order: Order
     start_step: int
+    rates: Rates
+    end_step: int | None = None
     keep: tuple[str, ...] = ()
 
 

@@ -14,10 +14,14 @@ dataset is released when the quota exceeds j - 1, and due when the quota reaches
 which meets all deadlines if any schedule does (the fractional quotas show that one does; Tijdeman, The chairman
 assignment problem, Discrete Mathematics 32, 1980, has the sharper bound). Since the schedule is a cycle, a division and
 a sum give the rows of each dataset before any element, so a run can start anywhere.
+
+If the weights change during a training, each stage has its own cycle and begins with its first element. The rows before
+an element are those of the earlier stages, each a division and a sum, and those of its own stage.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import hashlib
 import math
@@ -57,6 +61,144 @@ class Cycle:
         return self.from_element(index * len(self.rows_PK) // count)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Elements [first, last) of a training, which have the rows of `cycle`; `last` is None in the last stage.
+
+    before: the rows of each of K datasets in earlier stages.
+    """
+
+    first: int
+    last: int | None
+    cycle: Cycle
+    before: tuple[int, ...]
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Numbers of the datasets that have rows in this stage."""
+        return tuple(np.flatnonzero(self.cycle.rows_PK.any(axis=0)).tolist())
+
+    def rows_before(self, element: int) -> tuple[int, ...]:
+        """Count the rows of each dataset before an element of this stage, or before its end."""
+        own = self.cycle.rows_before(element - self.first)
+        return tuple(before + rows for before, rows in zip(self.before, own, strict=True))
+
+    def from_element(self, element: int) -> Stage:
+        """Return the rest of the stage, from `element` on."""
+        begin = max(self.first, element)
+        cycle, before = self.cycle.from_element(begin - self.first), self.rows_before(begin)
+        return Stage(first=begin, last=self.last, cycle=cycle, before=before)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Stages of a training, in order."""
+
+    stages: tuple[Stage, ...]
+
+    def stage_of(self, element: int) -> Stage:
+        """Return the stage that has this element."""
+        return self.stages[bisect.bisect_right(self.stages, element, key=lambda stage: stage.first) - 1]
+
+    def rows_before(self, element: int) -> tuple[int, ...]:
+        """Count the rows of each dataset before an element."""
+        return self.stage_of(element).rows_before(element)
+
+    def remaining(self, element: int) -> list[Stage]:
+        """Return the stages from an element on, the first of them without its earlier elements."""
+        left = (stage for stage in self.stages if stage.last is None or stage.last > element)
+        return [stage.from_element(element) for stage in left]
+
+    def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
+        """Return the largest number of elements with at most `most_rows` of each dataset, and the dataset of the next.
+
+        Without a limit that is reached in 2**62 elements, return 2**62.
+        """
+        limits = [
+            (bisect.bisect_right(range(1, 1 << 62), most, key=lambda at, k=part: self.rows_before(at)[k]), part)
+            for part, most in enumerate(most_rows)
+            if most < math.inf
+        ]
+        return min(limits, default=(1 << 62, 0))
+
+
+# Each stage's rates, in the order of the datasets, by the step at which it begins; the first begins at 0.
+Rates = Mapping[int, Sequence[tuple[str, float]]]
+
+
+def schedule(rates: Rates, *, rows: int, elements: int = 1, host: int = 0, hosts: int = 1) -> Schedule:
+    """Return the schedule of elements of `rows` rows, `elements` for each step, of one of several hosts.
+
+    Raises: ReaderError as `cycle`.
+    """
+    stages: list[Stage] = []
+    firsts = [step * elements for step in rates]
+    for shares, first, last in zip(rates.values(), firsts, [*firsts[1:], None], strict=True):
+        before = stages[-1].rows_before(first) if stages else (0,) * len(shares)
+        found = cycle(tuple(shares), rows=rows).of_host(host, count=hosts)
+        stages.append(Stage(first=first, last=last, cycle=found, before=before))
+    return Schedule(stages=tuple(stages))
+
+
+def stages_of(
+    num_examples: Mapping[str, int],
+    *,
+    stages: Mapping[int, Mapping[str, float]] | None,
+    weights: Mapping[str, float] | None,
+    temperature: float | None,
+    maximum: int | None,
+) -> dict[int, dict[str, float]]:
+    """Return each stage's `rates`, by the step at which it begins; one stage without `stages`. Raises: as both."""
+    if stages is None:
+        return {0: rates(num_examples, weights=weights, temperature=temperature, maximum=maximum)}
+    if weights is not None or temperature is not None or maximum is not None:
+        raise ReaderError(
+            "stages together with weights, a temperature or a maximum, expected stages alone",
+            remedy="give the weights from step 0 as the first stage; a temperature's are in Mixture.rates",
+        )
+    return stage_rates(list(num_examples), stages)
+
+
+def stage_rates(names: Sequence[str], stages: Mapping[int, Mapping[str, float]]) -> dict[int, dict[str, float]]:
+    """Return each stage's share of rows by dataset, by the step at which it begins.
+
+    Raises: ReaderError if the first does not begin at 0, steps do not rise, or a stage has no weight for a dataset, one
+        for another name, one that is not a number of at least 0, or only weights of 0.
+    """
+    steps = list(stages)
+    if not all(isinstance(step, int) and not isinstance(step, bool) for step in steps) or steps[:1] != [0]:
+        raise ReaderError(
+            f"stages begin at {steps}, expected steps of which the first is 0", remedy="give the weights from step 0 on"
+        )
+    if steps != sorted(set(steps)):
+        raise ReaderError(f"stages begin at {steps}, expected rising steps", remedy="write them in order")
+    for step, weights in stages.items():
+        if weights.keys() != set(names):
+            raise ReaderError(
+                f"the stage from step {step} has weights for {list(weights)}, expected one for each of the datasets "
+                f"{list(names)}",
+                remedy="give each dataset a weight in each stage; 0 leaves it out of that stage",
+            )
+        for name in names:
+            if not is_positive(weights[name]) and not (weights[name] == 0 and not isinstance(weights[name], bool)):
+                raise ReaderError(
+                    f"the weight of dataset {name!r} from step {step} on is {weights[name]!r}, expected a number of at "
+                    "least 0",
+                    remedy="use 0 for a dataset that is not read in this stage",
+                )
+        if not any(weights.values()):
+            raise ReaderError(
+                f"all weights from step {step} on are 0, expected one above 0", remedy="give one dataset a weight"
+            )
+    for name in names:
+        if not any(weights[name] for weights in stages.values()):
+            raise ReaderError(
+                f"the weight of dataset {name!r} is 0 in all stages, expected a number above 0 in one",
+                remedy="leave out a dataset that is not to be read",
+            )
+    return {step: _shares({name: float(weights[name]) for name in names}) for step, weights in stages.items()}
+
+
 def rates(
     num_examples: Mapping[str, int],
     *,
@@ -86,14 +228,14 @@ def rates(
                 remedy="give each dataset a weight, or leave it out",
             )
         for name in names:
-            if not _is_positive(weights[name]):
+            if not is_positive(weights[name]):
                 raise ReaderError(
                     f"the weight of dataset {name!r} is {weights[name]!r}, expected a number above 0",
                     remedy="leave out a dataset that is not to be read",
                 )
         return _shares({name: float(weights[name]) for name in names})
     temperature = 1.0 if temperature is None else temperature
-    if not _is_positive(temperature):
+    if not is_positive(temperature):
         raise ReaderError(f"temperature is {temperature!r}, expected a number above 0: 1 means by size, more evens out")
     if maximum is not None:
         input_plan.check_positive("maximum", maximum)
@@ -115,9 +257,9 @@ def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
     exact_PK = elements[:, np.newaxis] * quotas_K
     totals_PK = _whole(exact_PK, elements * rows)
     off_P = np.abs(totals_PK - exact_PK).max(axis=1) / elements
-    off_P[(totals_PK < 1).any(axis=1)] = np.inf
+    off_P[(totals_PK[:, quotas_K > 0] < 1).any(axis=1)] = np.inf
     if np.isinf(off_P.min()):
-        name, least = min(shares, key=lambda share: share[1])
+        name, least = min((share for share in shares if share[1]), key=lambda share: share[1])
         raise ReaderError(
             f"dataset {name!r} has a share of {least:.3g} of the rows, expected at least one row in {_MOST_ELEMENTS} "
             f"elements of {rows} rows",
@@ -137,7 +279,8 @@ def source_seed(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
 
 
-def _is_positive(value: object) -> bool:
+def is_positive(value: object) -> bool:
+    """Return whether the value is a finite number above 0."""
     return not isinstance(value, bool) and isinstance(value, numbers.Real) and 0 < float(value) < math.inf
 
 

@@ -26,17 +26,18 @@ share of them; row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) /
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tfrecord_io.format.ledger import Shard
 from tfrecord_io.input_pipeline.input_plan import Shuffle
-from tfrecord_io.mixing.mixing_plan import Cycle
-from tfrecord_io.ordering.permutation import NUMPY, folded, hashed, key, permuted
+from tfrecord_io.mixing.mixing_plan import Cycle, Schedule, Stage
+from tfrecord_io.ordering.permutation import NUMPY, folded, grid, hashed, key, permuted
 
 # One read fetches a block of 64 records, at 11 us of CPU time for each; 16 would cost 5 us more for each, and 128 would
 # save 1 us. All hosts share one window.
@@ -51,6 +52,8 @@ _GZIP_RATIO = 8
 
 # Keep the random choices of one seed apart.
 _BLOCKS, _SLOTS = range(2)
+# Numbers of rows and steps that are never reached.
+ENDLESS = 1 << 62
 
 
 def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
@@ -63,8 +66,15 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
 class GlobalOrder:
     """Global order of dataset number `part` of the mixture with this `cycle`; a single dataset is number 0 of one.
 
-    shard_rows: the number of records in each shard, never 0. block, window: K and W.
+    shard_rows: the number of records in each shard, never 0. block, window: K and W. first_step, first_row, end_row:
+    where the stage of this cycle begins, and the row of the dataset's stream at which it ends; windows are cut there.
     """
+
+    # What differs between the datasets of a stage: a graph has them as tensors, see `with_numbers`.
+    NUMBERS = (
+        *("part", "first_row", "end_row", "num_rows", "_window", "_windows_per_epoch", "_per_cycle", "_ends_P"),
+        *("_num_whole", "_last_shard", "_block_key", "_slot_key", "_row_grid", "_block_grid"),
+    )
 
     shard_rows: tuple[int, ...]
     seed: int
@@ -72,21 +82,43 @@ class GlobalOrder:
     window: int
     cycle: Cycle
     part: int = 0
+    first_step: int = 0
+    first_row: int = 0
+    end_row: int = ENDLESS
 
     @classmethod
     def of(
-        cls, shards: Sequence[Shard], *, compression: str, seed: int, shuffle: Shuffle, cycle: Cycle, part: int = 0
+        cls,
+        shards: Sequence[Shard],
+        *,
+        compression: str,
+        seed: int,
+        shuffle: Shuffle,
+        schedule: Schedule,
+        stage: Stage,
+        part: int = 0,
     ) -> GlobalOrder:
-        """Return the order of a split's rows, for a single dataset or for dataset number `part` of a mixture."""
+        """Return the order of a split's rows in a stage, for dataset number `part` of a mixture, or a single one."""
+        # The window is the same in all stages, and does not depend on stages after the dataset's first one.
+        cycle = next(each.cycle for each in schedule.stages if part in each.parts)
         steps = -(-shuffle.window // int(cycle.rows_PK[0].sum()))
         return cls(
             shard_rows=tuple(shard.num_examples for shard in shards),
             seed=seed,
             block=1 if fits_in_memory(shards, compression=compression) else shuffle.block_length,
             window=max(1, round(steps * float(cycle.rows_PK[:, part].mean()))),
-            cycle=cycle,
+            cycle=stage.cycle,
             part=part,
+            first_step=stage.first,
+            first_row=stage.before[part],
+            end_row=ENDLESS if stage.last is None else stage.rows_before(stage.last)[part],
         )
+
+    def with_numbers(self, numbers: Mapping[str, Any], shard_parts: tuple[Any, ...]) -> GlobalOrder:
+        """Return this order with another dataset's NUMBERS and shards, as tensors, for the same stage and block."""
+        order = copy.copy(self)
+        vars(order).update(numbers, _shard_parts=shard_parts)
+        return order
 
     @property
     def batch_rows(self) -> int:
@@ -99,8 +131,8 @@ class GlobalOrder:
         return sum(self.shard_rows)
 
     def rows_before(self, step: int) -> int:
-        """Count this dataset's rows in the batches before a step."""
-        return self.cycle.rows_before(step)[self.part]
+        """Count this dataset's rows in the batches before a step of this stage."""
+        return self.first_row + self.cycle.rows_before(step - self.first_step)[self.part]
 
     def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the columns of a batch with rows of this dataset, ascending, and these rows: int64 [n] twice."""
@@ -117,29 +149,35 @@ class GlobalOrder:
             window += 1
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Return the step and the column of rows of this dataset's stream, both int64 [N]."""
+        """Return the step and the column of rows of this dataset's stream in this stage, both int64 [N]."""
         if self.cycle.rows_PK.shape == (1, 1):  # a single dataset: every host does this for all rows of a window
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P = ops.constant(self._ends_P)
-        cycles, within = rows // int(self._ends_P[-1]), rows % int(self._ends_P[-1])
+        cycles, within = (rows - self.first_row) // self._per_cycle, (rows - self.first_row) % self._per_cycle
         turn = ops.search(ends_P, within)
         counts_NK = ops.gather(ops.constant(self.cycle.rows_PK), turn)
-        count_N1 = counts_NK[:, self.part, None]
+        count_N1 = ops.gather(ops.constant(self.cycle.rows_PK.T), self.part)
+        count_N1 = ops.gather(count_N1, turn)[:, None]
         row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
         # The rows of each dataset before this one; in a tie, the dataset named first comes first.
-        ties_K = ops.constant((np.arange(self.cycle.rows_PK.shape[1]) >= self.part).astype(np.int64))
+        ties_K = ops.where(ops.arange(0, self.cycle.rows_PK.shape[1]) >= self.part, 1, 0)
         before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
-        return cycles * len(self._ends_P) + turn, ops.total(before_NK)
+        return self.first_step + cycles * len(self.cycle.rows_PK) + turn, ops.total(before_NK)
 
     def counts(self, first: int, last: int) -> np.ndarray:
         """Count this dataset's rows in the columns [first, last) of each batch of the cycle: int64 [P]."""
-        steps, columns = self.in_batches(np.arange(self._ends_P[-1], dtype=np.int64), NUMPY)
+        rows = np.arange(self.first_row, self.first_row + self._per_cycle, dtype=np.int64)
+        steps, columns = self.in_batches(rows, NUMPY)
         own = (columns >= first) & (columns < last)
-        return np.bincount(steps[own], minlength=len(self._ends_P))
+        return np.bincount(steps[own] - self.first_step, minlength=len(self._ends_P))
 
     @functools.cached_property
     def _ends_P(self) -> np.ndarray:
         return np.cumsum(self.cycle.rows_PK[:, self.part])
+
+    @functools.cached_property
+    def _per_cycle(self) -> int:
+        return int(self._ends_P[-1])
 
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
         """Return the window of the stream's row `row`, and the number of earlier rows in its columns [first, last)."""
@@ -149,6 +187,7 @@ class GlobalOrder:
             window = epoch * self._windows_per_epoch + number
         else:
             window, before = divmod(row, self._window)
+        before = min(before, row - self.first_row)
         _, columns = self.in_batches(np.arange(row - before, row, dtype=np.int64), NUMPY)
         last = self.batch_rows if last is None else last
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
@@ -159,17 +198,20 @@ class GlobalOrder:
         They are in order of steps, then columns. window: an int or a tensor [].
         """
         if self.block == 1:
-            epoch, begin, rows = 0, 0, ops.arange(window * self._window, (window + 1) * self._window)
+            epoch, line, begin, end = 0, 0, window * self._window, (window + 1) * self._window
         else:
             epoch, begin = window // self._windows_per_epoch, window % self._windows_per_epoch * self._window
-            rows = epoch * self.num_rows + ops.arange(begin, ops.minimum(begin + self._window, self.num_rows))
+            line, end = epoch * self.num_rows, ops.minimum(begin + self._window, self.num_rows)
+        begin = ops.maximum(begin, self.first_row - line)
+        rows = line + ops.arange(begin, ops.maximum(begin, ops.minimum(end, self.end_row - line)))
         steps, columns = self.in_batches(rows, ops)
         own, before = ops.indices((columns >= first) & (columns < last)), ops.count(columns < first)
         steps, columns, rows = (ops.gather(each, own) for each in (steps, columns, rows))
         if self.block == 1:
-            epochs_N = folded(key(self.seed, _BLOCKS), rows // self.num_rows, ops)
-            return steps, columns, permuted(rows % self.num_rows, epochs_N, ops, limit=self.num_rows)
-        keys = columns * 2**32 + hashed(key(self.seed, _SLOTS), rows, ops)
+            epochs_N = folded(self._block_key, rows // self.num_rows, ops)
+            numbers = permuted(rows % self.num_rows, epochs_N, ops, limit=self.num_rows, grid=self._row_grid)
+            return steps, columns, numbers
+        keys = columns * 2**32 + hashed(self._slot_key, rows, ops)
         # The rank of each row in the order of the keys.
         numbers = self._numbers(begin + before, ops.order(ops.order(keys)), epoch, ops)
         return steps, columns, self._in_shards(numbers, ops)
@@ -180,8 +222,8 @@ class GlobalOrder:
         first_block, slots = first // self.block, first + offsets
         # A slot after all whole blocks has no block: its number is replaced below.
         blocks = ops.arange(first_block, first_block + ops.count(offsets >= 0) // self.block + 2)
-        epoch_key = folded(key(self.seed, _BLOCKS), epoch, ops)
-        blocks = permuted(blocks % max(num_blocks, 1), epoch_key, ops, limit=num_blocks)
+        epoch_key, limit = folded(self._block_key, epoch, ops), ops.maximum(num_blocks, 1)
+        blocks = permuted(blocks % limit, epoch_key, ops, limit=limit, grid=self._block_grid)
         numbers = ops.gather(blocks, slots // self.block - first_block) * self.block + slots % self.block
         # The last rows, fewer than a block, stay at the end of the line.
         return ops.where(slots < num_blocks * self.block, numbers, slots)
@@ -189,8 +231,7 @@ class GlobalOrder:
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
         """Convert numbers, which count the whole blocks of all shards before leftover rows, to rows of the split."""
         ends_S, shift_S, left_ends_S, left_shift_S = map(ops.constant, self._shard_parts)
-        last = len(self.shard_rows) - 1
-        num_whole = int(self._shard_parts[0][-1])
+        last, num_whole = self._last_shard, self._num_whole
         left = ops.where(numbers < num_whole, 0, numbers - num_whole)
         in_whole = numbers + ops.gather(shift_S, ops.minimum(ops.search(ends_S, numbers), last))
         in_left = left + ops.gather(left_shift_S, ops.search(left_ends_S, left))
@@ -207,11 +248,35 @@ class GlobalOrder:
         left_ends_S[-1] += 1
         return ends_S, first_S - (ends_S - whole_S), left_ends_S, first_S + whole_S - (np.cumsum(left_S) - left_S)
 
-    @property
+    @functools.cached_property
+    def _num_whole(self) -> int:
+        return int(self._shard_parts[0][-1])
+
+    @functools.cached_property
+    def _last_shard(self) -> int:
+        return len(self.shard_rows) - 1
+
+    @functools.cached_property
+    def _block_key(self) -> Any:
+        return key(self.seed, _BLOCKS)
+
+    @functools.cached_property
+    def _slot_key(self) -> Any:
+        return key(self.seed, _SLOTS)
+
+    @functools.cached_property
+    def _row_grid(self) -> Any:
+        return grid(self.num_rows)
+
+    @functools.cached_property
+    def _block_grid(self) -> Any:
+        return grid(self.num_rows // self.block)
+
+    @functools.cached_property
     def _window(self) -> int:
         return min(self.window, self.num_rows) if self.block > 1 else self.window
 
-    @property
+    @functools.cached_property
     def _windows_per_epoch(self) -> int:
         return -(-self.num_rows // self._window)
 

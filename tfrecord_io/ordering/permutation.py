@@ -27,12 +27,15 @@ _GOLDEN = 0x9E3779B9
 Key = tuple[Any, Any]
 
 
-def permuted(numbers: Any, key: Key, ops: Any, *, limit: int) -> Any:
-    """Map each of `numbers`, int64 [N], by the key's permutation of the numbers below `limit`."""
-    if limit < 2:
-        return numbers
-    rows = math.isqrt(limit - 1) + 1
-    columns = -(-limit // rows)
+def grid(limit: int) -> tuple[int, int]:
+    """Return the rows and columns of the grid for the numbers below `limit`."""
+    rows = math.isqrt(max(limit, 1) - 1) + 1
+    return rows, max(1, -(-limit // rows))
+
+
+def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
+    """Map each of `numbers`, int64 [N], by the key's permutation of the numbers below `limit`, an int or tensor."""
+    rows, columns = grid[0], grid[1]
 
     def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
         left = (left + _keyed(right, key, 2 * turn, ops)) % rows
@@ -86,7 +89,7 @@ def _mixed(values: Any, ops: Any) -> Any:
 class NUMPY:
     """Operations on arrays; `input_pipeline.global_records` has the same on tensors."""
 
-    minimum, where = staticmethod(np.minimum), staticmethod(np.where)
+    minimum, maximum, where = staticmethod(np.minimum), staticmethod(np.maximum), staticmethod(np.where)
     constant = staticmethod(lambda values: values)
     arange = staticmethod(lambda start, stop: np.arange(start, stop, dtype=np.int64))
     gather = staticmethod(lambda values, indices: values[indices])

@@ -38,6 +38,7 @@ def global_batches(
     seed: int = 0,
     shuffle: Shuffle | None = None,
     weights: Mapping[str, float] | None = None,
+    stages: Mapping[int, Mapping[str, float]] | None = None,
     temperature: float | None = None,
     maximum: int | None = None,
 ) -> GlobalBatches:
@@ -45,7 +46,7 @@ def global_batches(
 
     Args:
         rows: those of a dataset, or of several by name, to be mixed at the rates of `mixture.Mixture` with the same
-            `weights`, `temperature` and `maximum`.
+            `weights`, `stages`, `temperature` and `maximum`.
 
     Raises:
         ReaderError: There are no rows, an argument makes no sense, the datasets do not fit together, or a dataset's
@@ -57,20 +58,24 @@ def global_batches(
     if not datasets or not all(map(len, datasets.values())):
         raise ReaderError(f"{rows!r} has no rows, expected at least one of each dataset")
     sizes = {name: len(each) for name, each in datasets.items()}
-    rates = mixing_plan.rates(sizes, weights=weights, temperature=temperature, maximum=maximum)
-    schema = common_manifest.merge({name: each.manifest for name, each in datasets.items()}, rates=rates).schema
+    rates = mixing_plan.stages_of(sizes, stages=stages, weights=weights, temperature=temperature, maximum=maximum)
+    schema = common_manifest.merge({name: each.manifest for name, each in datasets.items()}, rates={}).schema
     seeds = {name: seed if isinstance(rows, Rows) else source_seed(seed, name) for name in datasets}
-    cycle = mixing_plan.cycle(tuple(rates.items()), rows=global_batch_size)
+    pairs = {step: tuple(each.items()) for step, each in rates.items()}
+    schedule = mixing_plan.schedule(pairs, rows=global_batch_size)
+    names = list(datasets)
     orders = {
-        name: GlobalOrder.of(
-            each.manifest.splits[each.split].shards,
-            compression=each.manifest.compression,
-            seed=seeds[name],
+        (names[part], stage.first): GlobalOrder.of(
+            datasets[names[part]].manifest.splits[datasets[names[part]].split].shards,
+            compression=datasets[names[part]].manifest.compression,
+            seed=seeds[names[part]],
             shuffle=shuffle or global_order.USUAL_SHUFFLE,
-            cycle=cycle,
+            schedule=schedule,
+            stage=stage,
             part=part,
         )
-        for part, (name, each) in enumerate(datasets.items())
+        for stage in schedule.stages
+        for part in stage.parts
     }
     return GlobalBatches(datasets, orders=orders, schema=schema, batch_rows=global_batch_size)
 
@@ -79,7 +84,12 @@ class GlobalBatches:
     """Batches made by `global_batches`; can be pickled, and read by threads and processes at the same time."""
 
     def __init__(
-        self, datasets: Mapping[str, Rows], *, orders: Mapping[str, GlobalOrder], schema: Schema, batch_rows: int
+        self,
+        datasets: Mapping[str, Rows],
+        *,
+        orders: Mapping[tuple[str, int], GlobalOrder],
+        schema: Schema,
+        batch_rows: int,
     ) -> None:
         self._datasets, self._orders = dict(datasets), dict(orders)
         self._schema, self._batch_rows = schema, batch_rows
@@ -137,7 +147,8 @@ class GlobalBatches:
         if not 0 <= replica < replicas:
             raise IndexError(f"replica {replica}, expected one of {replicas}")
         found = []
-        for name, order in self._orders.items():
+        first = max(each for _, each in self._orders if each <= at)
+        for name, order in ((name, order) for (name, begin), order in self._orders.items() if begin == first):
             columns, rows = order.place(at)
             chosen = (columns >= replica * size) & (columns < (replica + 1) * size)
             found.append((name, columns[chosen] - replica * size, rows[chosen]))

@@ -40,13 +40,14 @@ Bounds = tuple[int, int | None]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
     """Result of a preflight; batches are per device, rates are upper bounds for all devices together.
-    `step`: the compiler's message if it does not fit. `bounds`: of the largest batch, None if it was not looked for.
+    `shares`: of the datasets of a mixture, as `Mixture.describe` returns them. `step`: the compiler's message if it does not fit. `bounds`: of the largest batch, None if it was not looked for.
     """
 
     slice: Slice
     config: TrainConfig
     row_length: int
     batch: int
+    shares: Mapping[str, Mapping[str, float]]
     step: Compiled | str
     bounds: Bounds | None
 
@@ -91,6 +92,7 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
         config=job.config,
         row_length=job.data.manifest.row_length,
         batch=batch,
+        shares=setup.shares(job),
         step=step,
         bounds=batches.bounds(batch, step) if config.largest_batch else None,
     )
@@ -222,6 +224,7 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "batch_per_replica": result.batch,
         "global_batch_size": result.config.global_batch_size,
         "precision": result.config.precision,
+        "datasets": result.shares,
         "compiles": True,
         "fits": compiled is not None,
         "hbm_bytes": compiled and compiled.memory_bytes,
@@ -248,6 +251,10 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
         ("slice", f"{wanted.chips} chips, {wanted.replicas} replicas"),
         ("batch", f"{result.config.global_batch_size:,} in all, {result.batch:,} a replica"),
         ("compiles", "yes"),
+    ]
+    rows += [
+        (name, f"{share['rows']:,} rows, {share['tokens']:,} tokens, {share['epochs']:.2f} epochs")
+        for name, share in result.shares.items()
     ]
     if isinstance(step, Compiled) and rate is not None:
         used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes

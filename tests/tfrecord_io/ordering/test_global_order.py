@@ -66,12 +66,14 @@ def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
 
 def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
     def block(num_bytes: int, compression: str = "none") -> int:
+        schedule = mixing_plan.schedule({0: (("", 1.0),)}, rows=8)
         found = GlobalOrder.of(
             [make_shard(num_bytes=num_bytes)],
             compression=compression,
             seed=0,
             shuffle=Shuffle(block_length=32),
-            cycle=alone(8),
+            schedule=schedule,
+            stage=schedule.stages[0],
         )
         return found.block
 

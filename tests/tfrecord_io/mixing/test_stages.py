@@ -1,0 +1,140 @@
+"""What a mixture promises whose weights change during a training, and whose datasets have caps."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
+from tests.tfrecord_io.input_pipeline.test_start_step import digests
+from tfrecord_io import objectives, random_access, reader
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_pipeline.input_plan import Order
+from tfrecord_io.mixing import mixing_plan
+from tfrecord_io.mixture import Mixture
+from tfrecord_io.ordering import global_order
+from tfrecord_io.reader import Data, Shuffle
+
+SMALL = Shuffle(cycle_length=2, block_length=16, window=64)
+CHANGE = {0: {"a": 0.8, "b": 0.2}, 1000: {"a": 0.5, "b": 0.5}}
+
+
+@pytest.fixture(scope="module")
+def datasets(write_dataset: WriteDataset) -> dict[str, Data]:
+    """Of 100 and 60 examples, numbered from 0 and from 1,000."""
+    a = write_dataset({"train": pad_shards(60, 40)})
+    b = write_dataset({"train": pad_shards(60, first=1000)})
+    return {"a": reader.open(a), "b": reader.open(b)}
+
+
+def elements(mixed: Mixture, *, host: int = 0, hosts: int = 1, **options: Any) -> Any:
+    fn = mixed.input_fn("train", global_batch_size=16, shuffle=SMALL, **options)
+    return fn(context(hosts=hosts, index=host, replicas=hosts))
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_rows_of_a_change_at_1000_steps(hosts: int) -> None:
+    rates = {step: tuple(weights.items()) for step, weights in CHANGE.items()}
+    for host in range(hosts):
+        plan = mixing_plan.schedule(rates, rows=16 // hosts, host=host, hosts=hosts)
+        found = plan.rows_before(1500)
+        assert found == pytest.approx((16_800 / hosts, 7_200 / hosts), abs=1 if hosts == 1 else 2)
+
+
+def test_describe_says_rows_tokens_and_epochs(datasets: Mapping[str, Data]) -> None:
+    found = Mixture(datasets, stages=CHANGE).describe("train", global_batch_size=16, steps=1500)
+    assert found["a"] == {"rows": 16_800, "tokens": 0, "epochs": 168.0}
+    assert found["b"] == {"rows": 7_200, "tokens": 0, "epochs": 120.0}
+
+
+@pytest.mark.parametrize("in_blocks", [False, True], ids=["in memory", "in blocks"])
+@pytest.mark.parametrize(("order", "hosts"), itertools.product(("hosts", "global"), (1, 4)))
+def test_start_step_continues_bit_for_bit_in_every_stage(
+    datasets: Mapping[str, Data], order: Order, hosts: int, in_blocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_blocks:
+        monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+    options: dict[str, Any] = {"order": order, "hosts": hosts, "host": hosts - 1, "seed": 3}
+    options["objective"] = objectives.masked_lm(0.5)
+    mixed = Mixture(datasets, stages=CHANGE)
+    whole = digests(elements(mixed, **options).take(1260))
+    for start in (995, 1250):
+        rest = elements(mixed, start_step=start, **options).take(1260 - start)
+        assert not impure(graph_ops(rest))
+        assert digests(rest) == whole[start:]
+
+
+@pytest.mark.parametrize("in_blocks", [False, True], ids=["in memory", "in blocks"])
+def test_the_global_order_is_that_of_random_access_and_each_epoch_has_every_row(
+    datasets: Mapping[str, Data], in_blocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_blocks:
+        monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+    stages = {0: {"a": 0.8, "b": 0.2}, 7: {"a": 0.0, "b": 1.0}, 11: {"a": 0.5, "b": 0.5}}
+    rows = {name: random_access.open(data.root)["train"] for name, data in datasets.items()}
+    batches = random_access.global_batches(rows, global_batch_size=16, shuffle=SMALL, stages=stages)
+    read = [
+        each["row"].numpy().tolist() for each in elements(Mixture(datasets, stages=stages), order="global").take(30)
+    ]
+    assert read == [batches[step]["row"].tolist() for step in range(30)]
+    of_a = [row for batch in read for row in batch if row < 1000]
+    assert sorted(of_a[:100]) == list(range(100))
+
+
+@pytest.mark.parametrize("order", ["hosts", "global"])
+def test_three_stages_of_one_dataset_each(datasets: Mapping[str, Data], order: Order) -> None:
+    """As Levanter's test of `MixtureDataset` (tests/test_mixture.py), with steps in place of sequences."""
+    three = {"x": datasets["a"], "y": datasets["b"], "z": datasets["a"]}
+    weights = [{name: float(name == only) for name in three} for only in three]
+    mixed = Mixture(three, stages=dict(zip((0, 20, 40), weights, strict=True)))
+    firsts = [int(each["row"][0]) >= 1000 for each in elements(mixed, order=order).take(50)]
+    assert firsts == [False] * 20 + [True] * 20 + [False] * 10
+    found = mixed.describe("train", global_batch_size=16, steps=50)
+    assert [share["rows"] for share in found.values()] == [320, 320, 160]
+
+
+@pytest.mark.parametrize("order", ["hosts", "global"])
+def test_a_later_change_leaves_earlier_batches(datasets: Mapping[str, Data], order: Order) -> None:
+    changed = {**CHANGE, 1000: {"a": 0.1, "b": 0.9}}
+    found = [digests(elements(Mixture(datasets, stages=each), order=order).take(30)) for each in (CHANGE, changed)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("order", ["hosts", "global"])
+def test_a_cap_ends_the_stream_or_refuses_a_longer_training(datasets: Mapping[str, Data], order: Order) -> None:
+    mixed = Mixture(datasets, weights={"a": 0.5, "b": 0.5}, most_epochs={"b": 2})
+    assert len(list(elements(mixed, order=order))) == 15
+    assert len(list(elements(mixed, order=order, start_step=5, steps=15))) == 10
+    for options in ({"steps": 16}, {"start_step": 15}):
+        with pytest.raises(ReaderError, match="'b' reaches its 2 epochs after 15 steps"):
+            elements(mixed, order=order, **options)
+
+
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        ({5: {"a": 1, "b": 1}}, "begin at \\[5\\], expected steps of which the first is 0"),
+        ({}, "begin at \\[\\]"),
+        ({0: {"a": 1, "b": 1}, 9: {"a": 1, "b": 2}, 5: {"a": 1, "b": 1}}, "expected rising steps"),
+        ({0: {"a": 0, "b": 0}}, "all weights from step 0 on are 0"),
+        ({0: {"a": 1, "c": 1}}, "weights for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]"),
+        ({0: {"a": 1, "b": -1}}, "the weight of dataset 'b' from step 0 on is -1"),
+        ({0: {"a": 1, "b": 0}}, "the weight of dataset 'b' is 0 in all stages"),
+    ],
+)
+def test_wrong_stages_are_refused(datasets: Mapping[str, Data], stages: Any, words: str) -> None:
+    with pytest.raises(ReaderError, match=words):
+        Mixture(datasets, stages=stages)
+
+
+@pytest.mark.parametrize("more", [{"weights": {"a": 1, "b": 1}}, {"temperature": 2.0}, {"maximum": 9}])
+def test_stages_are_given_alone(datasets: Mapping[str, Data], more: Any) -> None:
+    with pytest.raises(ReaderError, match="expected stages alone"):
+        Mixture(datasets, stages=CHANGE, **more)
+
+
+@pytest.mark.parametrize("most", [{"c": 2}, {"a": 0}])
+def test_wrong_caps_are_refused(datasets: Mapping[str, Data], most: Any) -> None:
+    with pytest.raises(ReaderError, match="most_epochs is"):
+        Mixture(datasets, most_epochs=most)
