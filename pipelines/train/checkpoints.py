@@ -39,9 +39,9 @@ PARTS = "input_parts"
 COURSE = "course"
 # The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
-# Longer names of keys in error messages.
 # In the identity: the weights of a mixture's later stages, by the step from which they hold.
 STAGES = "stages"
+# Longer names of keys in error messages.
 _NAMED = {"data": "fingerprint of the data", STAGES: "weights from steps"}
 # What TensorFlow adds around an error's message: the graph node before it, the operation after it.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")

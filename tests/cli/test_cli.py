@@ -107,7 +107,7 @@ def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(tokenization, "resolve", lambda config: over.wait(limits.ANSWER))
+    monkeypatch.setattr(tokenization, "resolve", lambda config, **_: over.wait(limits.ANSWER))
     outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", text_column="txt"))
     assert not over.is_set()
     over.set()
@@ -128,7 +128,7 @@ def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
 def test_a_tokenizer_that_is_no_folder_of_one_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: tuple[str, ...], name: str, cause: str, remedy: str
 ) -> None:
-    monkeypatch.setattr(tokenization, "resolve", lambda config: pytest.fail("before anything is loaded"))
+    monkeypatch.setattr(tokenization, "resolve", lambda config, **_: pytest.fail("before anything is loaded"))
     (tmp_path / "empty").mkdir()
     for file in make:
         (tmp_path / "empty" / file).touch()
@@ -331,7 +331,7 @@ class TestBadInput:
     def test_an_absurd_number_is_refused_before_anything_is_loaded(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tokenization, "resolve", lambda config: pytest.fail("the tokenizer was loaded"))
+        monkeypatch.setattr(tokenization, "resolve", lambda config, **_: pytest.fail("the tokenizer was loaded"))
         outcome = build(tmp_path / "out", max_length=10**9)
         assert outcome.status == 2
         assert "--max-length 1000000000, expected at most" in outcome.error[0]

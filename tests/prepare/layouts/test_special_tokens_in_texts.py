@@ -44,7 +44,8 @@ def tokenizer(kind: str) -> Any:
 
 def _encoder(engine: str, layout: str, special_tokens: str = "bos-eos") -> BatchEncoder:
     options: dict[str, Any] = {"special_tokens": special_tokens} if layout in ("concat", "pack") else {}
-    config = LayoutConfig(name="chat" if layout == "pairs" else layout, max_length=64, **options)
+    name: Any = "chat" if layout == "pairs" else layout
+    config = LayoutConfig(name=name, max_length=64, **options)
     pairs, texts = layout == "pairs", () if layout == "pairs" else ("text",)
     return encoding.open_encoder(
         tokenizer(ENGINES[engine]), config, ColumnPlan(texts=texts, joins_pairs=pairs), engine=engine

@@ -128,7 +128,7 @@ def test_minus_one_is_no_class_where_a_split_has_no_other_label(
 
 
 # Labels, and the line that a plan says of them.
-SAID = {
+SAID: dict[str, tuple[list[Any], str]] = {
     "lists as text": (["['comedy', 'drama']", "[]"], "are lists written as text"),
     "scores as text": (["3.5", "0.0", "2.75"], "are numbers written as text"),
     "case": (["pos", "Pos", "neg"], "differ only by blanks or case: 'Pos' and 'pos'"),
