@@ -14,7 +14,7 @@ assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 # Engines of other projects, compiled and young, and the reference that they were compared with. Which releases are used
 # is decided where they are opened (docs/explanation/engines.md); these bounds name what can be tried.
 ENGINES = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.22.1"]
-TRAIN = ["keras>=3.12.4", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=2.20"]
+TRAIN = ["h5py>=3.14", "keras>=3.12.4", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=2.20"]
 # Beam's clients for Google Cloud: half a second more for each import of Beam.
 DATAFLOW = ["apache-beam[gcp]>=2.76"]
 # TensorFlow reads the data for JAX too.

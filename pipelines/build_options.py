@@ -62,7 +62,7 @@ class BuildOptions(TypedDict, total=False):
     special_tokens: SpecialTokens | None
     remainder: Remainder | None
     long_documents: LongDocuments | None
-    chat_template: Path | None
+    chat_template: Path | None  # a name, such as chatml, or a file
     chat_date: str | None
     chat_option: Texts | None
     learn: Learn | None

@@ -40,7 +40,7 @@ def write() -> None:
         model = loading.load_model(str(trained), model_files.read(str(trained)), build=None).model
         named = model.input if isinstance(model.input, dict) else {}
         logits = model({name: given[name] for name in named}, training=False)
-        np.savez(output / "logits.npz", logits=np.asarray(logits), **given)
+        np.savez(output / "logits.npz", allow_pickle=False, logits=np.asarray(logits), **given)
 
 
 _TOKENIZER = ("--tokenizer", f"{sys.argv[1]}/tokenizer", "--max-length", "64")

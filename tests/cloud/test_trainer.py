@@ -62,7 +62,7 @@ def ran(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         trusted = {name: str(google.ca_file) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")}
         told = {"STORAGE_EMULATOR_HOST": "https://storage.googleapis.com", **trusted}
         words = backend_runs.program("tensorflow", list(commands.values()))
-        done = namespace.run(words, google, folder, seconds=280, **told)
+        done = namespace.run(words, google, folder, **told)
     assert done.returncode == 0, done.stderr
     said = dict(zip(commands, backend_runs.outcomes(done.stdout), strict=True))
     return Ran(said=said, objects=gcs.objects(bucket), local=folder)

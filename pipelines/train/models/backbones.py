@@ -172,7 +172,7 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
             backbone = adapted(hub.models.Backbone.from_preset(config.model, **changes))
         else:
             with found.whole() as place:
-                backbone = hub.models.Backbone.from_preset(place, **found.settings.keywords | changes)
+                backbone = hub.models.Backbone.from_preset(place, **{**found.settings.keywords, **changes})
             backbone = adapted(found.complete(backbone), activation=found.settings.activation)
     except PrepError:
         raise

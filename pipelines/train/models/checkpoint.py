@@ -254,11 +254,11 @@ def _recorded(names: set[str]) -> Iterator[None]:
             names.add(name)
             return value
 
-    safetensors.safe_open = Recording
+    safetensors.safe_open = Recording  # type: ignore[assignment, misc]
     try:
         yield
     finally:
-        safetensors.safe_open = real
+        safetensors.safe_open = real  # type: ignore[misc]
 
 
 def opened(model: str, *, weights: bool = True) -> Checkpoint | None:

@@ -268,7 +268,7 @@ def test_columns_that_a_form_leaves_unused_are_named(command: str, tmp_path: Pat
     outcome = building.command(command, place, *options)
     assert outcome.status == 0, outcome.err
     assert (
-        "conversations are ShareGPT (conversations, tools); columns that are not used: id, source, history, system\n"
+        "conversations are ShareGPT (conversations, tools); columns not used: id, source, history, system\n"
         in outcome.err
     )
     if command == "build":

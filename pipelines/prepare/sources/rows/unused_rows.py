@@ -45,6 +45,9 @@ _REMEDIES = {
     "no_assistant": "give conversations with an answer that is to be learned, of the role assistant",
     "template_rejected": "give the chat template what it asks for with a --map, or choose another with --chat-template",
     "too_long": "give a larger --max-length",
+    "target_too_long": "give a larger --target-length",
+    "question_too_long": "give a larger --max-length, or the question's --text-column before the context's",
+    "answer_mismatch": "give the question's --text-column before the context's, where answer_start counts characters",
     **dict.fromkeys(("tools_not_json", "tool_calls_not_json", "options_not_json"), "mend the JSON with a --map"),
 }
 # No column of a source has this name.
