@@ -100,7 +100,7 @@ class Mixture(InputFunctions):
         object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
 
     def rates(self, split: str, *, step: int = 0) -> dict[str, float]:
-        """Return each dataset's share of training rows at a step, sum 1. Raises: ReaderError if a split is missing or empty."""
+        """Return each dataset's share of rows at a step, sum 1. Raises: ReaderError if a split is missing or empty."""
         for name, data in self.datasets.items():
             if split not in data.splits:
                 raise ReaderError(
