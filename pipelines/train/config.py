@@ -171,7 +171,8 @@ class TrainConfig:
             raise ConfigError(
                 f"--weights-from {' '.join(self.weights_from)}, expected a number for each of the {num_folders} --data"
             )
-        if list(self.data_stages) != sorted(self.data_stages) or len(self.data_stages) <= len(self.weights_from):
+        steps = list(self.data_stages)
+        if self.weights_from and (steps != sorted(steps) or len(steps) <= len(self.weights_from)):
             raise ConfigError(f"--weights-from {' '.join(self.weights_from)}, expected rising steps above 0")
         if weights is not None and self.temperature is not None:
             raise ConfigError("--weights and --temperature, expected one of them")

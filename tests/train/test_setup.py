@@ -10,7 +10,7 @@ import pytest
 from pipelines.train import checkpoints, setup
 from pipelines.train.config import TrainConfig
 from tests.train import training
-from tfrecord_io.errors import FingerprintMismatchError, OutputError
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError, OutputError
 
 pytestmark = pytest.mark.slow
 
@@ -59,3 +59,36 @@ def test_two_trainings_are_not_at_work_in_one_folder(tmp_path: Path) -> None:
         assert refused.error[0] == f"--model-dir {tmp_path}/model: another training is at work in it"
     with checkpoints.locked(str(tmp_path / "model")), checkpoints.locked("gs://bucket/model"):
         pass
+
+
+def test_later_stages_of_a_mixture_may_change_and_past_ones_may_not(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "ckpt-1200.index").write_bytes(b"")
+    old, later, past = ({"seed": 1, "stages": {"1000": [1.0, one], "1200": [other, 1.0]}} for one, other in PAIRS)
+    (tmp_path / "run.json").write_text(json.dumps(old))
+    assert checkpoints.claimed(str(tmp_path), identity=later, writes=True) == later
+    with pytest.raises(FingerprintMismatchError, match="weights from steps"):
+        checkpoints.claimed(str(tmp_path), identity=past, writes=True)
+
+
+PAIRS = ((1.0, 1.0), (1.0, 3.0), (2.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("weights", "later", "words"),
+    [
+        (None, ("5:1,1",), "without --weights"),
+        ("1,1", ("5:1",), "a number for each of the 2"),
+        ("1,1", ("5:1,1", "4:1,1"), "rising steps"),
+        ("1,1", ("0:1,1",), "rising steps"),
+        ("1,1", ("x:1,1",), "expected a step and numbers"),
+    ],
+)
+def test_wrong_weights_from_are_refused(weights: str | None, later: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        TrainConfig(data=("a", "b"), task="clm", model="gpt2-tiny", weights=weights, weights_from=later)
+
+
+def test_weights_from_are_stages() -> None:
+    config = TrainConfig(data=("a", "b"), task="clm", model="m", weights="0.8,0.2", weights_from=("1000:0.5,0",))
+    assert config.data_stages == {0: (0.8, 0.2), 1000: (0.5, 0.0)}

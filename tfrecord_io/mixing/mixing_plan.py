@@ -114,11 +114,13 @@ class Schedule:
 
         Without a limit that is reached in 2**62 elements, return 2**62.
         """
-        limits = [
-            (bisect.bisect_right(range(1, 1 << 62), most, key=lambda at, k=part: self.rows_before(at)[k]), part)
-            for part, most in enumerate(most_rows)
-            if most < math.inf
-        ]
+
+        def elements_within(part: int) -> int:
+            return bisect.bisect_right(
+                range(1, 1 << 62), most_rows[part], key=lambda element: self.rows_before(element)[part]
+            )
+
+        limits = [(elements_within(part), part) for part, most in enumerate(most_rows) if most < math.inf]
         return min(limits, default=(1 << 62, 0))
 
 

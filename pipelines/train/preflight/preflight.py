@@ -40,7 +40,8 @@ Bounds = tuple[int, int | None]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
     """Result of a preflight; batches are per device, rates are upper bounds for all devices together.
-    `shares`: of the datasets of a mixture, as `Mixture.describe` returns them. `step`: the compiler's message if it does not fit. `bounds`: of the largest batch, None if it was not looked for.
+    `shares`: of the datasets of a mixture, as `Mixture.describe` returns them.
+    `step`: the compiler's message if it does not fit. `bounds`: of the largest batch, None if it was not looked for.
     """
 
     slice: Slice
