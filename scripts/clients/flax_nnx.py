@@ -72,8 +72,8 @@ def reference_losses(weights: list[Any]) -> list[float]:
 
 NAMES = ("input_ids", "attention_mask", "label")
 model = Model(nnx.Rngs(0))
-parameters: list[Any] = [model.embedding.embedding, model.dense.kernel, model.dense.bias]
-first = [jnp.array(each[...]) for each in parameters]
+variables: Any = (model.embedding.embedding, model.dense.kernel, model.dense.bias)
+first = [jnp.array(each[...]) for each in variables]
 ours, expected = flax_losses(model), reference_losses(first)
 apart = float(np.abs(np.subtract(ours, expected)).max())
 assert apart < 1e-5, (ours, expected)

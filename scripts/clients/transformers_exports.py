@@ -1,4 +1,4 @@
-"""Exports of `train-tpu` in transformers: the logits of classify, tokens and mlm are those of the Keras model.
+"""Exports of `train-tpu` in transformers: classify, tokens and mlm give the logits of the Keras model.
 
 transformers_exports.py WORK           in an environment with PyTorch: compare with logits.npz in WORK/exports/TASK
 transformers_exports.py WORK write     in this project's: train, export, and write those
@@ -7,6 +7,7 @@ transformers_exports.py WORK write     in this project's: train, export, and wri
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,7 @@ def write() -> None:
             data = f"{sys.argv[1]}/tokens"
             _run("-m", "prep_tfrecords", "build", "examples/tags", "--output", data, "--layout", "tokens", *_TOKENIZER)
         options = ["--data", data, "--task", task, "--model", "bert-tiny", "--tpu", "none", "--backend", "jax"]
+        options += ["--pooling", "first"] * (task == "classify")  # as the class of transformers does
         _run(*_TRAIN, *options, "--steps", "3", "--model-dir", str(trained))
         _run(*_TRAIN, "export", "--model", str(trained), "--format", "transformers", "--output", str(output))
         rows = random_access.open(data)["train"].batch(list(range(16)))
@@ -40,7 +42,8 @@ def write() -> None:
         model = loading.load_model(str(trained), model_files.read(str(trained)), build=None).model
         named = model.input if isinstance(model.input, dict) else {}
         logits = model({name: given[name] for name in named}, training=False)
-        np.savez(output / "logits.npz", allow_pickle=False, logits=np.asarray(logits), **given)
+        stored: dict[str, Any] = {**given, "logits": np.asarray(logits)}
+        np.savez(output / "logits.npz", **stored)
 
 
 _TOKENIZER = ("--tokenizer", f"{sys.argv[1]}/tokenizer", "--max-length", "64")
@@ -56,7 +59,7 @@ def _run(*words: str) -> None:
 
 
 def compare() -> None:
-    """Exit with the first task whose logits differ, or whose export has other weights than its class."""
+    """Exit with the first task that has other logits, or lacks weights."""
     import torch
     import transformers
 
