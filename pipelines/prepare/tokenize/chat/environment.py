@@ -10,7 +10,6 @@ import json
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_eval_context
-from jinja2.defaults import DEFAULT_FILTERS
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -153,8 +152,9 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
     own = {"raise_exception": _refuse, "strftime_now": strftime_now, "dict": Dict(), "namespace": _Namespace}
     own["cycler"] = Cycler
     environment.globals = {name: fixed(value) for name, value in {**environment.globals, **own}.items()}
-    filters = {**DEFAULT_FILTERS, "tojson": _to_json}
-    environment.filters |= {name: fixed_result(function) for name, function in filters.items()}
+    filters = {**environment.filters, "tojson": _to_json}
+    # The filters that note items return nothing.
+    environment.filters |= {name: fixed_result(made) for name, made in filters.items() if name not in (_TAKE, _LEAVE)}
     environment.binop_table["-"] = difference
     # These give another text each time; `pprint` may sort by addresses.
     del environment.globals["lipsum"], environment.filters["random"], environment.filters["pprint"]
