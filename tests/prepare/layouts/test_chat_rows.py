@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
 
+from pipelines.prepare.sources.columns.chats import as_messages
+from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.sources.resolve import agent_traces, library
 from prep_tfrecords import build
 from tests import building
@@ -175,6 +177,25 @@ CASES: Mapping[str, tuple[Row, list[Row], Any, Row, str]] = {
         {},
         f"CALL {SAID}It is sunny.<|im_end|>",
     ),
+    "ShareGPT with a thought before a call": (
+        {"conversations": [SHAREGPT[0], {**SHAREGPT[1], "value": f"<think>hm</think>{SHAREGPT[1]['value']}"}]},
+        [MEANT[0], {**MEANT[1], "reasoning_content": "hm"}],
+        None,
+        {},
+        f"CALL {SAID}",
+    ),
+    "ShareGPT with a thought as JSON values": (
+        {
+            "conversations": [
+                {**SHAREGPT[0], "extra": 1},
+                {**SHAREGPT[1], "value": f"<think>\nhm\n</think>\n{SHAREGPT[1]['value']}"},
+            ]
+        },
+        [{**MEANT[0], "extra": 1}, {**MEANT[1], "reasoning_content": "hm"}],
+        None,
+        {},
+        f"CALL {SAID}",
+    ),
     "ShareGPT as JSON values": (
         {"conversations": [{**SHAREGPT[0], "extra": 1}, *SHAREGPT[1:]], "system": "You are a pirate.", "tools": BARE},
         [PIRATE, {**MEANT[0], "extra": 1}, *MEANT[1:]],
@@ -255,6 +276,19 @@ def test_what_a_format_defines_is_used(name: str, kind: str, tmp_path: Path) -> 
     root = _built(tmp_path / "in")
     assert _texts(root, "attention_mask") == [_expected(messages, tools, **options)] * 2
     assert _texts(root, "loss_mask") == [learned] * 2
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_thought_before_a_call_is_its_reasoning_content(is_json: bool) -> None:
+    calls = SHAREGPT[1]["value"]
+    said = [SHAREGPT[0], {**SHAREGPT[1], "value": f"<think>\nhm\n</think>\n{calls}"}, SHAREGPT[1]]
+    column = pa.array([said])
+    if is_json:
+        storage = pa.ListArray.from_arrays([0, 3], pa.array([json.dumps(each) for each in said]))
+        column = storage.cast(pa.list_(pa.json_()))
+    (messages,) = objects_of(as_messages({"messages": column})["messages"])
+    assert [json.loads(message["tool_calls"]) for message in messages[1:]] == [json.loads(calls)] * 2
+    assert [message.get("reasoning_content") for message in messages] == [None, "hm", None]
 
 
 @pytest.mark.parametrize("command", ["plan", "build"])

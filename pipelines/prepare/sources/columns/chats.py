@@ -42,6 +42,7 @@ from pipelines.prepare.sources.columns.messages import (
     FUNCTION_CALL,
     OF_PROMPT,
     ROLES,
+    THOUGHT,
     is_json,
     objects_of,
     renamed,
@@ -167,7 +168,12 @@ def _with_roles(messages: pa.Array) -> pa.Array:
     if "tool_calls" not in columns:
         is_call, said = pc.equal(roles, FUNCTION_CALL), columns["content"]
         columns["content"] = pc.if_else(is_call, pa.scalar("", said.type), said)
-        columns["tool_calls"] = pc.if_else(is_call, said, pa.scalar(None, said.type))
+        calls = pc.if_else(is_call, said, pa.scalar(None, said.type))
+        columns["tool_calls"] = pc.replace_substring_regex(calls, THOUGHT, "", max_replacements=1)
+        thoughts = pc.utf8_trim_whitespace(pc.struct_field(pc.extract_regex(calls, THOUGHT), "thought"))
+        if thoughts.null_count < len(thoughts):
+            own = columns.get("reasoning_content", pa.nulls(len(thoughts), thoughts.type))
+            columns["reasoning_content"] = pc.coalesce(thoughts, own)
     for name, role in ROLES.items():
         columns["role"] = pc.if_else(pc.equal(roles, name), pa.scalar(role, roles.type), columns["role"])
     return _lists(_structs(columns), list_lengths(messages))

@@ -8,6 +8,7 @@ The processes that run chat templates import this module, so it imports nothing 
 """
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ OF_PROMPT = "\0prompt"
 # ShareGPT's fields and roles. A function_call is an answer that calls tools, with the calls as JSON text.
 FIELDS = {"from": "role", "value": "content"}
 FUNCTION_CALL = "function_call"
+# A function_call may hold a thought, as in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).
+THOUGHT = "(?s)<think>(?P<thought>.*?)</think>"
 ROLES = {
     "human": "user",
     **dict.fromkeys(("gpt", "bing", "chatgpt", "bard", FUNCTION_CALL), "assistant"),
@@ -62,5 +65,8 @@ def renamed(message: Any) -> Any:
     found["role"] = ROLES.get(name, name)
     if name == FUNCTION_CALL:
         calls = found["content"]
+        if isinstance(calls, str) and (thought := re.search(THOUGHT, calls)):
+            calls = calls.replace(thought[0], "", 1)
+            found["reasoning_content"] = thought[1].strip()
         found |= {"content": "", "tool_calls": calls if isinstance(calls, str) else json.dumps(calls)}
     return found

@@ -6,6 +6,7 @@ A null counts as a missing key (see `sources.columns.messages`), a message's con
 The processes that run templates (`renderer`) import this module, so it imports nothing heavier than PyArrow.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -23,6 +24,8 @@ Message = dict[str, Any]
 
 # Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, and so serves no row at all.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
+# Reason for a row with a mask that is unclear, or that covers a part of a message.
+MASK = "mask_not_clear"
 
 # The conversation that templates are tried on.
 QUESTION: Message = {"role": "user", "content": "what is it"}
@@ -155,8 +158,8 @@ def conversation_of(
     """Return a row's conversation. `learns_prompts`: answers within a prompt are learned like those of a completion.
 
     Messages with `weight` 0, which OpenAI defines, or with `train` false, as in Axolotl's documentation, are not to be
-    learned. Raises: Rejected if a message has no role, nothing beside it, or content that is not text, or if tools,
-    arguments or options are not what they should be.
+    learned; `train` wins. Raises: Rejected if a message has no role, nothing beside it, content that is not text, or a
+    mask that is not clear, or if tools, arguments or options are not what they should be.
     """
     kept, unlearned = [], set()
     for index, message in enumerate(messages):
@@ -164,11 +167,38 @@ def conversation_of(
             raise Rejected("role_missing", f"message {index}")
         said = {name: value for name, value in message.items() if value is not None}
         of_prompt = said.pop(OF_PROMPT, False) and not learns_prompts
-        flags = [said.pop(name) for name in ("weight", "train") if isinstance(said.get(name), int | float)]
-        if of_prompt or any(not flag for flag in flags):
+        if not _is_learned(said, f"message {index}") or of_prompt:
             unlearned.add(index)
+        elif said["role"] == "assistant":
+            _require_whole(said, f"message {index}")
         kept.append(_message(said, index, needs))
     return Conversation(kept, _tools(tools), frozenset(unlearned), _options(options))
+
+
+def _is_learned(said: Message, place: str) -> bool:
+    """Take `train` and `weight` out of a message; return whether it is learned. They may be texts, such as "false"."""
+    flags = [(name, said.pop(name)) for name in ("train", "weight") if name in said]
+    for name, value in flags:
+        given = value
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                given = json.loads(value.strip().lower())
+        if not isinstance(given, bool | int | float):
+            raise Rejected(MASK, f"{place} has {name} {value!r}, expected true or false, or a number")
+        if name == "train" or len(flags) == 1:
+            return bool(given)
+    return True
+
+
+def _require_whole(answer: Message, place: str) -> None:
+    """Check that no mask covers a part of an answer (Axolotl's masks within messages): it would be learned as a whole.
+
+    Raises: Rejected.
+    """
+    content = answer.get("content")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    if "train_detail" in answer or not all(_is_learned(dict(part), f"a part of {place}") for part in parts):
+        raise Rejected(MASK, f"{place} is to be learned in part, expected an answer learned as a whole or not at all")
 
 
 def _message(said: Message, index: int, needs: Needs) -> Message:

@@ -172,6 +172,39 @@ def test_answers_that_are_not_to_be_learned_are_left_out() -> None:
         assert learned(f"{{% for m in messages %}}{ROLE}{written}{{% endfor %}}{PROMPT}", messages) == [["b<|im_end|>"]]
 
 
+@pytest.mark.parametrize("given", [True, 1, 1.0, "true", "True", " 1 ", "0.5"])
+@pytest.mark.parametrize("withheld", [False, 0, 0.0, "false", "False", "0", "0.0"])
+@pytest.mark.parametrize("name", ["train", "weight"])
+def test_masks_may_be_numbers_booleans_or_texts(name: str, withheld: Any, given: Any) -> None:
+    source = f"{{% for m in messages %}}{ROLE}{{{{ m.content }}}}<|im_end|>\n{{% endfor %}}{PROMPT}"
+    messages = [user("q"), answer("a", **{name: withheld}), user("r"), answer("b", **{name: given})]
+    assert learned(source, messages) == [["b<|im_end|>"]]
+    messages[1]["train"], messages[3]["train"] = given, withheld  # which wins over weight
+    assert learned(source, messages) == [["a<|im_end|>"]]
+
+
+_PARTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        answer("a", train="no"),
+        answer("a", weight="heavy"),
+        answer("a", weight=[0]),
+        answer("a", train={}),
+        answer("ab", train_detail=[{"begin_offset": 0, "end_offset": 0, "train": False}]),
+        *(
+            {"role": "assistant", "content": [_PARTS[0], {**_PARTS[1], **mask}]}
+            for mask in ({"train": False}, {"weight": 0}, {"weight": "0"}, {"train": "no"})
+        ),
+    ],
+)
+def test_masks_that_are_not_clear_or_cover_a_part_reject_the_row(message: Message) -> None:
+    with pytest.raises(Rejected, match="mask_not_clear"):
+        learned(MARKED["a text before the first turn"].replace("«", "").replace("»", ""), [user("q"), message])
+
+
 def test_whole_turns_have_the_white_space_behind_the_end_and_a_thought_that_the_prompt_opens() -> None:
     source = MARKED["the prompt opens a thought"].replace("«", "").replace("»", "")
     messages = CONVERSATIONS["thoughts in fields"]

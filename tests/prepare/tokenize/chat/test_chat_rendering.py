@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import re
 from typing import Any
 
 import pyarrow as pa
@@ -181,26 +180,6 @@ def test_parts_are_joined_for_the_roles_that_need_it_alone() -> None:
     assert text(template, messages).startswith(expected)
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        "raise_exception",
-        "raise_exception | string",
-        "'a' ~ strftime_now",
-        "'%s' % messages[0].content.upper",
-        "'{}'.format(messages[0].items)",
-        "[messages | map('trim')] | join",
-        "{'a': dict}",
-        "namespace(a=joiner())",
-        "[self.b]",
-    ],
-)
-def test_an_object_without_a_text_of_its_own_is_an_error_of_the_row(expression: str) -> None:
-    rejected = refusal(f"{{% block b %}}{{% endblock %}}{{{{ {expression} }}}}")
-    assert rejected.reason == "template_rejected"
-    assert re.search(r"no text of its own, <.* at 0x…>: its address", rejected.detail)
-
-
 def test_an_address_that_a_message_says_is_a_text() -> None:
     messages = [{"role": "user", "content": "what is <function f at 0x7f00>?"}, MESSAGES[1]]
     assert text(TEMPLATES["chatml"], messages).startswith("<|im_start|>user\nwhat is <function f at 0x7f00>?")
@@ -225,12 +204,6 @@ def test_values_that_json_has_no_type_for_are_shown_as_in_transformers() -> None
 @pytest.mark.parametrize("template", ["{% generation %}", "{{ 1 + }}", "{% include 'x' %}{{ x | nothing }}"])
 def test_a_template_that_cannot_be_compiled_is_no_row_s_fault(template: str) -> None:
     assert refusal(template).reason == "template_invalid"
-
-
-def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
-    template = marked("{{ strftime_now('%d %b %Y') }}")
-    assert single(chat_template(template, date="2024-07-26"))[0] == b"26 Jul 2024"
-    assert refusal(template).reason == "template_date"
 
 
 def test_a_text_that_is_too_long_is_over_the_limit_wherever_it_comes_from() -> None:

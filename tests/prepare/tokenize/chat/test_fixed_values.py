@@ -1,0 +1,225 @@
+"""A chat template writes the same text on every machine, or is refused."""
+
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from pipelines import filters
+from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, conversation_of
+from pipelines.prepare.tokenize.chat.environment import create_environment
+from pipelines.prepare.tokenize.chat.program import Settings
+from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
+from tests.support.processes import REPOSITORY, environment
+
+DATE = "2024-07-26"
+MESSAGES: list[Message] = [
+    {"role": "user", "content": "Name a colour.", "id": "a1", "lang": "en", "site": "x"},
+    {"role": "assistant", "content": "Blue.", "id": "a2", "lang": "en", "site": "x"},
+]
+REFUSED = r"has no fixed text|is not JSON serializable|No filter named|has no len\(\)"
+
+
+def text(source: str, *, date: str | None = DATE) -> str:
+    opened = ChatTemplate(
+        Settings(source=source + "{% generation %}{% endgeneration %}", tools_source="", date=date),
+        start_clock=lambda: None,
+    )
+    return opened.render(conversation_of(MESSAGES, needs=opened.needs))[0][0].decode()
+
+
+def text_or_refusal(source: str) -> str:
+    try:
+        return text(source)
+    except Rejected as rejected:
+        return f"{rejected.reason}: {rejected.detail}"
+
+
+# Values without a text, by how a template gets them.
+SILENT = {
+    "function": "raise_exception",
+    "date function": "strftime_now",
+    "range": "range",
+    "type": "dict",
+    "method of dict": "dict.fromkeys",
+    "namespace": "namespace",
+    "cycler": "cycler('a')",
+    "method of cycler": "cycler('a').next",
+    "joiner": "joiner()",
+    "method of text": "messages[0].content.upper",
+    "format of text": "messages[0].content.format",
+    "method by item": "messages[0].content['upper']",
+    "method by filter": "messages[0].content | attr('upper')",
+    "methods by map": "messages | map(attribute='items') | list",
+    "method of message": "messages[0].items",
+    "method of list": "messages.index",
+    "method of number": "(1).bit_length",
+    "iterator of map": "(messages | map('trim'))",
+    "iterator of select": "(messages | select)",
+    "iterator of batch": "(messages | batch(1))",
+    "iterator of items": "(messages[0] | items)",
+    "reversed": "(messages | reverse)",
+    "block": "self.b",
+    "in a list": "[messages[0].content.upper]",
+    "in an object": "{'a': range}",
+    "in a namespace": "namespace(a=joiner())",
+    "difference of keys": "(messages[0].keys() - ['role'])",
+    "difference of a list and keys": "(['a', 'b'] - messages[0].keys())",
+}
+SPELLINGS = (
+    "{x}",
+    "{x} | string",
+    "({x} | string)[-8:]",
+    "{x} | upper",
+    "{x} ~ ''",
+    "'%s' % {x}",
+    "'%r' % [{x}]",
+    "'{{}}'.format({x})",
+    "[{x}] | join",
+    "[{x}] | string | length",
+    "{x} | replace('a', 'b')",
+    "{x} | center(80)",
+    "{x} | escape",
+    "{{'a': {x}}} | string | urlencode",
+    "'%s' | format({x})",
+    "[{x}] | pprint",
+)
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_value_without_a_fixed_text_is_refused_however_it_is_written(name: str) -> None:
+    for spelling in SPELLINGS:
+        template = f"{{% block b %}}{{% endblock %}}{{{{ {spelling.format(x=SILENT[name])} }}}}"
+        found = text_or_refusal(template)
+        # A filter may iterate instead.
+        is_iterated = name.startswith(("iterator", "reversed", "methods by")) and not re.search("0x|object at|<", found)
+        assert re.search(REFUSED, found) or is_iterated, (template, found)
+
+
+def test_a_filter_or_global_has_no_result_with_an_address() -> None:
+    made: Any = create_environment(DATE)
+    for name, value in made.globals.items():
+        with pytest.raises(Exception, match="has no fixed text"):
+            str(value)
+        assert name
+    for name in made.filters:
+        assert "0x" not in text_or_refusal(f"{{{{ messages | {name} }}}}"), name
+        assert "0x" not in text_or_refusal(f"{{{{ 'a' | {name} }}}}"), name
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("(messages[0].keys() - ['role', 'content']) | list", "['id', 'lang', 'site']"),
+        ("(messages[0].keys() - ['role', 'content']) | length", "3"),
+        ("(messages[0].keys() - messages[1].keys()) | length", "0"),
+        ("'y' if messages[0].keys() - messages[1].keys() else 'n'", "n"),
+        ("(messages[0].items() - messages[1].items()) | list", "[('role', 'user'), ('content', 'Name a colour.'), "
+         "('id', 'a1')]"),
+        ("(messages[0].keys() - ['role'] - ['id']) | join", "contentlangsite"),
+        ("(['z', 'a', 'role'] - messages[0].keys()) | join", "za"),
+        ("3 - 1.5", "1.5"),
+    ],
+)  # fmt: skip
+def test_differences_of_keys_are_in_their_order(expression: str, expected: str) -> None:
+    assert text(f"{{{{ {expression} }}}}") == expected
+
+
+def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
+    assert text("{{ strftime_now('%d %b %Y') }}") == "26 Jul 2024"
+    with pytest.raises(Rejected, match="template_date"):
+        text("{{ strftime_now('%d %b %Y') }}", date=None)
+
+
+@pytest.mark.parametrize("day", ["1999-12-31", "2000-01-01", "2024-02-29", "2026-11-09"])
+@pytest.mark.parametrize("name", list("aAbBcdDeFGhHIjmMpSTuUVwWxXyY%"))
+def test_dates_are_those_of_strftime(name: str, day: str) -> None:
+    expected = datetime.datetime.fromisoformat(day).strftime(f"<%{name}>")
+    assert text(f"{{{{ strftime_now('<%{name}>') }}}}", date=day) == expected
+    if name in "deHIjmMSUVWy":
+        expected = datetime.datetime.fromisoformat(day).strftime(f"<%-{name}>")
+        assert text(f"{{{{ strftime_now('<%-{name}>') }}}}", date=day) == expected
+
+
+@pytest.mark.parametrize("form", ["%s", "%z", "%Z", "%k", "%+", "%Ex", "%^a", "%-A", "%", "%\n"])
+def test_what_depends_on_the_clock_the_zone_or_the_machine_is_refused(form: str) -> None:
+    refusal = text_or_refusal(f"{{{{ strftime_now({form!r}) }}}}")
+    assert refusal.startswith("template_rejected: the chat template writes the date by")
+
+
+_LOOP = (
+    "{% for message in messages %}{{ message.role }}: {% if message.role == 'assistant' %}{% generation %}"
+    "{{ message.content }}{% endgeneration %}{% else %}{{ message.content }}{% endif %}\n{% endfor %}"
+)
+MACHINES = {
+    **TEMPLATES,
+    "set": "{% for message in messages %}{% for key in message.keys() - ['role', 'content'] %} {{ key }}="
+    "{{ message[key] }}{% endfor %}{% endfor %}" + _LOOP,
+    "zone": "{{ strftime_now('%s') }}" + _LOOP,
+    "zone's name": "{{ strftime_now('%Z') }}" + _LOOP,
+    "date": "{{ strftime_now('%c %x %X %p') }}" + _LOOP,
+    "address": "{{ (raise_exception | string)[-8:] }} {{ raise_exception | upper }}" + _LOOP,
+    "address's length": "{{ messages[0].content.upper | string | length }}" + _LOOP,
+    "sorted by address": "{{ {(1, 'a'): 1, ('a', 1): 2, (2, 'b'): 3} | pprint }}" + _LOOP,
+    "items": "{{ (messages[0].items() - messages[1].items()) | map('join', '=') | join(' ') }}" + _LOOP,
+    "unique": "{{ messages | map(attribute='lang') | unique | join }}{{ messages[0] | dictsort }}" + _LOOP,
+    "groups": "{% for site, of in messages | groupby('site') %}{{ site }}{{ of | length }}{% endfor %}" + _LOOP,
+    "set written": "{{ messages[0].keys() - ['role'] }}" + _LOOP,
+    "keys": "{{ messages[0].keys() }}{{ messages[0] }}{{ namespace(a=1) }}{{ range(3) }}" + _LOOP,
+    "macro": "{% macro m(x) %}{{ x }}{% endmacro %}{{ m }}{{ m('a') }}" + _LOOP,
+}
+_RENDER = """
+import json, os, sys, time
+from tests.prepare.tokenize.chat.test_fixed_values import MACHINES, text_or_refusal
+found = []
+for zone in ("UTC", "Asia/Kathmandu", "America/St_Johns"):
+    os.environ["TZ"] = zone
+    time.tzset()
+    found.append({name: text_or_refusal(source) for name, source in MACHINES.items()})
+print(json.dumps(found))
+"""
+
+
+def test_templates_give_one_text_under_any_hash_seed_and_time_zone() -> None:
+    assert len(MACHINES) >= 20
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", _RENDER],
+            cwd=REPOSITORY,
+            env={**os.environ, **environment(), "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("0", "1", "4294967295")
+    ]
+    found = [machine for process in running for machine in json.loads(process.communicate()[0])]
+    assert len(found) == 9
+    for name in MACHINES:
+        assert len({machine[name] for machine in found}) == 1, name
+    assert "id=a1 lang=en site=x id=a2" in found[0]["set"]
+    refused = {name for name, source in found[0].items() if source.startswith("template_")}
+    assert {"zone", "zone's name", "address", "address's length", "sorted by address", "set written"} <= refused
+    assert {"set", "date", "items", "unique", "groups", "keys", "macro"}.isdisjoint(refused)
+
+
+def test_the_page_says_of_all_that_a_template_or_ready_function_sees_why_it_is_the_same() -> None:
+    page = (REPOSITORY / "docs/explanation/exactness.md").read_text(encoding="utf-8")
+    section = page.partition("## Templates and ready functions")[2].partition("\n## ")[0]
+    said: dict[str, set[str]] = {}
+    for kind, names in re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", section, re.M):
+        said.setdefault(kind, set()).update(re.findall(r"`(\w+)`", names))
+    made: Any = create_environment(DATE)
+    seen = {
+        "global": set(made.globals),
+        "filter": {name for name in made.filters if name.isidentifier()},
+        "test": {name for name in made.tests if name.isidentifier()},
+        "ready function": set(filters.__all__),
+        "variable": {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"},
+    }
+    assert {kind: names - said.get(kind, set()) for kind, names in seen.items()} == {kind: set() for kind in seen}
