@@ -15,6 +15,7 @@ import tensorflow as tf
 from pipelines.train.checkpoints import Saves
 from pipelines.train.on_tensorflow.engine import TensorFlowSaves
 from tests import building
+from tests.support import limits
 from tfrecord_io.errors import OutputError
 
 
@@ -167,6 +168,10 @@ assert int(digest(state)) == int(digest(divided)) != int(digest({**state, "n": j
 assert int(digest(state)) != int(digest({**state, "w": state["w"][::-1]}))
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], env=building.environment(), text=True, capture_output=True, timeout=240
+        [sys.executable, "-c", program],
+        env=building.environment(),
+        text=True,
+        capture_output=True,
+        timeout=limits.PROCESS,
     )
     assert ended.returncode == 0, ended.stderr
