@@ -188,11 +188,12 @@ def test_hidden_files_that_the_user_names_are_read(tmp_path: Path, names: list[s
 @pytest.mark.parametrize(
     ("content", "end"),
     [
-        (gzip.compress(ROW), ".gz"),
+        (gzip.compress(ROW, mtime=0), ".gz"),
         (bz2.compress(ROW), ".bz2"),
         (lzma.compress(ROW), ".xz"),
         (zstd.compress(ROW), ".zst"),
     ],
+    ids=["gzip", "bz2", "xz", "zstd"],
 )
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv", "a.txt"])
 def test_compressed_files_with_another_name_are_refused(tmp_path: Path, name: str, content: bytes, end: str) -> None:
