@@ -3,7 +3,6 @@
 Each runs in its own process: PyTorch and TensorFlow bring two copies of LLVM, which end a process that loads both.
 """
 
-import concurrent.futures
 import multiprocessing
 from typing import Any
 
@@ -48,8 +47,8 @@ def by_us() -> list[list[np.ndarray]]:
 
 def main() -> None:
     """Compare them."""
-    with concurrent.futures.ProcessPoolExecutor(
-        1, max_tasks_per_child=1, mp_context=multiprocessing.get_context("spawn")
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        theirs, ours = pool.apply(by_torch), pool.apply(by_us)
     ) as pool:
         theirs, ours = (each.result() for each in [pool.submit(by_torch), pool.submit(by_us)])
     pairs = [pair for step in zip(ours, theirs, strict=True) for pair in zip(*step, strict=True)]
