@@ -49,8 +49,6 @@ def main() -> None:
     """Compare them."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         theirs, ours = pool.apply(by_torch), pool.apply(by_us)
-    ) as pool:
-        theirs, ours = (each.result() for each in [pool.submit(by_torch), pool.submit(by_us)])
     pairs = [pair for step in zip(ours, theirs, strict=True) for pair in zip(*step, strict=True)]
     apart = max(float(np.abs(own - their).max()) for own, their in pairs)
     assert apart < 1e-6, apart
