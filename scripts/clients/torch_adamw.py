@@ -1,26 +1,59 @@
-"""The optimizer's rule in `train-tpu` against `torch.optim.AdamW`: 20 steps, gradients of 1 to 1e-9."""
+"""The optimizer's rule in `train-tpu` against `torch.optim.AdamW`: 20 steps, gradients of 1 to 1e-9.
+
+Each runs in its own process: PyTorch and TensorFlow bring two copies of LLVM, which end a process that loads both.
+"""
+
+import multiprocessing
+from typing import Any
 
 import numpy as np
-import torch
 
-from pipelines.train.steps import AdamW
+SHAPES, DECAYED, STEPS = ((3, 4), (2, 5)), (True, False), 20
+DRAWS = np.random.default_rng(0)
+WEIGHTS = [DRAWS.normal(size=shape).astype("float32") for shape in SHAPES]
+GRADIENTS = [
+    [(DRAWS.normal(size=shape) * 10.0 ** -(step % 10)).astype("float32") for shape in SHAPES] for step in range(STEPS)
+]
 
-SHAPES, DECAYED = ((3, 4), (2, 5)), (True, False)
-draws = np.random.default_rng(0)
-weights = [draws.normal(size=shape).astype("float32") for shape in SHAPES]
-theirs = [torch.nn.Parameter(torch.from_numpy(each.copy())) for each in weights]
-groups = [{"params": [each], "weight_decay": 0.1 * decays} for each, decays in zip(theirs, DECAYED, strict=True)]
-reference = torch.optim.AdamW(groups, lr=0.01)
-rule = AdamW(rate=0.01, warmup=0, steps=20, decay=0.1, decayed=DECAYED, clip_norm=1e9, schedule="constant")
-means, squares = ([np.zeros_like(each) for each in weights] for _ in range(2))
-apart = 0.0
-for step in range(20):
-    gradients = [(draws.normal(size=shape) * 10.0 ** -(step % 10)).astype("float32") for shape in SHAPES]
-    for each, gradient in zip(theirs, gradients, strict=True):
-        each.grad = torch.from_numpy(gradient.copy())
-    reference.step()
-    weights, means, squares = rule.update(step, weights, gradients, means, squares)
-    pairs = zip(weights, theirs, strict=True)
-    apart = max(apart, *(float(np.abs(np.asarray(own) - each.detach().numpy()).max()) for own, each in pairs))
-assert apart < 1e-6, apart
-print(f"torch.optim.AdamW: weights {apart:.1e} apart after each of 20 steps")
+
+def by_torch() -> list[list[np.ndarray]]:
+    """Return the weights after each step of PyTorch's optimizer."""
+    import torch
+
+    weights = [torch.nn.Parameter(torch.from_numpy(each.copy())) for each in WEIGHTS]
+    groups = [{"params": [each], "weight_decay": 0.1 * decays} for each, decays in zip(weights, DECAYED, strict=True)]
+    optimizer, found = torch.optim.AdamW(groups, lr=0.01), []
+    for gradients in GRADIENTS:
+        for each, gradient in zip(weights, gradients, strict=True):
+            each.grad = torch.from_numpy(gradient)
+        optimizer.step()
+        found.append([each.detach().numpy().copy() for each in weights])
+    return found
+
+
+def by_us() -> list[list[np.ndarray]]:
+    """Return the weights after each step of our rule."""
+    from pipelines.train.steps import AdamW
+
+    rule = AdamW(rate=0.01, warmup=0, steps=STEPS, decay=0.1, decayed=DECAYED, clip_norm=1e9, schedule="constant")
+    weights: list[Any] = list(WEIGHTS)
+    means, squares = ([np.zeros_like(each) for each in WEIGHTS] for _ in range(2))
+    found = []
+    for step, gradients in enumerate(GRADIENTS):
+        weights, means, squares = rule.update(step, weights, gradients, means, squares)
+        found.append([np.asarray(each) for each in weights])
+    return found
+
+
+def main() -> None:
+    """Compare them."""
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        theirs, ours = pool.apply(by_torch), pool.apply(by_us)
+    pairs = [pair for step in zip(ours, theirs, strict=True) for pair in zip(*step, strict=True)]
+    apart = max(float(np.abs(own - their).max()) for own, their in pairs)
+    assert apart < 1e-6, apart
+    print(f"torch.optim.AdamW: weights {apart:.1e} apart after each of {STEPS} steps")
+
+
+if __name__ == "__main__":
+    main()
