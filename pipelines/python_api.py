@@ -5,14 +5,13 @@
     built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
     inspect("out", rows=3)
 
-`build` and `plan` also take Python objects: a Dataset, DatasetDict or IterableDataset of `datasets`, a dict by split, a
-pandas or polars DataFrame or a pyarrow.Table as the dataset, a tokenizer of `transformers`, and functions as `map` and
-`filter`.
+`build` and `plan` also take Python objects. Dataset: a Dataset, DatasetDict or IterableDataset of `datasets`, a dict by
+split, a pandas or polars DataFrame, or a pyarrow.Table. Tokenizer: one of `transformers`. `map` and `filter`:
+functions.
 
-Keyword arguments are the options of `prep-tfrecords build` with underscores (`--text-column` is `text_column`) and have
-the same defaults. A repeatable option takes a list; a flag takes True or False (`shuffle=False` is --no-shuffle). `map`
-and `filter` run in the order in which they are given. Results are dataclasses. Errors are the classes of
-`tfrecord_io.errors`.
+Keyword arguments are the options of `prep-tfrecords build` with underscores (`--text-column` is `text_column`) and the
+same defaults. A repeatable option takes a list; a flag takes True or False (`shuffle=False` is --no-shuffle). `map` and
+`filter` run in the order of the arguments. Results are dataclasses. Errors are the classes of `tfrecord_io.errors`.
 """
 
 from __future__ import annotations
@@ -97,8 +96,8 @@ def build(
     """Build a dataset, or complete an unfinished one, like `prep-tfrecords build`.
 
     datasets: a hub id, files by path or glob, a folder, or one object. An object's rows are first written to Parquet in
-    a temporary folder; their digest identifies the source, so that the same rows resume the same build.
-    tokenizer: a hub id, a folder or a tokenizer. beam_args: the arguments that follow `--` on the command line.
+        a temporary folder; their digest identifies the source, so that the same rows resume the same build.
+    tokenizer: a hub id, a folder or a tokenizer. beam_args: the arguments after `--` on the command line.
     progress: called once a second, from another thread, with the counts of rows, tokens, bytes and shards so far and
         the total number of rows to read; and once more at the end.
 
@@ -113,7 +112,6 @@ def build(
 
 
 def _watch(call: Callable[[Counts, int], None]) -> Watch:
-    """Return the `watch` of a build that reports progress to a user's function."""
     from pipelines.prepare.process.progress import polled
 
     def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractContextManager[None]:
@@ -177,8 +175,9 @@ def export(
 ) -> Exported:
     """Export a finished dataset to the format of another trainer, like `prep-tfrecords export`.
 
-    rename: maps present column names to new ones. The other arguments are the options of the same names. The result has
-    the export's `root`, its `shards` with their files, and like a build's `shards_made`, `shards_kept` and `seconds`.
+    rename: maps current column names to new ones. The other arguments are the options of the same names. The result has
+        the export's `root`, its `shards` with their files, and like a build's `shards_made`, `shards_kept` and
+        `seconds`.
 
     Raises:
         ManifestError: there is no finished dataset.

@@ -5,10 +5,10 @@ bucket_lengths=[16, 32]                 "16,32"
 overwrite=True, no_shuffle=True         other names of an option are keywords too
 limit=None                              the default
 
-For the duration of the call, each object is replaced by a value that a config holds:
+During the call, a value that a config can hold replaces each object:
 
 a dataset, a frame, a table     a folder of Parquet files with its rows (see `ingest.objects`)
-a tokenizer                     a folder that it comes back from as it is (see `saved_copy`)
+a tokenizer                     a folder that loads as the same tokenizer (see `saved_copy`)
 a function                      its name, and its source text if no module has it
 """
 
@@ -136,7 +136,7 @@ def keywords() -> dict[str, tuple[Option, bool]]:
 
 
 def _typed(option: Option, value: Any, *, name: str, means_yes: bool) -> Any:
-    """Convert a keyword's value to what the command line would pass on. Raises: ConfigError."""
+    """Convert a keyword's value to the command line's value. Raises: ConfigError."""
     if option.kind is bool:
         if not isinstance(value, bool):
             raise ConfigError(f"{name}={value!r:.100}, expected True or False", remedy="give one of them")
@@ -150,7 +150,7 @@ def _typed(option: Option, value: Any, *, name: str, means_yes: bool) -> Any:
             )
     if option.is_repeatable:
         return tuple(map(str, several))
-    text = ",".join(map(str, several))  # lengths of buckets are one word on the command line
+    text = ",".join(map(str, several))  # bucket lengths are one word on the command line
     if option.parse or option.kind not in _EXPECTED:
         return text
     try:

@@ -1,1 +1,1 @@
-"""The command line: options become a config, results become tables, and errors become two lines."""
+"""The command line: convert options to a config, results to tables, and errors to two lines."""

@@ -30,7 +30,7 @@ from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
 from pipelines.terminal.option_fields import values_of
 
-# Shown below the options; \b keeps its lines as they are.
+# Shown below the options; \b preserves its line breaks.
 _BUILD_EXAMPLES = """\b
 Examples:
   prep-tfrecords build stanfordnlp/imdb --output out/imdb \\
@@ -92,7 +92,7 @@ def build(dry_run: bool, **request: Any) -> None:
     facts = {"manifest_sha256": manifest.digest(built.manifest), "fingerprint": built.manifest.fingerprint}
     made = {"shards_made": built.shards_made, "shards_kept": built.shards_kept, "seconds": round(built.seconds, 3)}
     write_json({**facts, **made, "engines": built.manifest.engines, "splits": splits})
-    # A normal exit of an interpreter with so many libraries takes a second or more, for nothing.
+    # A normal exit with these libraries takes a second or more.
     main.leaves_at_once = not request.get("beam_args")
 
 
@@ -109,7 +109,7 @@ def _begun(request: dict[str, Any]) -> PrepareConfig:
 @common()
 def plan(dry_run: bool, **request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
-    del dry_run  # without effect here
+    del dry_run  # has no effect here
     _plan(_begun(request))
 
 

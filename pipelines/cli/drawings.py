@@ -1,4 +1,4 @@
-"""Text drawings: texts with their tokens marked.
+"""Text drawings: texts with marked tokens.
 
 Without colours (NO_COLOR, a file, a pipe), plain characters mark the tokens.
 """
@@ -16,7 +16,7 @@ _DOCUMENTS = ("magenta", "cyan")
 
 
 def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Text]:
-    """Return the lines of a text with its tokens marked, limited to its first `width` characters."""
+    """Return the lines of a text with marked tokens, limited to its first `width` characters."""
     text, left = Text(), width
     for index, piece in enumerate(pieces):
         if left <= 0:

@@ -162,7 +162,7 @@ def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any
     if output is not None and dataset is None and tpu is None:
         _check_place(output, region=region)
     elif dataset is not None and output is None:
-        # A TPU Node needs all that a TPU VM does, and more; but it reads no local files.
+        # A TPU Node needs everything that a TPU VM does, and more; but it reads no local files.
         _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
     elif dataset is None and output is None and tpu is None:
         from pipelines.prepare.doctor import doctor as diagnosing

@@ -31,9 +31,9 @@ from tfrecord_io.shown import without_secrets
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
-# Columns from which a line of progress has room for everything.
+# Minimum columns for a complete line of progress.
 _WIDE = 100
-# At most so many shards with rejected rows are named.
+# Maximum number of shards with rejected rows that are named.
 _LISTED = 5
 
 
@@ -77,7 +77,7 @@ def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
         counts, passed = progress.read(), now - began
         text = f"{counts.rows / passed:,.0f} rows/s"
         if counts.tokens or counts.shards:
-            if bar is None or out.width >= _WIDE:  # on a narrow terminal, the times behind the text matter more
+            if bar is None or out.width >= _WIDE:  # on a narrow terminal, the times after the text matter more
                 text += f"  {counts.tokens / passed:,.0f} tokens/s"
             text += f"  {some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
         if bar is None:
@@ -142,7 +142,7 @@ def traced(record: Traced, *, width: int = 400) -> None:
         for name, value in row.texts.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             text = text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
-            for line in f"{name}: {text}".split("\n"):  # indented, so that none looks like a line of ours
+            for line in f"{name}: {text}".split("\n"):  # indented, so that no line looks like ours
                 out.print(f"    {line}", soft_wrap=True)
 
 
@@ -206,14 +206,12 @@ def _layouts_table(each: Estimate) -> Table:
 
 
 def _print_filtered(out: Console, split: str, filtered: Mapping[str, int], *, of: int) -> None:
-    """Print the filtered rows by reason, unless the user's own filters are the only reason."""
     if filtered.keys() - {"filtered"}:
         shown = ", ".join(f"{reason} {count(rows)} ({rows / of:.1%})" for reason, rows in filtered.items())
         out.print(f"{split}: filtered {shown}", soft_wrap=True, markup=False)
 
 
 def _print_splits(out: Console, manifest: Manifest) -> None:
-    """Print the table of splits, details of their rows, and the user's functions."""
     filtered = any(split.ledger.filtered_of_split for split in manifest.splits.values())
     names = ["rows", *["filtered"] * filtered, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
     splits = []
@@ -256,7 +254,6 @@ def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator
 
 
 def _print_engines(out: Console, manifest: Manifest) -> None:
-    """Print the engines that tokenized the rows, and the numbers of rows that the reference tokenizer confirmed."""
     made, checked = collections.Counter[str](), collections.Counter[str]()
     for engines in manifest.engines.get("splits", {}).values():
         for engine, counts in engines.items():

@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, and their parsing.
 
-The fields of a build's config declare its options (`pipelines.prepare.options`). This module adds those without a
+The fields of a build's config declare its options (`pipelines.prepare.options`). This module adds options without a
 field: functions in their order, arguments for Beam, and options from a file.
 """
 
@@ -31,7 +31,7 @@ _DATASET = click.argument("datasets", nargs=-1, required=True, metavar="DATASET.
 
 
 def _function(kind: str, help_text: str) -> Callable[[Any], Any]:
-    # Not from the environment: the order of --map and --filter is that of the command line.
+    # Not from the environment: --map and --filter keep the order of the command line.
     return click.option(f"--{kind}", multiple=True, allow_from_autoenv=False, metavar="MODULE:FUNCTION", help=help_text)
 
 
@@ -62,7 +62,7 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
         help="YAML file of options by their long names, without dashes; those on the command line win.",
     )
     more = {"Source": _FUNCTION_OPTIONS, "Run": [_DRY_RUN], "Options file": [options_file]}
-    # Titles in --help, in order: those of the layouts as their options stand.
+    # Titles in --help, in the order of the layouts' options.
     by_layout = dict.fromkeys(each.group for config in (LayoutConfig, SourceConfig) for each in declared(config))
     groups = dict.fromkeys(("Source", "Tokenizer", *by_layout, "Shards", "Output", "Run", "Options file"))
     required = ("tokenizer", *["output"] * output_required)
@@ -92,7 +92,7 @@ def takes_consent(command: Command) -> Command:
 
 
 def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Return the folder of a dataset, given its path or that of its manifest."""
+    """Return the folder of a dataset, from its path or its manifest's path."""
     return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
 
 
@@ -114,11 +114,11 @@ def configure(config: PrepareConfig | None = None) -> None:
 class WithFunctions(cloup.Command):
     """Command that collects --map and --filter in one parameter `functions`, in the order of the command line.
 
-    Its value is pairs of name and value; if none were typed, those of the options file.
+    Its value is pairs of name and value; if none were typed, the options file's.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse once for the order between options, which click does not keep, and once as every command does."""
+        """Parse once for the order between options, which click does not keep, and once normally."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         rest = super().parse_args(ctx, args)
         values: dict[str, Any] = {name: iter(ctx.params.pop(name) or ()) for name in FUNCTIONS}
@@ -171,7 +171,7 @@ def default_of(
         if not is_word(each):
             raise click.UsageError(f"{place} is {each!r}, expected a text, a number, or a list of these")
     texts = [str(each) for each in listed(value)]
-    # Lengths of buckets are one word on the command line.
+    # Bucket lengths are one word on the command line.
     return {str(parameter.name): texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)}
 
 

@@ -24,7 +24,7 @@ from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import bounded, visible, visible_line, without_secrets
 
-# At most so much is shown of an unexpected error: libraries quote whole requests and schemas.
+# Limit for the message of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
 _INTERRUPTED = ("interrupted", "run the same command again")
 _MORE_MEMORY = (
@@ -61,7 +61,7 @@ def _is_given(flag: str) -> bool:
 
 
 def is_quiet() -> bool:
-    """Return whether the running command shows warnings and errors only."""
+    """Return whether the running command shows only warnings and errors."""
     return _is_given("quiet")
 
 
@@ -106,7 +106,7 @@ class TwoLineErrors(click.Group):
             page = f"`{error.ctx.command_path} --help`" if error.ctx else "--help"
             said = error.format_message().removesuffix(".")
             status = _fail(said[:1].lower() + said[1:], f"see {page}", status=error.exit_code).code
-        except click.Abort:  # an interrupt before the command has begun
+        except click.Abort:  # an interrupt before the command starts
             status = 1
         sys.exit(status)
 
@@ -119,23 +119,23 @@ class Program(TwoLineErrors):
     """
 
     leaves_at_once = False
-    # Whether the process runs nothing but the command.
+    # Whether the process runs only the command.
     owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the group's options, and move flags about messages that stand before the command behind it."""
+        """Parse the group's options, and move message flags from before the command to after it."""
         own = {flag for parameter in self.params for flag in parameter.opts}
         flags = [*itertools.takewhile(lambda each: each in _MESSAGE_FLAGS and each not in own, args)]
         at = len(flags)
         return super().parse_args(ctx, [*args[at : at + 1], *flags, *args[at + 1 :]])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Imports make half a million objects, nearly all of which stay: repeated garbage collections of them took a
-        # fifth of the start-up, and once 0.2 s. Batches of rows are freed without garbage collection.
+        # Imports make half a million objects, and nearly all of them stay: collecting them repeatedly took a fifth of
+        # the start-up, and once 0.2 s. Batches of rows are freed without garbage collection.
         self.owns_process = True
         _replace_streams()
         gc.set_threshold(2_000_000, 50, 100)
-        # google-api-core's farewell to Python 3.10, which is still supported here.
+        # google-api-core warns about Python 3.10, which this project still supports.
         warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
         with own_temporary_folder():
             try:
@@ -150,7 +150,7 @@ class Program(TwoLineErrors):
 
 
 class _Unending(io.FileIO):
-    """File that drops its output once nobody reads it: `build … | head` completes the dataset, with status 0."""
+    """File that drops its output when its reader is gone: `build … | head` completes the dataset, with status 0."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -160,7 +160,7 @@ class _Unending(io.FileIO):
 
 
 def _replace_streams() -> None:
-    # Characters that the terminal's encoding lacks become ?
+    # Replace characters that the terminal's encoding lacks by ?
     sys.stdout, sys.stderr = _unending(sys.stdout, errors="replace"), _unending(sys.stderr)
     # If the shell closed an output (`>&-`), libraries would print into the next file that is opened.
     for name in ("stdout", "stderr"):
@@ -169,7 +169,7 @@ def _replace_streams() -> None:
 
 
 def _unending(stream: TextIO, *, errors: str | None = None) -> TextIO:
-    """Return a stream that writes to the file of `stream` as long as somebody reads it."""
+    """Return a stream that writes to the file of `stream` until its reader is gone."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()
@@ -200,7 +200,7 @@ def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Ite
         if isinstance(error, OSError) and error.errno == errno.EPIPE:  # a closed stdout, which click handles
             raise
         lines = str(error).strip().splitlines() or ["no message"]
-        # A runner quotes its worker's traceback, whose last line is the error.
+        # A runner quotes its worker's traceback; the last line is the error.
         text = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
         text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
         remedy = "run the same command again with --verbose, and report its output to the project's issue tracker"
@@ -209,7 +209,6 @@ def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Ite
 
 
 def _is_of_memory(error: BaseException | None) -> bool:
-    """Return whether an error means that the process cannot get more memory."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -241,13 +240,13 @@ def _signal_status(error: BaseException | None) -> int:
         return 128 + int(number)
     if isinstance(error, KeyboardInterrupt):
         return 128 + signal.SIGINT
-    # On a signal, a job elsewhere and a training run raise errors of their own.
+    # On a signal, remote jobs and trainings raise a PrepError.
     return _signal_status(error.__context__) if isinstance(error, PrepError) else 0
 
 
 @contextlib.contextmanager
 def _quiet(*, verbose: bool) -> Iterator[None]:
-    """Hide the libraries' logs unless `verbose`; show our own warnings, and on a terminal the command's stages."""
+    """Hide the libraries' logs unless `verbose`; show our warnings, and on a terminal the command's stages."""
     handler, ours = logging.StreamHandler(), logging.getLogger("pipelines")
     if verbose:
         handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))

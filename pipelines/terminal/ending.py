@@ -1,4 +1,4 @@
-"""End of a program: signals that cannot get lost, and a temporary folder that is removed."""
+"""End of a program: reliable signals, and a temporary folder that is removed."""
 
 import contextlib
 import os
@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-# How long a signal waits until Python has left a callback.
+# Delay before a signal is sent again, for Python to leave a callback.
 _AGAIN_SECONDS = 0.05
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, the signal by which schedulers stop a job."""
+    """SIGTERM, the signal that schedulers send to stop a job."""
 
     signal_number = signal.SIGTERM
 
@@ -27,7 +27,7 @@ def terminable() -> Iterator[None]:
     with contextlib.ExitStack() as restored:
         for number, error in ((signal.SIGTERM, TerminatedError), (signal.SIGINT, KeyboardInterrupt)):
             if number == signal.SIGINT and signal.getsignal(number) is not signal.default_int_handler:
-                continue  # ignored by whoever started this process, or handled by the caller
+                continue  # ignored by the parent process, or handled by the caller
             restored.callback(signal.signal, number, signal.signal(number, _raising(error)))
         yield
 
@@ -55,14 +55,14 @@ def _is_discarded(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Let this process and all that it starts make their temporary files in one folder, and remove it at the end.
+    """Make this process and its children create temporary files in one folder, and remove it at the end.
 
-    So nothing of a child that was killed stays, nor of a library that cleans up at an orderly exit only. A user without
-    a home folder has it as home, too: caches that are kept need HOME.
+    It also removes files of killed children, and of libraries that clean up only at an orderly exit. Users without a
+    home folder get it as HOME, so their caches are not kept.
     """
     before = os.environ.get("TMPDIR", "")
     with contextlib.ExitStack() as removed:
-        with contextlib.suppress(OSError):  # without one, whoever needs it says so
+        with contextlib.suppress(OSError):  # without a folder, its first user reports the error
             folder = tempfile.TemporaryDirectory(prefix="prep-tfrecords-", ignore_cleanup_errors=True)
             os.environ["TMPDIR"] = tempfile.tempdir = removed.enter_context(folder)
             if os.path.expanduser("~") == "~":  # a container's --user; kagglehub, which Keras imports, needs a home

@@ -2,9 +2,9 @@
 
     max_length: int | None = option("Tokens in a row.", None, group="Layout", metavar="N", least=1)
 
-The command line, its --help, the options file, Python's keywords, the checks and the fingerprint are made from that
-field. Its type is the option's type (a Literal lists the allowed words), a tuple as default makes it repeatable, and
-its name becomes --max-length, or `max_length` in Python.
+This field defines the command line, its --help, the options file, Python's keywords, the checks and the fingerprint.
+Its type is the option's type (a Literal lists the allowed words), a tuple as default makes it repeatable, and its name
+becomes --max-length, or `max_length` in Python.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ from tfrecord_io.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
-    """Declaration of an option, with the field that declares it.
+    """Declaration of an option, with its field.
 
     text, metavar, group: its line in --help, and the title above it.
     flags: its spellings, if not derived from the field's name: `--on/--off`, or several separated by spaces.
     choices: the allowed words, if the type is no Literal.
     parse: converts the typed value to the field's value; `typed_default` is the default before this conversion.
-    least, most, above, below, remedy: the bounds of a number, and the remedy for a number outside of them.
+    least, most, above, below, remedy: the bounds of a number, and the remedy for a number outside them.
     taken_with: the words of another option, such as layouts, with which this option is allowed; empty for all.
-    fingerprint: "always" part of it, or only if "changed" from the default; None for an option that decides no bytes,
-        or only through other content of the fingerprint (the source, the tokenizer's files).
-    key: its name in the fingerprint, if not that of the field.
+    fingerprint: "always" part of it, or only if "changed" from the default; None for an option that affects no bytes,
+        or affects them only through other content of the fingerprint (the source, the tokenizer's files).
+    key: its name in the fingerprint, if not the field's name.
     field, kind, default: the field's name, its type as `declared` finds it, and its default, None if it has none.
     """
 
@@ -95,7 +95,7 @@ def declared(config: Any) -> tuple[Option, ...]:
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    """Return bool, int, float or str for a type hint, and the words of a Literal. Of a union, the first type counts."""
+    """Return bool, int, float or str for a type hint (a union's first type), and the words of a Literal."""
     every = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if (first := every[0]) in (bool, int, float):
         return first, ()
@@ -119,7 +119,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Check that each option that was given is allowed with `flag` set to `word`. Raises: ConfigError."""
+    """Check that each option with a value is allowed with `flag` set to `word`. Raises: ConfigError."""
     for each in declared(config.__class__):
         if each.taken_with and word not in each.taken_with and getattr(config, each.field) != each.default:
             expected = " or ".join(each.taken_with)

@@ -2,7 +2,7 @@
 
 import logging
 
-# The name of the logger; the console shows its records on a terminal.
+# Name of the logger; the console shows its records on a terminal.
 STAGES = "pipelines.terminal.stages"
 
 

@@ -1,14 +1,14 @@
-"""The user's consent: without it, no code stored in a dataset runs, and no address stored in it is contacted.
+"""The user's consent to run code, or contact addresses, stored in a dataset.
 
     stored in the dataset                     used without consent?
     a function, with its module's text        no: the user must name it again (--map, --filter), in a module of their
                                               own with the same text, or give --run-stored-steps
     an address or a hub id of the source      no: the user must name it again (--source)
-    an address in --data-files or an option   no: unless it lies below the address that the user names by --source
+    an address in --data-files or an option   no: unless it lies below the user's --source address
     an absolute path                          yes, if it leads only to plain files and folders: their content is
-                                              compared with the manifest's digests, and shown to the user alone
+                                              compared with the manifest's digests, and shown only to the user
 
-A digest in the manifest does not make stored text trustworthy, since both come from whoever wrote the dataset.
+A digest in the manifest does not make stored text trustworthy: both have the same author.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ NONE = Consent()
 
 
 def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
-    """Return the functions to run on a dataset's rows: the user's own, or the stored ones if the user consents.
+    """Return the functions to run on a dataset's rows: the user's, or the stored ones if the user consents.
 
     Raises: ConfigError if the dataset has functions and the user has named none of them, or others.
     """
@@ -57,7 +57,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
             )
         return stored
     found = user_functions.locate(consent.steps)
-    # Checked before any module runs: one in the dataset's folder is not the user's own either.
+    # Check this before any module runs: a module in the dataset's folder is not the user's either.
     inside = os.path.realpath(root) + os.sep
     for step in found:
         if os.path.realpath(step.path).startswith(inside):
@@ -103,7 +103,7 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
 
 
 def require_own_addresses(stored: Sequence[str], consent: Consent, *, root: str) -> None:
-    """Check that stored data files and reader options name no address but those below the user's own --source.
+    """Check that stored data files and reader options name no address outside the user's --source.
 
     Raises: SourceError.
     """
@@ -122,7 +122,7 @@ def _listed(found: Sequence[UserFunction]) -> str:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether a path, folder or glob leads to no data files but plain ones outside /proc and /sys."""
+    """Return whether a path, folder or glob leads only to plain data files outside /proc and /sys."""
     found = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
     below = (
         os.path.join(folder, name)

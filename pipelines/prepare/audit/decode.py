@@ -31,7 +31,7 @@ from tfrecord_io.schema import ROLES, UNLABELLED
 class DecodedRow:
     """Decoded record: its location, its text without padding, and its other features.
 
-    `pieces` are the same text, cut where tokens are marked differently.
+    `pieces`: the same text, cut where marks change.
     """
 
     split: str
@@ -141,12 +141,12 @@ def _annotations(
 
 
 def _answer(row: dict[str, np.ndarray], manifest: Manifest) -> np.ndarray | None:
-    """Return the mask of the tokens of an answer, bool [L]; None if the dataset has no answers."""
+    """Return the mask of an answer's tokens, bool [L]; None if the dataset has no answers."""
     first, last = (manifest.schema.values(row, role) for role in ("start_position", "end_position"))
     if first is None or last is None:
         return None
     at = np.arange(manifest.row_length)
-    return (at >= first) & (at <= last) & (last > 0)  # both are 0 where there is no answer in the row
+    return (at >= first) & (at <= last) & (last > 0)  # both are 0 if the row has no answer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,13 +160,13 @@ class TextPiece:
 
 
 def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTokenizer) -> tuple[TextPiece, ...]:
-    """Cut a text into pieces wherever its marks change: learned, in the answer, number of the document; [n] or None."""
+    """Cut a text into pieces where its marks change: learned, in the answer, number of the document; [n] or None."""
     learned, answer, segments = kinds = np.stack(
         [np.zeros(len(ids), np.int64) if each is None else each.astype(np.int64) for each in marks]
     )
     edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
-    # Decoded by itself, a piece would lose the space before its first word. So each piece is what its tokens add to the
-    # text of all tokens before it, unless later tokens change earlier text, such as half a character.
+    # A piece decoded alone would lose the space before its first word. So each piece is the text that its tokens add to
+    # all tokens before it, unless later tokens change earlier text, such as half a character.
     whole, ends = decoded(ids, tokenizer), [decoded(ids[:edge], tokenizer) for edge in edges]
     if all(whole.startswith(text) for text in ends):
         texts = [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]

@@ -12,7 +12,7 @@ from tfrecord_io.schema import ROLES, UNLABELLED, Schema, Side
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
 Columns = Mapping[str, np.ndarray]
-# (mask of where it holds, bool [N, ...]; what a record has that violates it)
+# (mask of where it holds, bool [N, ...]; description of a violation)
 Invariant = tuple[np.ndarray, str]
 
 
@@ -62,7 +62,7 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
 def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np.ndarray:
     """Return the mask of the padding of one side, bool [N, L] or [N, T]. A single record has no axis N.
 
-    The input's padding follows from segments, a token count or the attention mask, as many tokens as that counts.
+    The input's padding follows from segments, a token count, or the number of tokens in the attention mask.
     """
     schema, length = manifest.schema, manifest.row_length
     if side != "input":
@@ -83,7 +83,7 @@ def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np
 
 
 def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:
-    """Yield the invariants of what tells tokens from padding, such as segment_ids 1 1 2 0, positions 0 1 0 0."""
+    """Yield the invariants that separate tokens from padding, such as segment_ids 1 1 2 0, positions 0 1 0 0."""
     schema, length, side = manifest.schema, manifest.row_length, manifest.tokenizer.padding_side
     if (mask := schema.values(columns, "attention_mask")) is not None:
         yield mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {side}"
@@ -103,7 +103,7 @@ def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iter
 
 
 def _of_targets(columns: Columns, schema: Schema) -> Iterator[Invariant]:
-    """Yield the invariant of targets: tokens, then padding on the right, whatever the padding side of inputs."""
+    """Yield the invariant of targets: tokens, then padding on the right, regardless of the inputs' padding side."""
     if (mask := schema.values(columns, "target_mask")) is not None:
         before = np.concatenate([np.ones((len(mask), 1), mask.dtype), mask[:, :-1]], axis=1)
         yield mask <= before, "a target mask that is not one run of 1 before padding on the right"

@@ -1,7 +1,7 @@
 """Reopen a finished dataset together with its source, for repair and trace.
 
     manifest.json                   options, schema, tokenizer facts  ─┐
-    .prep/FINGERPRINT/source.json   where the source is, the functions ├──►  the job that made it, and its plans
+    .prep/FINGERPRINT/source.json   location of source, the functions  ├──►  the job that made it, and its plans
     .prep/FINGERPRINT/SPLIT/        the plan, rows of each file       ─┘
 
 The source must be unchanged: the same files with the same content, or the same revision. Only the files with the
@@ -53,7 +53,7 @@ _SAMPLE_ROWS = 512
 class ReopenedDataset:
     """Finished dataset with the job that made it, and the rows of the source by source split.
 
-    `job` reads any row of any split; `generations` are the jobs of the build and of each append, with their own rows.
+    `job` reads any row of any split; `generations` are the jobs of the build and of each append, with their rows.
     """
 
     manifest: Manifest
@@ -77,7 +77,7 @@ class ReopenedDataset:
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges)), job
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return where the given rows of a split are in the reopened source."""
+        """Return the location of rows of a split in the reopened source."""
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
@@ -89,7 +89,7 @@ class ReopenedDataset:
 
 
 def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> ReopenedDataset:
-    """Open the dataset in `root` together with its source, at the location that the user names or the recorded one.
+    """Open the dataset in `root` together with its source, at the user's location or the recorded one.
 
     Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or the user
         must name it; ConfigError if the user must name functions; FingerprintMismatchError if the source has changed.
@@ -175,7 +175,7 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
 def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
     """Open the source. Raises: SourceError, which suggests --source unless the user gave it."""
     if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
-        # An object that `save_to_disk` wrote is opened as its parts, in a folder that lasts until this process ends.
+        # Open an object that `save_to_disk` wrote as its parts, in a folder that lasts until this process ends.
         home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
         atexit.register(home.cleanup)
         folder, splits = objects.store_saved(source.dataset, home.name)
@@ -193,7 +193,7 @@ def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
 def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsOnDemand]:
     """Return the rows, located on demand, of each source split that is in the dataset."""
     rows = {}
-    # The latest generation knows the most files; a file that it does not know belongs to no split of the dataset.
+    # The latest generation knows the most files; files unknown to it belong to no split of the dataset.
     for each in own_files.generations_of(manifest):
         for name in each.rows:
             source_split = source_record.origin_of(manifest, name)
@@ -209,7 +209,7 @@ def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsO
 def _readers(
     found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: tuple[UserFunction, ...]
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
-    """Return the readers of source splits, which apply the user functions, and the columns that result."""
+    """Return the readers of source splits, which apply the user functions, and the resulting columns."""
     readers, columns = {}, {}
     for name, stored in rows.items():
         reader = RowReader(split=name, types=found.types(name), addresses=found.addresses)
@@ -239,7 +239,7 @@ def _splits(
     *,
     seed: int,
 ) -> dict[str, JobSplit]:
-    """Return the splits of the output without row ranges, which `reopen` fills in for each generation."""
+    """Return the output splits without row ranges, which `reopen` fills in for each generation."""
     held, nowhere = {each.name for each in hold_outs}, Groups.joined([])
     origins = {name: source_record.origin_of(manifest, name) for name in manifest.splits if name not in held}
     sources = {

@@ -1,14 +1,14 @@
-"""Trace a record of a shard back to the source rows that it was made from.
+"""Trace a record of a shard back to its source rows.
 
     plan          the rows of the shard, in reading order
-    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus the filtered rows,
-                  for which filters and --hold-out run again
+    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus the filtered rows
+                  (filters and --hold-out run again)
     seed          permuted by (seed, split, shard), as when the shard was made
-    layout        pad: record j is row j of these (with --bucket-lengths, of those with the shard's length)
+    layout        pad: record j is row j of these (with --bucket-lengths, of the rows with the shard's length)
                   concat: record j holds tokens [j L, (j + 1) L) of these joined; and so on
 
 Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again for their lengths.
-`record_rows` needs neither source nor tokenizer where each row is one record and none was filtered.
+`record_rows` needs neither source nor tokenizer if each row is one record and none was filtered.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ from tfrecord_io.manifest import Ledger, Manifest
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """Source row that a record was made from.
+    """Source row of a record.
 
     `row`: its number in the split. `file`, `file_row`: the file and the row's number in it (file None for a hub
-    dataset). `texts`: by column. `tokens`: the record's tokens [start, stop) that come from this row, None if the
-    record is this one row.
+    dataset). `texts`: by column. `tokens`: the record's tokens [start, stop) from this row, None if the record is this
+    one row.
     """
 
     row: int
@@ -53,7 +53,7 @@ class Contribution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traced:
-    """Traced record, with the source rows that it was made from, in order.
+    """Traced record, with its source rows in order.
 
     `source` names the dataset. Rows are numbered in the source's split `origin`, None if it has the same name.
     """
@@ -74,7 +74,7 @@ class Tracer:
         self._rows_of = functools.lru_cache(maxsize=1)(self._read_rows)
 
     def trace(self, *, split: str, shard: int, record: int) -> Traced:
-        """Return the rows that a record was made from; shards and records count from 0.
+        """Return the source rows of a record; shards and records count from 0.
 
         Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is gone or damaged.
         """
@@ -130,7 +130,7 @@ def _which(count: int) -> str:
 
 
 def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length: int | None) -> Lineage:
-    """Return the lineage of the records of a task's shard: the one with `length`, if there are several lengths."""
+    """Return the lineage of the records of a task's shard; with several lengths, of its shard of that `length`."""
     job = dataset.job
     rng = shard_writer.shuffle_rng(job, task, length=length)
     if layout_of(job.spec.layout).one_record and length is None:

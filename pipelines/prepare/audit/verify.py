@@ -1,16 +1,17 @@
-"""Verify that a dataset has the bytes that were committed, and repair what is damaged.
+"""Verify that a dataset has the bytes that were committed, and repair damaged files.
 
-Every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features, shapes
-and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
-positions that count correctly, labels that have a name. Besides the shards: their indexes, the lists of rejected rows,
-the tokenizer, and the files for TFDS. Manifests of earlier generations have their own digests, which readers check.
+Checks of a shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features,
+shapes and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
+positions that count correctly, labels that have a name. Other checks: indexes, lists of rejected rows, the tokenizer,
+the files for TFDS. Manifests of earlier generations have digests, which readers check.
 
-    a shard, its list of rejected rows     made again from the plan and the source, byte for byte
-    the indexes of a sound shard           from the shard
-    the tokenizer                          from the copy that the workers used, or the other way round
-    the files for TFDS                     from the manifest
+    damaged                                repaired from
+    a shard, its list of rejected rows     the plan and the source, byte for byte
+    the indexes of an intact shard         the shard
+    the tokenizer                          the copy that the workers used, or the other way round
+    the files for TFDS                     the manifest
 
-The manifest is the standard and is never written: a file is only replaced by one with the digest that it names.
+The manifest is the standard and is never written: a replacement must have the digest that it names.
 """
 
 import collections
@@ -42,7 +43,7 @@ Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """Checked file of a dataset. `problem` is empty if it is sound; `split` and `index` tell its shard."""
+    """Checked file of a dataset. `problem` is empty if it is intact; `split` and `index` name its shard."""
 
     part: Part
     file: str
@@ -74,7 +75,6 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
 
 
 def _by_length(manifest: Manifest) -> dict[int | None, Manifest]:
-    """Return the manifest for shards of each `Shard.length`, which is None if the dataset has only one."""
     return {None: manifest, **{length: manifest.bucket(length) for length in manifest.bucket_lengths}}
 
 
@@ -84,7 +84,7 @@ def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, ind
     try:
         indexes = verify_shard(root, shard, manifest)
     except OutputError:
-        raise  # the storage failed, which says nothing about the content
+        raise  # the storage failed, so the content is unknown
     except PrepError as error:
         problem = error.cause
     except OSError as error:
@@ -117,7 +117,7 @@ def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
 
 
 def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes]:
-    """Verify one shard, and return the contents that its indexes should have, by path.
+    """Verify one shard, and return the expected contents of its indexes, by path.
 
     Raises: CorruptRecordError that names the shard and, where it can, the record.
     """
@@ -191,10 +191,10 @@ class _Digesting:
 def repair(
     root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
-    """Repair the `damaged` files that `verify_files` found; yield (name, what it was made from) for each.
+    """Repair the `damaged` files that `verify_files` found; yield (name, description of its source) for each.
 
-    Raises: as `reopen`, before anything is changed; OutputError if a shard does not come out as it was: then earlier
-        repairs stay.
+    Raises: as `reopen`, before anything is changed; OutputError if a remade shard differs from the original: then
+        earlier repairs stay.
     """
     described = _by_length(manifest)
     made_by = {each: manifest.splits[each.split].tasks[each.index] for each in damaged if each.split}
@@ -205,7 +205,7 @@ def repair(
     if reopened is not None:
         encoder = reopened.job.open_encoder()
         of_tasks = {split: manifest.splits[split].by_task() for split, _ in remade}
-        for split, task in remade:  # if a task makes several files, the sound ones come out unchanged
+        for split, task in remade:  # if a task makes several files, the intact ones come out unchanged
             expected = of_tasks[split][task]
             shard_writer.write(*reopened.task(split, task), encoder, expected=expected)
             for shard in expected:

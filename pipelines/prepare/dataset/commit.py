@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Write the tokenizer, the TFDS files and the manifest, and return the manifest. Splits committed earlier stay.
 
-    A job that appends writes a manifest with the old shards and its own, which readers open from then on. The previous
-    manifest is kept as `manifest-0.json`, `manifest-1.json` and so on.
+    An append writes a manifest with the old and new shards, and keeps the previous one as `manifest-0.json`,
+    `manifest-1.json` and so on.
 
     Raises: OutputError if a shard is missing, or another job has written here meanwhile; LedgerError if rows are
         missing; RowsRejectedError if too many were rejected.
     """
-    # Taken before the manifest is read, so that a manifest that another job writes in between is not replaced.
+    # Read before the manifest, so that a manifest that another job writes in between is not replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     generations = storage.generations([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
@@ -45,7 +45,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
         _delete_tfds(job)
         _remove_copy(job)
-        return before  # an earlier attempt has committed, but its end went unreported
+        return before  # an earlier attempt committed, but did not report its end
     splits, ranges, origins, engines = _merge(job, before, splits, receipts_of)
     made = Generation(
         fingerprint=job.fingerprint,
@@ -79,10 +79,10 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
 def _merge(
     job: Job, before: Manifest | None, splits: dict[str, Split], receipts_of: Mapping[str, list[Receipt]]
 ) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
-    """Merge the job's `splits` into those of the previous manifest: replace them, or extend them if the job appends.
+    """Merge the job's `splits` into the previous manifest: replace them, or extend them in an append.
 
-    Returns: the splits; the row ranges of each; the source split of each that has another name there; and for each, by
-        engine, the rows that it tokenized and how many of them were compared with the reference.
+    Returns: the splits; each split's row ranges; the source split of each renamed split; and per split and engine, the
+        rows that it tokenized and the rows compared with the reference.
     """
     old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
     source = before.source if before else {}
@@ -112,7 +112,7 @@ def _merge(
 
 
 def _remove_copy(job: Job) -> None:
-    """Delete the ingested copy of the source after the commit; only warn on failure, since a leftover does no harm."""
+    """Delete the ingested copy of the source; only warn on failure, since a leftover does no harm."""
     if job.ingested is None:
         return
     try:
@@ -138,7 +138,7 @@ def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int
     if bad <= limit * total:
         return
     firsts = [(split, row) for split, of_split in sorted(unused.items()) for row in of_split.first]
-    # The words of a chat template may be long, so only the first row's are given.
+    # A chat template's message may be long, so only the first row gets one.
     named = [f"{split}[{row.row}] {row.why if at == 0 else row.reason}" for at, (split, row) in enumerate(firsts)]
     special = remedy_of(rejected)
     least, some = "" if exact else "at least ", f", of which the first are {', '.join(named[:3])}" if named else ""

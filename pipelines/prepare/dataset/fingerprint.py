@@ -1,26 +1,26 @@
-"""Fingerprints: digests of everything that decides the bytes of a dataset, and the differences between two."""
+"""Fingerprints: digests of everything that determines the bytes of a dataset, and the differences between two."""
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Increase it with every change that makes the same request give other bytes: another choice or order of rows, another
-# cut into shards, another layout of tokens, another encoding. `tests/project/test_golden_bytes.py` fails until then.
-# Shards of different algorithms are never mixed in one dataset.
+# Increase this whenever the same request gives other bytes: another choice or order of rows, other shard boundaries,
+# another layout of tokens, another encoding. `tests/project/test_golden_bytes.py` fails until then. A dataset never
+# mixes shards of different algorithms.
 ALGORITHM = 2
 
-# The most differences that an error lists.
+# Maximum number of differences that an error lists.
 _LISTED = 20
 
 
 def fingerprint_of(items: Mapping[str, Any]) -> str:
-    """Return the digest of `items`, everything that decides the bytes of a dataset."""
+    """Return the digest of `items`, everything that determines the bytes of a dataset."""
     return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def differences(before: Any, now: Any) -> str:
-    """Return a text that names each item that differs, at any depth, with its old and its new value."""
+    """Return a text that names each differing item, at any depth, with its old and new values."""
     found = list(_differences(before, now, name=""))
     more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return "; ".join(found[:_LISTED]) + more
@@ -34,11 +34,11 @@ def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
         for key in sorted({*before, *now}):
             inner = f"{name}.{key}" if name else str(key)
             yield from _differences(before.get(key), now.get(key), name=inner)
-    elif are_objects and all("name" in entry for entry in (*before, *now)):  # as the source's files are
+    elif are_objects and all("name" in entry for entry in (*before, *now)):  # such as the source's files
         old, new = ({f"[{entry['name']}]": entry for entry in entries} for entries in (before, now))
         for key in sorted({*old, *new}):
             yield from _differences(old.get(key), new.get(key), name=name + key)
-    elif are_objects and len(before) == len(now):  # as the user functions are
+    elif are_objects and len(before) == len(now):  # such as the user functions
         for index, (old_entry, new_entry) in enumerate(zip(before, now, strict=True)):
             yield from _differences(old_entry, new_entry, name=f"{name}[{index}]")
     elif before != now:

@@ -1,8 +1,8 @@
 """Job: one run of `build` in the form that travels to workers.
 
-A job holds everything that decides the bytes of a dataset, and its output, as names, numbers and column types: no
-tokenizer object, no open file, no secret and no list of files. Workers that do not get the launcher's open tokenizer
-load it from the job's own folder in the output, where the launcher saved it.
+A job holds everything that determines the bytes of a dataset, and its output, as names, numbers and column types: no
+tokenizer object, no open file, no secret and no list of files. Workers without the launcher's open tokenizer load it
+from the job's folder in the output.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tfrecord_io.errors import FormatError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSplit:
-    """Output split: the row ranges [start, stop) of a split of the source, and the reader of those rows.
+    """Output split: the row ranges [start, stop) of a split of the source, and their reader.
 
-    In a job that appends, `ranges` has only the new rows; the dataset already has `tasks_before` tasks of this split,
-    with the rows `ranges_before`.
+    In an append, `ranges` has only the new rows; the dataset already has `tasks_before` tasks of this split, with the
+    rows `ranges_before`.
     """
 
     source_split: str
@@ -48,11 +48,11 @@ class JobSplit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Build job: what decides the bytes (`spec`), the rows to read (`splits`), and the output (`root`, `name`).
+    """Build job: the determinants of its bytes (`spec`), the rows to read (`splits`), and the output (`root`, `name`).
 
-    `engine` decides only the speed. `ingested` is the folder with the ingested copy of the source, if there is one; the
-    commit deletes it. A `strict` job ends at the first row that cannot be used. `appends_to` is the fingerprint of the
-    dataset that the job appends to, None if it makes a dataset of its own.
+    `engine` affects only the speed. `ingested` is the folder of the ingested copy of the source, if any; the commit
+    deletes it. A `strict` job ends at the first rejected row. `appends_to` is the fingerprint of the dataset to append
+    to, or None.
     """
 
     root: str
@@ -66,7 +66,7 @@ class Job:
     appends_to: str | None = None
 
     def work_path(self, *parts: str) -> str:
-        """Return a path in the job's own folder, OUT/.prep/FINGERPRINT."""
+        """Return a path in the job's folder, OUT/.prep/FINGERPRINT."""
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
     def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
@@ -87,7 +87,7 @@ class Job:
     def open_encoder(self) -> layouts.BatchEncoder:
         """Load the tokenizer from the job's folder and open the layout's encoder.
 
-        Raises: FormatError if the tokenizer is not the one that was saved there.
+        Raises: FormatError if the saved tokenizer has changed.
         """
         spec, tokenizer = self.spec, saved_copy.load(tokenizer_files(self))
         given = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
@@ -105,10 +105,10 @@ def rejected_path(split: str, index: int) -> str:
 
 
 def tokenizer_files(job: Job) -> saved_copy.Files:
-    """Read the saved tokenizer from the job's folder. Raises: FormatError if it is not the one that was saved there."""
+    """Read the saved tokenizer from the job's folder. Raises: FormatError if it has changed."""
     folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
     files = storage.read_folder(folder)
-    # Anyone with access may have changed it since, such as a delayed worker of an earlier job.
+    # Others with access may have changed it, such as a delayed worker of an earlier job.
     if (got := bytes_digest(files)) != expected:
         raise FormatError(
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",

@@ -1,10 +1,10 @@
 """Files and folders that belong to a dataset, its manifest, and its generations: the build and each append.
 
     build        train  shards 0, 1, 2    rows [0, 1000)         manifest.json
-    append       train  shards 3, 4       rows [1000, 1500)      manifest.json anew; the former is manifest-0.json
+    append       train  shards 3, 4       rows [1000, 1500)      new manifest.json; the former is manifest-0.json
 
-Nothing but these files is changed or deleted. Each generation has its own fingerprint, and its own folder with plan and
-receipts. The numbers of tasks and of source rows continue from one generation to the next.
+Only these files are changed or deleted. Each generation has a fingerprint, and a folder with plan and receipts. The
+numbers of tasks and of source rows continue from one generation to the next.
 """
 
 import os
@@ -18,9 +18,9 @@ from tfrecord_io.manifest import Generation, Manifest
 
 WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
-# What a dataset's folder holds besides its shards.
+# Contents of a dataset's folder besides its shards.
 OWN_FILES = (manifest.FILE_NAME, *tfds.NAMES, *FOLDERS)
-# The manifests of earlier generations.
+# Manifests of earlier generations.
 FORMER = re.compile(r"manifest-\d+\.json")
 _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.pattern, r"(?s:.*)\.tfrecord(\.gz)?")))
 
@@ -58,7 +58,7 @@ def refuse_links(root: str) -> None:
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
-    """Return all generations of a dataset; a single one if it was never appended to."""
+    """Return all generations of a dataset; a single one without appends."""
     if manifest.generations:
         return manifest.generations
     rows = manifest.source.get("splits", {})

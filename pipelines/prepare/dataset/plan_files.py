@@ -1,10 +1,10 @@
 """Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: which rows of which files go into which shard.
 
-    plan-00000.parquet, ...     of 64 shards each: a row for each run of rows that is read together, with its shard and
-                                its file; a worker reads the one with its shard, of at most some megabytes
-    plan.json                   the rows of each shard and of each file of the source; written last
+    plan-00000.parquet, ...     64 shards each: one row per run of rows that is read together, with its shard and file;
+                                a worker reads the one with its shard, at most some megabytes
+    plan.json                   rows of each shard and of each source file; written last
 
-Only (split, index, count) of a task travels, a few bytes; a worker looks up the rest here.
+Only a task's (split, index, count) travels, a few bytes; a worker looks up the rest here.
 """
 
 import collections
@@ -34,16 +34,16 @@ from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, t
 TaskKey = tuple[str, int, int]
 
 _GROUP_SHARDS = 64
-# Approximate limit of pieces in a file; with tiny row groups in the source it holds fewer shards.
+# Approximate limit of pieces in a file; with tiny row groups in the source, it holds fewer shards.
 _GROUP_PIECES = 1 << 18
 _FILES_HELD = 4
 _WRITERS = 32
-# Bounds within which no sum over a file overflows int64, and memory stays small.
+# Bounds that keep sums over a file within int64, and memory small.
 _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.json"
 _START_OVER = "start over with --overwrite"
-# The columns of a `DataFile`; then those of a piece of it, with the name of their array in `Pieces`.
+# The columns of a `DataFile`; then those that describe a piece of it, with their arrays in `Pieces`.
 _OF_FILES = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -102,7 +102,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Write the addresses and versions of `groups` into a plan from an earlier run of the same job.
 
-    The same content may have moved since, or have been written again: the fingerprint covers content alone.
+    The same content may have moved or been rewritten since: the fingerprint covers only content.
 
     Raises: FormatError if the plan is damaged; OutputError.
     """
@@ -122,7 +122,6 @@ def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
 
 def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, firsts: range) -> None:
-    """Call `function` with the first shard of each plan file."""
     groups.ends  # noqa: B018 - computed once, not by several threads
     threads = 1 if storage.local_path(job.root) else _WRITERS
     collections.deque(ordered_map(function, firsts, threads=threads), maxlen=0)
@@ -131,7 +130,7 @@ def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, f
 
 
 def _relative(groups: Groups, root: str) -> Groups:
-    """Return `groups` with relative paths of files in the output: a plan does not depend on the output's place."""
+    """Return `groups` with relative paths of files in the output: a plan does not depend on the output's location."""
     inside = storage.join(root, "")
     files = tuple(dataclasses.replace(file, path=file.path.removeprefix(inside)) for file in groups.files)
     return dataclasses.replace(groups, files=files)
@@ -235,7 +234,6 @@ class _PlanFile:
 
 
 def _require(root: str, fingerprint: str, split: str) -> _PlanFile:
-    """Open the plan of a finished dataset. Raises: FormatError if it is missing or damaged."""
     path = storage.join(root, WORK_FOLDER, fingerprint, split, _FILE)
     if (found := _find(path)) is None:
         raise FormatError(
@@ -340,7 +338,7 @@ def _pieces(table: pa.Table) -> Pieces:
 
 
 def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
-    """Return the offsets of each shard's pieces, int64 [n + 1]. Raises: ValueError if the rows are not the plan's."""
+    """Return the offsets of each shard's pieces, int64 [n + 1]. Raises: ValueError if they disagree with the plan."""
     shard, counts = table.column("shard").to_numpy(), table.column("count").to_numpy()
     offsets = np.searchsorted(shard, np.arange(first, first + len(rows) + 1))
     if (np.diff(shard) < 0).any() or offsets[0] != 0 or offsets[-1] != len(shard) or (np.diff(offsets) < 1).any():

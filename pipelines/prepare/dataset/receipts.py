@@ -18,7 +18,7 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, Count, Fingerprint, Name, decoded, integer, items, mapping
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 
-# More distinct labels than this are not counted, since they are no class ids.
+# Limit of counted labels; more distinct values are no class ids.
 _MOST_LABELS = 10_000
 
 
@@ -30,9 +30,9 @@ def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as 
 class Receipt:
     """Result of one task: its shard, or one shard per record length.
 
-    `engine` is the name and version of the engine that tokenized it. The reference engine also tokenized `rows_checked`
-    of its rows, with the same result. `first_rejected` are the first rows that could not be used. `labels` are the
-    distinct integer labels without names, as from `with_labels`; None for other labels.
+    `engine`: name and version of the tokenizing engine. The reference engine also tokenized `rows_checked` of the rows,
+    with the same result. `first_rejected`: the first rejected rows. `labels`: the distinct unnamed integer labels, as
+    from `with_labels`; None for other labels.
     """
 
     fingerprint: Fingerprint
@@ -66,7 +66,7 @@ def parse(text: bytes, *, path: str) -> Receipt:
     """Parse the JSON text of a receipt; `path` names the file in errors. Raises: FormatError if it is not a receipt."""
     try:
         receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
-        # Shards that a manifest would refuse are made again instead.
+        # A resumed build makes shards again that a manifest would refuse.
         if not receipt.shards or not all(each.num_examples and each.ledger.balanced for each in receipt.shards):
             raise ValueError("no shard, no example, or rows that are neither used nor rejected")
     except WRONG as error:
@@ -77,12 +77,12 @@ def parse(text: bytes, *, path: str) -> Receipt:
 
 
 def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
-    """Combine all receipts of a split, each with a balanced ledger, into the manifest's entry of the split.
+    """Combine all receipts of a split, each with a balanced ledger, into the split's manifest entry.
 
     Raises: LedgerError if rows are missing or were counted twice.
     """
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
-    # Shards of one length follow one another.
+    # Keep shards of one length together.
     by_length = tuple(sorted(in_order, key=lambda shard: shard.length or 0))
     # There is no label range without labels, or if any receipt leaves its labels out.
     known = [np.array(each.labels, np.int64) for each in receipts if each.labels is not None]
@@ -105,8 +105,9 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     """Return each task's receipt if it is valid, else None.
 
-    A receipt is valid if it belongs to this very task, its shards have the recorded sizes, and, with --engine hf, the
-    reference engine made them. Receipts are listed together and read concurrently: there may be thousands, far away.
+    A valid receipt belongs to exactly this task, its shards have the recorded sizes, and, with --engine hf, the
+    reference engine made them. Receipts are listed together and read concurrently, since there may be thousands on
+    remote storage.
     """
     sizes = storage.sizes(job.root)
     existing = {

@@ -1,6 +1,6 @@
 """Rejected rows, which can't be used: counted by reason, the first ones named, all of them listed in a file.
 
-Filtered rows are only counted: there may be millions, and reading the source again shows which.
+Filtered rows are only counted: there may be millions, and reading the source again identifies them.
 """
 
 import collections
@@ -21,7 +21,7 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, decoded, mapping
 
 _ROW_BYTES = 4096
-# Bytes of one line: JSON text within JSON may take six bytes a byte, and details of a chat template may be long.
+# Bytes of one line: JSON text within JSON may take six bytes per byte, and a chat template's details may be long.
 _MOST_LINE_BYTES = 1 << 20
 _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
 
@@ -34,9 +34,9 @@ class RejectedContent(RejectedRow):
 
 
 class RejectedRows:
-    """Rejected rows of one task, which reads the rows in `row_ranges`; `rejected` and `filtered` count rows by reason.
+    """Rejected rows of a task that reads `row_ranges`; `rejected` and `filtered` count rows by reason.
 
-    Their lines wait in a temporary file, since there may be as many as the task has rows.
+    Lines go to a temporary file, since there may be one per row of the task.
     """
 
     def __init__(self, row_ranges: RowRanges) -> None:
@@ -54,9 +54,9 @@ class RejectedRows:
         *,
         details: Mapping[int, str] | None = None,
     ) -> None:
-        """Add the rows of `batch` that have a reason; `numbers` are the row numbers in the split, one for each row.
+        """Add the rows of `batch` that have a reason; `numbers` are the batch's row numbers in the split.
 
-        `details` explain more than the reason does, by index into the batch.
+        `details` explain a reason, by index into the batch.
         """
         filtered, rejected = split_reasons(reasons)
         self.filtered.update(filtered)
@@ -82,7 +82,7 @@ class RejectedRows:
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
             storage.write_atomic(path, chunks, inside=inside, replacing=replacing)
-        elif replacing != 0:  # 0: there was no file when this worker began, so one that is there now is not ours
+        elif replacing != 0:  # 0: no file existed when this worker began, so an existing one is not ours
             storage.delete(path, inside=inside)
 
 

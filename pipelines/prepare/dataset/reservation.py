@@ -1,9 +1,9 @@
 """Reservation of the output folder: check that a job may write there, write its claim, sweep leftovers.
 
-OUT/.prep/lock                                       while a job is at work (see `local_storage`)
+OUT/.prep/lock                                       exists while a job runs (see `local_storage`)
 OUT/.prep/rows-DIGEST/                               the ingested copy of the source, until the commit
-OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
-OUT/.prep/FINGERPRINT/source.json                    where the source is (see `source_record`)
+OUT/.prep/FINGERPRINT/job.json                       the fingerprint's content, item by item
+OUT/.prep/FINGERPRINT/source.json                    location of the source (see `source_record`)
 OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer, for workers
 OUT/.prep/FINGERPRINT/SPLIT/plan.json, plan-*.parquet    which rows go into which shard (see `plan_files`)
 OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
@@ -28,18 +28,18 @@ from tfrecord_io.format.json_fields import NAME, WRONG, mapping
 from tfrecord_io.manifest import Manifest
 
 JOB_FILE = "job.json"
-# The prefix of folders with an ingested copy of a source.
+# Prefix of folders with an ingested copy of a source.
 INGESTED = "rows-"
 
 
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
     """Check that a job may write to the output, without changing anything.
 
-    `items` are what the job's fingerprint covers, None if they are not known yet. `former` is the finished dataset in
-    the output that the job appends to; with `overwrite` the job replaces an unfinished append.
+    `items`: the fingerprint's content, None if not known yet. `former`: the finished dataset to append to; with
+    `overwrite` the job replaces an unfinished append.
 
-    Raises: FingerprintMismatchError if the output holds (part of) another dataset, unless with `overwrite`;
-        OutputError if it holds something else.
+    Raises: FingerprintMismatchError if the output holds (part of) another dataset, unless with `overwrite`; OutputError
+        if it holds something else.
     """
     committed = _committed(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
@@ -63,10 +63,9 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Check the output as `check` does, then write the job's own files to it.
+    """Check the output as `check` does, then write the fingerprint's content, the source's location and the tokenizer.
 
-    They are what its fingerprint covers (`items`), where the source is (`source`), and the tokenizer. Raises: as
-    `check`.
+    Raises: as `check`.
     """
     check(job.root, items=items, overwrite=overwrite, former=former)
     if overwrite and former is None:
@@ -97,7 +96,7 @@ def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) ->
 
 
 def recorded_form(root: str) -> Mapping[str, Any] | None:
-    """Return the form of the records of the dataset in `root`, or of the unfinished job there; None if neither is."""
+    """Return the record form of the dataset in `root`, or of the unfinished job there; None without either."""
     committed = _committed(root)
     found = [committed.options] if committed else [_read_job(root, name) for name in _work_names(root)]
     return found[0].get("form") if found else None
@@ -106,7 +105,7 @@ def recorded_form(root: str) -> Mapping[str, Any] | None:
 def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> None:
     """Delete the ingested copies of sources in `root`, except `but`.
 
-    Where no lock keeps another job out, that job may be reading them: only `overwrite` deletes them there.
+    On remote storage, which has no lock, another job may be reading them: only `overwrite` deletes them there.
     """
     if storage.local_path(root) is None and not overwrite:
         return
@@ -126,10 +125,10 @@ def require_own(job: Job) -> None:
 
 
 def clear(root: str) -> None:
-    """Delete the dataset in `root`: the files that a build writes, and no others."""
+    """Delete the dataset in `root`, and no other files."""
     shards = _own_shards(root)
     former = [name for name in storage.list_names(root) if own_files.FORMER.fullmatch(name)]
-    # The manifest first: without it there is no dataset, whatever else is still there.
+    # The manifest first: without it there is no dataset, whatever remains.
     for name in (*OWN_FILES, *former):
         storage.delete(storage.join(root, name), inside=root)
     storage.delete_files(root, shards, inside=root)
@@ -138,7 +137,7 @@ def clear(root: str) -> None:
 
 
 def _clear_append(root: str) -> None:
-    """Delete the files of an unfinished append in `root`. The finished dataset keeps all of its files."""
+    """Delete the files of an unfinished append in `root`, and none of the finished dataset."""
     committed = read_manifest(root)
     assert committed is not None, "an append begins at a finished dataset"
     stay = {shard.name for split in committed.splits.values() for shard in split.shards}
@@ -155,7 +154,6 @@ def _clear_append(root: str) -> None:
 
 
 def _fingerprints(committed: Manifest) -> set[str]:
-    """Return the fingerprint of each job that made a part of a dataset."""
     return {committed.fingerprint, *(each.fingerprint for each in committed.generations)}
 
 
@@ -178,7 +176,7 @@ def _own_shards(root: str) -> list[str]:
 
 
 def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | None) -> None:
-    """Check that `root` holds no other dataset or unfinished job, besides the dataset to append to, `former`.
+    """Check that `root` holds no other dataset or unfinished job, except the dataset to append to, `former`.
 
     Raises: FingerprintMismatchError; OutputError if the dataset is no longer `former`.
     """

@@ -25,12 +25,12 @@ def identity_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def origin_of(manifest: Manifest, split: str) -> str:
-    """Return the name of the source's split from which a split of a dataset was made."""
+    """Return the source split from which a dataset's split was made."""
     return str(manifest.source.get("origins", {}).get(split, split))
 
 
 def source_path(root: str, fingerprint: str) -> str:
-    """Return the path of the file with the location of the source and the user functions for its rows."""
+    """Return the path of the file with the source's location and user functions."""
     return storage.join(root, WORK_FOLDER, fingerprint, _FILE)
 
 
@@ -53,7 +53,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Return the entries of source.json from which the source can be opened again.
+    """Return the entries of source.json, from which the source can be opened again.
 
     They are an absolute path, an address without credentials or a pinned hub id, and the text of the user functions.
     """

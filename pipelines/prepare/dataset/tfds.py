@@ -1,11 +1,10 @@
 """TFDS metadata files, so that `tfds.builder_from_directory(OUT)` opens the dataset without this library.
 
-The formats are TFDS's own: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
+The formats are TFDS's: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
 (core/proto/feature.proto), where 64-bit numbers are strings.
 
-TFDS does not know compressed TFRecords and would report the first gzip shard as damaged. So a gzip dataset gets none of
-these files, nor does one with records of several lengths, which have no common shape, nor one that was appended to:
-TFDS expects the same number of shards in the name of each.
+Three kinds of datasets get none of these files. gzip: TFDS would report the first shard as damaged. Several record
+lengths: they have no common shape. Appends: TFDS expects the same number of shards in each name.
 """
 
 import json
@@ -22,7 +21,7 @@ _FEATURES = "tensorflow_datasets.core.features"
 def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
     """Return the content of each metadata file by name; empty for a dataset that TFDS cannot read.
 
-    file_format: TFDS' name of the files' format (`core/file_adapters.py`), which is also their suffix.
+    file_format: TFDS's name of the files' format (`core/file_adapters.py`), which is also their suffix.
     """
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
@@ -50,7 +49,7 @@ def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, byt
     found = {"dataset_info.json": _dump(info), "features.json": _dump(features)}
     label = manifest.schema.with_role("token_labels") or manifest.schema.with_role("label")
     if manifest.label_names is not None and label is not None and _holds_class_ids(label):
-        # TFDS reads one name a line.
+        # TFDS reads one name per line.
         names = (" ".join(name.split()) or "_" for name in manifest.label_names)
         found[f"{label.name}.labels.txt"] = "".join(f"{name}\n" for name in names).encode()
     return found

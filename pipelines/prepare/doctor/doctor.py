@@ -1,10 +1,10 @@
-"""Diagnosis of an output before a build: each operation of a build is tried once, on a small probe.
+"""Diagnosis of an output before a build: try each operation of a build once, on a small probe.
 
     gs://      credentials ─ the bucket and its location ─ write, read, list, delete
     a folder   can it be made ─ write, read, list, delete ─ space
 
-An account's roles do not decide alone: organizations have policies, and objects may be held. A check without a certain
-result has `ok` None: an account that can write objects need not be able to read the bucket's metadata.
+Roles alone are not enough to predict this: organizations have policies, and objects may be held. A check without a
+certain result has `ok` None: an account that can write objects may be unable to read the bucket's metadata.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class Check:
 
 
 def describe_machine() -> dict[str, str]:
-    """Return versions, cores and memory of this installation by name, for a report of a fault."""
+    """Return versions, cores and memory of this installation by name, for a bug report."""
     facts = {
         "prep-tfrecords": tfrecord_io.__version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",

@@ -1,10 +1,10 @@
 """Export of `tf.train.Example`s to ArrayRecord files, or to TFRecord files with features renamed or dropped.
 
-ArrayRecord gets `group_size:1`, as TFDS writes it (`core/file_adapters.py`, `ArrayRecordFileAdapter`) and as Grain asks
-for, so that each record can be read alone; uncompressed, since the ids are varints already: zstd saves a tenth to a
-third, for half the speed of writing (measured).
+ArrayRecord files have `group_size:1`, as TFDS writes it (`core/file_adapters.py`, `ArrayRecordFileAdapter`) and Grain
+asks for, so that each record can be read alone. They are uncompressed, since the ids are varints already: zstd saves a
+tenth to a third, at half the speed of writing (measured).
 
-TFRecord files have -1 instead of a tag whose mask is 0; Model Garden's tagging task leaves -1 out of the loss
+TFRecord files have -1 instead of a tag with mask 0; Model Garden's tagging task leaves -1 out of the loss
 (`official/nlp/tasks/tagging.py`).
 """
 
@@ -28,7 +28,7 @@ _NO_TAG = -1
 
 
 class ExampleWriter(Writer):
-    """Base class of writers of `tf.train.Example`s. `file_format`: TFDS' name of the format."""
+    """Base class of writers of `tf.train.Example`s. `file_format`: TFDS's name of the format."""
 
     file_format: str
 
@@ -38,7 +38,7 @@ class ExampleWriter(Writer):
 
     @property
     def schema(self) -> Schema:
-        """The schema with features renamed and dropped as the settings ask. Raises: ConfigError; SchemaError."""
+        """The schema with features renamed and dropped. Raises: ConfigError; SchemaError."""
         chosen = self._settings.chosen(self._manifest.schema.names)
         kept = [feature for feature in self._manifest.schema.features if feature.name in chosen]
         return Schema(tuple(dataclasses.replace(feature, name=chosen[feature.name]) for feature in kept))
@@ -47,7 +47,7 @@ class ExampleWriter(Writer):
         return {new: columns[old] for old, new in self._settings.chosen(self._manifest.schema.names).items()}
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return what TFDS reads, of a manifest of the exported files in the fields that TFDS needs."""
+        """Return the TFDS metadata files, made from a manifest with the fields that TFDS needs."""
         splits = {
             name: Split(shards=tuple(dataclasses.replace(shard, num_bytes=file.num_bytes) for shard, file in each))
             for name, each in exported.items()

@@ -1,8 +1,8 @@
 """export.json, the commit record of an export, and the receipts of its shards.
 
-A receipt names the files that a shard was exported to. The record says what the export was made from and lists all
-receipts and the other files, each with size and digest; it is written last. It holds no path, time or host, so that
-equal exports are equal files.
+A receipt names the exported files of a shard. The record, written last, describes the export's input and lists all
+receipts and other files, each with size and digest. It holds no path, time or host, so that equal exports are equal
+files.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ExportedShard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportRecord:
-    """Record of a finished export. `items` is everything that decides its bytes, and `key` their digest."""
+    """Record of a finished export. `items` is everything that determines its bytes, and `key` their digest."""
 
     key: str
     items: Mapping[str, Any]

@@ -11,7 +11,6 @@ ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
 
 
 def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse OLD=NEW pairs. Raises: ConfigError if OLD or NEW is empty."""
     pairs = [each.partition("=") for each in texts]
     if wrong := [old for old, _, new in pairs if not new or not old]:
         raise ConfigError(f"--rename {wrong[0]}: expected OLD=NEW", remedy="write for example --rename label=labels")
@@ -71,7 +70,7 @@ class ExportSettings:
         return found
 
     def to_json(self) -> Mapping[str, Any]:
-        """Return the settings that decide the bytes, except for the splits, as export.json has them."""
+        """Return the settings that determine the bytes, except for the splits, as stored in export.json."""
         return {
             "to": self.to,
             "rename": dict(self.renamed),

@@ -7,11 +7,11 @@
       NAME-SPLIT-00000-of-00012.SUFFIX      a file for each shard, two for megatron
       tokenizer/                            the dataset's
       README.md                             parquet: the card that names the files of each split
-      dataset_info.json, features.json      arrayrecord, tfrecord: what TFDS reads
+      dataset_info.json, features.json      arrayrecord, tfrecord: metadata for TFDS
       .prep/KEY/                            receipts, until the commit
 
-KEY is the digest of everything that decides the bytes. Finished shards with the same key are kept, whoever made them.
-Nothing of a shard is written before the whole shard was read and its digest matches the manifest.
+KEY is the digest of everything that determines the bytes. Finished shards with the same key are kept. No shard is
+written before it was read completely and its digest matches the manifest.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class Exported:
 def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -> Exported:
     """Export the dataset in `root`, or complete an unfinished export.
 
-    watch: returns a context for the export, given the number of rows to export and the progress counters.
+    watch(num_rows, progress): a context manager that is open while the rows are exported.
 
     Raises: ManifestError if there is no finished dataset; ConfigError if it cannot be exported like this;
-        CorruptRecordError for a damaged shard; OutputError if the folder holds something else or cannot be written.
+        CorruptRecordError for a damaged shard; OutputError if the folder holds other content or cannot be written.
     """
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)
@@ -146,7 +146,7 @@ class _Job:
 
     @functools.cached_property
     def items(self) -> dict[str, Any]:
-        """Everything that decides the bytes of the export."""
+        """Everything that determines the bytes of the export."""
         # Digest of the file: another release may write the same manifest with another format version.
         content = storage.read_bytes(storage.join(self.root, manifests.FILE_NAME))
         dataset = {"name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
@@ -200,7 +200,7 @@ class _Job:
         storage.write_bytes(storage.join(self.work, "begun"), b"", inside=self.output)
 
     def made(self) -> dict[str, ExportedShard]:
-        """Return the receipts of shards whose exported files are all there, by the shard's name."""
+        """Return the receipts of shards with complete exported files, by the shard's name."""
         record, sizes = export_record.read(self.output), storage.sizes(self.output)
         paths = [storage.join(self.work, name) for name in storage.list_names(self.work) if name.endswith(".json")]
         receipts = (export_record.receipt_of(content) for content in storage.read_many(paths) if content is not None)
@@ -214,7 +214,7 @@ class _Job:
         }
 
     def commit(self) -> ExportRecord:
-        """Write the files beside the shards, then the record. Raises: OutputError if a shard's files are missing."""
+        """Write the other files, then the record. Raises: OutputError if a shard's files are missing."""
         made = self.made()
         if missing := [task.shard.name for task in self.tasks if task.shard.name not in made]:
             raise OutputError(

@@ -2,10 +2,10 @@
 
     NAME.bin   the tokens of all documents without padding, uint16 or int32, nothing else
     NAME.idx   "MMIDIDX\\0\\0", uint64 version 1, uint8 code of the dtype, uint64 sequences, uint64 entries of `ends`,
-               int32 [S] tokens of each sequence, int64 [S] byte where it begins, int64 [S + 1] `ends`: 0, 1, 2, …, S
+               int32 [S] tokens of each sequence, int64 [S] its first byte, int64 [S + 1] `ends`: 0, 1, 2, …, S
 
 Little endian. Source: NVIDIA/Megatron-LM, `megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `DType`), which
-takes uint16 for vocabularies of fewer than 65,500 tokens. A document is a sequence of its own (`token_columns`).
+takes uint16 for vocabularies of fewer than 65,500 tokens. Each document is a sequence (`token_columns`).
 """
 
 import struct

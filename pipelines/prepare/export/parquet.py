@@ -1,8 +1,8 @@
 """Export to Parquet, rows without padding, for `datasets`, TRL, axolotl and every reader of Arrow.
 
-`input_ids` and the like are list<int32>; names and types are those of packed rows in TRL (`trl/data_utils.py`,
-`pack_dataset`) and of pre-tokenized datasets in axolotl (`axolotl/utils/data/wrappers.py`,
-`_is_dataset_already_tokenized`). Class names stand in the file's metadata under `huggingface`, as
+`input_ids` and similar columns are list<int32>; names and types follow packed rows in TRL (`trl/data_utils.py`,
+`pack_dataset`) and pre-tokenized datasets in axolotl (`axolotl/utils/data/wrappers.py`,
+`_is_dataset_already_tokenized`). The file's metadata contains class names under `huggingface`, as
 `datasets.Features.from_arrow_schema` reads them; the card names the files of each split.
 
 Values are encoded by byte stream split and zstd: 106 million tokens a second at 1.4 bytes each. Plain values with zstd
@@ -32,12 +32,12 @@ _GROUP_TOKENS = 1 << 21
 
 
 class ParquetWriter(Writer):
-    """Writer of Parquet files, with a dataset card beside them."""
+    """Writer of Parquet files and a dataset card."""
 
     packages = ("pyarrow",)
 
     def check(self) -> None:
-        """Check the columns, and that there are documents to write with --documents. Raises: ConfigError."""
+        """Check the columns, and that --documents has documents to write. Raises: ConfigError."""
         manifest = self._manifest
         joined = {"segment_ids", "num_tokens"} & {feature.role for feature in manifest.schema.features}
         if self._settings.documents and not joined:
@@ -71,7 +71,7 @@ class ParquetWriter(Writer):
         """Return a dataset card that names the files of each split, and has a digest of their content.
 
         `datasets` names its cache after the folder's last name and the card's `configs`, which hold relative paths:
-        without the digest it returns rows of an earlier export that had the same name (5.2.0, `load.py`).
+        without the digest it returns rows of an earlier export with the same name (5.2.0, `load.py`).
         """
         digest = hashlib.sha256("".join(file.sha256 for each in exported.values() for _, file in each).encode())
         manifest, lines = self._manifest, ["---", "configs:", "- config_name: default"]
@@ -85,7 +85,7 @@ class ParquetWriter(Writer):
         return {"README.md": "\n".join(lines).encode()}
 
     def _rows(self, batches: Iterable[Columns]) -> Iterator[dict[str, ExportedColumn]]:
-        """Yield columns without padding, with a row for each record, or for each document with --documents."""
+        """Yield columns without padding, with one row per record, or per document with --documents."""
         manifest, extra = self._manifest, self._settings.extra
         if self._settings.documents:
             return token_columns.documents(batches, manifest, extra=extra)
@@ -96,7 +96,7 @@ class ParquetWriter(Writer):
         table = pa.table({new: _array(found[old]) for old, new in chosen.items()})
         if manifest.label_names is None:
             return table
-        # The features of `datasets` for columns of class ids, with the names of the classes.
+        # Features of `datasets` for columns of class ids, with the class names.
         kind = {"names": list(manifest.label_names), "_type": "ClassLabel"}
         label = manifest.schema.with_role("label")
         classes: dict[str, Any] = {}

@@ -49,8 +49,8 @@ def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
 def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) -> dict[str, ExportedColumn]:
     """Return the columns of records without padding. `extra`: columns to add although they are implied (`--add`).
 
-    input_ids; labels if some tokens are not to be learned, or if there is a target; position_ids and seq_lengths of
-    packed rows (as TRL has them); everything else under its own name. Constant features are left out.
+    input_ids; labels if some tokens are not learned, or if there is a target; position_ids and seq_lengths of packed
+    rows (as in TRL); all other features under their names. Constant features are left out.
     """
     schema, tokens = manifest.schema, ~invariants.padding(columns, manifest)
     ids = schema.values(columns, "token_ids")
@@ -82,9 +82,9 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
 def documents(
     batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
 ) -> Iterator[dict[str, ExportedColumn]]:
-    """Yield columns without padding, as `unpadded` makes them, with a row for each document.
+    """Yield columns without padding, as `unpadded` makes them, with one row per document.
 
-    A document is a row (`pad`), a segment (`pack`), or a run of a shard's one stream up to EOS or its end (`concat`).
+    A document is a row (`pad`), a segment (`pack`), or a run of a shard's token stream up to EOS or its end (`concat`).
     """
     found = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:

@@ -1,4 +1,4 @@
-"""Base class of export formats: the check of a request, the files of a shard, and those beside all shards."""
+"""Base class of export formats: the check of a request, the files of a shard, and other files."""
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from tfrecord_io.manifest import Manifest, Shard
 
 
 class Writer(abc.ABC):
-    """One export of a dataset in one format. `packages`: the libraries whose versions decide its bytes."""
+    """One export of a dataset in one format. `packages`: the libraries with versions that affect its bytes."""
 
     packages: tuple[str, ...] = ()
 
@@ -20,7 +20,7 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Check that the dataset can be exported as the settings ask. Raises: ConfigError; SchemaError."""
+        """Check that the dataset can be exported with these settings. Raises: ConfigError; SchemaError."""
 
     @abc.abstractmethod
     def files(self, batches: Iterator[Columns]) -> Mapping[str, Any]:

@@ -1,1 +1,1 @@
-"""Launchers: a build (open, plan, run, commit), the estimate, which ends after the plan, and the tokenizer training."""
+"""Launchers of builds, estimates and tokenizer trainings."""

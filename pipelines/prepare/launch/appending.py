@@ -2,11 +2,11 @@
 
 open the request     require_same_request   check that options are the same, and that the old files come first
 locate its rows      known_rows             count the rows of old files, which are not read again
-complete its job     new_rows               keep only the rows behind the old ones, whose numbers stay the same
+complete its job     new_rows               keep only the rows after the old ones, which keep their numbers
                      items, continued       make the fingerprint and the job of a further generation
 
-The manifest says which files and rows of each split are in the dataset. A source that does not begin with exactly
-these, such as one with a file that has grown, is refused.
+The manifest lists the files and rows of each split in the dataset. The source must begin with exactly these; one with a
+grown file is refused.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class NothingNewError(SourceError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """Operation that appends to the finished dataset in `root`, whose manifest is `former`."""
+    """Operation that appends to the finished dataset in `root`, which has the manifest `former`."""
 
     root: str
     former: Manifest
 
     @classmethod
     def to(cls, root: str) -> Append:
-        """Return an append to `root`. Raises: OutputError if it holds no dataset; ManifestError if that is damaged."""
+        """Return an append to `root`. Raises: OutputError if it holds no dataset; ManifestError if it is damaged."""
         found = own_files.read_manifest(root)
         if found is None:
             raise OutputError(
@@ -71,22 +71,21 @@ class Append:
         return dataclasses.replace(config, layout=layout)
 
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
-        """Check that options and source are those of the dataset, as far as that shows before rows are located.
+        """Check that options and source match the dataset, as far as possible before rows are located.
 
-        `items` are what the fingerprint covers, without hold-outs.
+        `items`: the fingerprint's content, without hold-outs.
 
         Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
         """
-        # First the source: the default name of a dataset comes from it, and would be reported as the difference.
+        # The source first: it determines a dataset's default name, which would be reported as the difference.
         if why := _why_other_source(source_record.identity_of(self.former), listing, config.source):
             raise self._other_source(why)
         self._require_same_options(items, aside=("hold_out",))
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
-        """Return the number of rows of each file, int64 [F], for the source splits that are in the dataset as a whole.
+        """Return the rows per file, int64 [F], for the source splits that are completely in the dataset.
 
-        These files need not be ingested again. Empty with user functions, since these are tried on rows of the whole
-        split.
+        These files need not be ingested again. Empty with user functions, which are tried on rows of the whole split.
         """
         if config.source.functions:
             return {}
@@ -96,12 +95,12 @@ class Append:
             for split in generation.rows:
                 if made_of[split] not in found:
                     found[made_of[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
-        # A source split is in the dataset as a whole if each split made of it has all of its rows in this order.
+        # A source split is completely in the dataset if each split made from it has all of its rows in this order.
         in_part = {of for split, of in made_of.items() if self._rows_before(split) != ((0, found[of].sum()),)}
         return {name: rows for name, rows in found.items() if name not in in_part}
 
     def new_rows(self, source: Source) -> Source:
-        """Return the source with its new rows alone, and only the splits that have any.
+        """Return the source with only its new rows, and only the splits that have any.
 
         Raises: NothingNewError if none has; FingerprintMismatchError if the rows in the dataset are not the first ones
             of a split, or come from another split of the source.
@@ -131,7 +130,7 @@ class Append:
         )
 
     def items(self, items: Mapping[str, Any], splits: Mapping[str, SplitSource]) -> dict[str, Any]:
-        """Return what the fingerprint covers, with the new rows of `splits` added. Raises: FingerprintMismatchError."""
+        """Return the fingerprint's content with the new rows of `splits`. Raises: FingerprintMismatchError."""
         self._require_same_options(items)
         rows = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
@@ -167,11 +166,10 @@ class Append:
         return dataclasses.replace(job, splits=splits, appends_to=self.former.fingerprint)
 
     def _rows_before(self, split: str) -> RowRanges:
-        """Return the row ranges of a split that are in the dataset, empty for a new split."""
         return tuple((start, stop) for start, stop in self.former.source["splits"].get(split, ()))
 
     def _require_same_options(self, items: Mapping[str, Any], *, aside: tuple[str, ...] = ()) -> None:
-        """Check that all items but the source and `aside` are unchanged. Raises: FingerprintMismatchError."""
+        """Check that all items except the source and `aside` are unchanged. Raises: FingerprintMismatchError."""
         ignored = {"append", "form", "source", *aside}  # `continued` compares the form
         before, now = (
             {name: each for name, each in some.items() if name not in ignored} for some in (self.former.options, items)
@@ -224,13 +222,13 @@ def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config:
 
 
 def _is_same_file(before: Entry, now: Entry) -> bool:
-    """Return whether two entries are the same file. Names may differ if the digest depends on the content alone."""
+    """Return whether two entries are the same file. Names may differ if the digest covers only content."""
     aside = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return {k: v for k, v in before.items() if k not in aside} == {k: v for k, v in now.items() if k not in aside}
 
 
 def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
-    """Return what happened to file `index` of the split: another file comes before it, it is gone, or has changed."""
+    """Return what happened to file `index` of the split: another file precedes it, it is gone, or it has changed."""
     name = file["name"]
     if any(_is_same_file(file, each) for each in later[index:]):
         return (

@@ -1,4 +1,4 @@
-"""Result of a build, with its table for notebooks. Imports nothing large."""
+"""Result of a build, with its table for notebooks. Has no large imports."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ from tfrecord_io.shown import without_access
 
 _log = logging.getLogger(__name__)
 
-# Memory of a task, about: one batch of its texts, and a million keys.
+# Approximate memory of a task: one batch of its texts, and a million keys.
 _TASK_BYTES = 64 << 20
 
 
 def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
-    """Hash the word runs of the --decontaminate sets; None without any. Raises: SourceError; ConfigError."""
+    """Hash the word runs of the --decontaminate sets; None if there are none. Raises: SourceError; ConfigError."""
     if not config.decontaminate:
         return None
     sets: dict[str, list[np.ndarray]] = {}
@@ -108,7 +108,7 @@ def mark(
             remedy="name one train, as in --split train=SPLIT, or leave it out",
         )
     paths = {name: decided_path(config.output.root, fingerprint, name) for name in splits}
-    # Rows of other splits count only across them.
+    # Rows of other splits matter only with --dedup-across-splits.
     of = {name: [source.source_split, source.ranges] for name, source in splits.items()}
     made_for = {name: json.dumps(of if config.source.dedup_across_splits else of[name]) for name in splits}
     found = {}
@@ -142,9 +142,9 @@ def _compare(
 ) -> dict[str, pa.Table]:
     """Compare all rows in tasks; return the filtered rows of each split, tables of `unused_rows.TYPES`."""
     root, across, dedup = config.output.root, config.source.dedup_across_splits, config.source.dedup
-    # Of this run alone: another one may compare other rows at the same time, and ends earlier.
+    # For this run alone: another one may compare other rows at the same time, and end earlier.
     folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared-{uuid.uuid4().hex}")
-    # Rows of train yield to equal rows of the other splits, for which train must come last.
+    # Rows of train yield to equal rows of other splits, so train must come last.
     names = sorted(splits, key=lambda name: name == "train") if across else list(splits)
     ordered = {name: splits[name] for name in names}
     comparison, parts = deciding.divide(

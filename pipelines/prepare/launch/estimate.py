@@ -41,7 +41,7 @@ class Cost:
     """Cost of one layout with records of `length` tokens: the padding and the cut tokens of a split.
 
     `padding`: share of positions that are padding. `tokens_cut`: share of tokens that are in no record. `rows_cut`:
-    share of rows that lose tokens. `lengths`: the lengths of its records, if there are several.
+    share of rows that lose tokens. `lengths`: the record lengths, if there are several.
     """
 
     layout: str
@@ -65,10 +65,9 @@ class Estimate:
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
-    `steps`: the user functions as on the command line.
-    `chats`: the form of conversations. `row`: what a row of text files is. `requests`: those for rows on the hub.
-    If the split was not read completely, `rows_rejected` is a lower bound, and filtered rows are projected
-    from the sample.
+    `steps`: the user functions as on the command line. `chats`: the form of conversations. `row`: the unit of text
+    files that is a row. `requests`: requests to the hub for rows. If the split was not read completely, `rows_rejected`
+    is a lower bound, and filtered rows are projected from the sample.
     """
 
     split: str
@@ -99,7 +98,7 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make, without writing to the output."""
     request = open_request(config)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        # Ingest into this folder, by processes of this machine.
+        # Ingest into this folder, in local processes.
         here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
         opened = open_job(dataclasses.replace(request, config=here), runner=runners.local(), progress=Progress())
         return [_of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
@@ -108,7 +107,7 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
 def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     config, spec = opened.config, opened.job.spec
     sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
-    # By bytes of records rather than of texts, since records may hold little of a long text.
+    # By record bytes rather than text bytes, since records may hold little of a long text.
     scale = planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)
     sampled = collections.Counter(filter(is_filtered, sample.read.reasons.tolist()))
     filtered = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
@@ -120,7 +119,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     others = " or ".join(each for each in SAMPLES if each != by)
     layouts: tuple[Cost, ...] = ()
     inputs = opened.request.inputs
-    if not (inputs.nested or inputs.finds_chats):  # for rows with more than texts it would mean little
+    if not (inputs.nested or inputs.finds_chats):  # meaningless for rows with more than texts
         # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.
         limit = max(512, min(int(opened.request.tokenizer.model_max_length), _LONGEST))
         layouts = compare(
@@ -155,8 +154,8 @@ def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joi
     """Compare the costs of layouts: `pad` with usual lengths and with several, and if rows may be `joined`, the others.
 
     `pad` takes `length` and each usual length up to `longest`, then the best few lengths up to `length` together
-    (--bucket-lengths); `concat` and `pack` take `length`.
-    `row_tokens` int64 [N]: the full lengths of sampled rows of `rows` in all.
+    (--bucket-lengths); `concat` and `pack` take `length`. `row_tokens` int64 [N]: full lengths of sampled rows, of
+    `rows` in total.
     """
     total = int(row_tokens.sum())
     if not total:

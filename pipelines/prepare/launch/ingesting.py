@@ -1,11 +1,11 @@
-"""Locate the rows of a source, after ingesting those that cannot be read in place into a Parquet copy.
+"""Locate the rows of a source; ingest rows that cannot be read in place into a Parquet copy.
 
     workers              folder of the copy                                     made by
-    of this machine      OUT/.prep/rows-DIGEST; `plan`: a temporary folder      child processes
-    of a Beam runner     the same                                               a Beam job of its own
+    local                OUT/.prep/rows-DIGEST; `plan`: a temporary folder      child processes
+    of a Beam runner     the same                                               a separate Beam job
 
-Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. Processes of this
-machine ingest such files; Parquet that needs no ingest is copied to that folder byte for byte, without using the disk.
+Remote workers cannot read files on this machine's disk or behind the user's credentials. Local processes ingest such
+files; Parquet that needs no ingest is copied to that folder byte for byte, without using the disk.
 """
 
 import dataclasses
@@ -66,7 +66,7 @@ def locate_rows(
 
 
 def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
-    """Copy the Parquet files that workers elsewhere cannot read to `folder`; return the source with these copies."""
+    """Copy the Parquet files that remote workers cannot read to `folder`; return the source with these copies."""
     is_object = opened.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
     files = [
         file
@@ -84,7 +84,7 @@ def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, fo
 
 
 def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
-    """Return whether workers elsewhere can read a file. Workers that see an output on disk see all files on disk."""
+    """Return whether remote workers can read a file. Workers that see an output on disk see all files on disk."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
     return access.is_readable_by_workers(file, needs_token=opened.listing.needs_token)
@@ -101,7 +101,7 @@ def ingest_files(
     runner: Runner,
     progress: Progress,
 ) -> None:
-    """Ingest a source in up to `workers` processes here, or as `name`-ingest on the runner if all can read the files.
+    """Ingest a source in up to `workers` local processes, or as job `name`-ingest if all workers can read the files.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
@@ -121,6 +121,6 @@ def ingest_files(
         try:
             runner.run(work, progress)
         finally:
-            storage.sweep(source.folder)  # a worker that was killed leaves its part half-written
+            storage.sweep(source.folder)  # a killed worker leaves a partial file
     # The readers no longer need their memory, but shards will.
     memory.release_freed()

@@ -1,9 +1,9 @@
 """Build a dataset: every stage, from the request to the manifest.
 
-open the request     open_job          source and tokenizer, side by side, and every check that needs no rows
-check the output     reservation       lock it; refuse one that holds something else; end if the dataset is complete
-open the job         open_job          locate the rows (ingest them first if needed), find duplicates; from here on
-                                       everything that decides bytes is known, and so is the fingerprint
+open the request     open_job          source and tokenizer, in parallel, and every check that needs no rows
+check the output     reservation       lock it; refuse one with other content; end if the dataset is complete
+open the job         open_job          locate the rows (ingest them first if needed), find duplicates; then all
+                                       determinants of the bytes are known, and so is the fingerprint
 plan                 split_plans       sample rows, cut blocks, fill shards; or take the plan of an earlier run
 claim the output     reservation       check it again, since gs:// has no lock; then write the job's first files
 run the tasks        shards, runners   make the shards that have no valid receipt yet
@@ -45,8 +45,7 @@ Watch = Callable[[list[ShardTask], Progress], contextlib.AbstractContextManager[
 def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     """Build the dataset, keeping the shards that an earlier run of the same build finished.
 
-    `watch` returns a context manager for the tasks to run and the counters of this build; it is left when they are
-    done.
+    `watch(tasks, progress)`: a context manager that is open while the tasks run.
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
     """
@@ -59,7 +58,7 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
     runner = runners.choose(config.beam_args, workers=config.workers)
     runner.check(root)
     if not runner.is_here and (folder := storage.local_path(root)) is not None:
-        # Workers elsewhere may have another current folder.
+        # Remote workers may have another current folder.
         config, root = dataclasses.replace(config, output=dataclasses.replace(config.output, root=folder)), folder
     request = open_request(config)
     with local_storage.held(root, work_folder=own_files.WORK_FOLDER):
@@ -79,7 +78,7 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
 
 
 def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
-    """Return (manifest, 0 shards made, shards kept) if the output already has all that is requested, else None.
+    """Return (manifest, 0 shards made, shards kept) if the output already has everything requested, else None.
 
     Raises: ManifestError if the manifest is damaged.
     """
@@ -95,7 +94,7 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
         return None
     location = source_record.location_of(config.source, request.source, request.functions)
     needed = selection.needed_source_splits(config.source, list(request.source.listing.splits))
-    # If the source has moved, the new location must be written down for `verify --repair` and `trace`.
+    # If the source has moved, `verify --repair` and `trace` need the new location on record.
     if recorded != {"more": [], **location} or not set(needed) <= set(rows):
         return None
     asked = selection.select_ranges(config.source, rows)
@@ -120,7 +119,7 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
 
 
 def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch | None) -> tuple[Manifest, int, int]:
-    """Make the missing shards and commit; return the manifest, and how many requested shards were made and kept."""
+    """Make the missing shards and commit; return the manifest, and the numbers of requested shards made and kept."""
     progress = Progress()
     opened = open_job(request, runner=runner, progress=progress)
     tasks = _plan(opened)
@@ -138,7 +137,7 @@ def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch | None) 
 def _plan(opened: OpenJob) -> list[ShardTask]:
     """Plan the splits that have no plan from an earlier run, and return the tasks of all splits.
 
-    Writes nothing until every split is planned and few enough of its rows are known to be unusable.
+    Writes nothing until every split is planned and few enough rows are known to be unusable.
     """
     config, splits = opened.config, opened.job.splits
     plans = {split: None if config.overwrite else plan_files.read(opened.job, split) for split in splits}
@@ -160,7 +159,6 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
 
 
 def _require_space(config: PrepareConfig, num_bytes: int) -> None:
-    """Check that the new shards fit on the disk. Raises: OutputError."""
     free = None if config.overwrite else storage.free_bytes(config.output.root)  # it deletes the former shards first
     if free is not None and num_bytes > free:
         raise OutputError(

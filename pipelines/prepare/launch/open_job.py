@@ -1,12 +1,12 @@
-"""Open a build in two steps: first the request, which needs no rows, then the job, whose rows are located.
+"""Open a build in two steps: first the request, which needs no rows, then the job with located rows.
 
-open_request   open source and tokenizer, side by side   ─► OpenRequest   columns, encoder, what the fingerprint covers
+open_request   open source and tokenizer in parallel     ─► OpenRequest   columns, encoder, the fingerprint's content
 open_job       locate the rows, or ingest them first     ─► OpenJob       splits, names of string labels, lengths of
                                                                           vectors and of `--bucket-lengths auto`
                                                             .job          the part that travels to workers (dataset.job)
 
-With --append, the job leaves out the rows that are in the dataset already, and numbers its tasks behind those of the
-dataset (`appending`).
+With --append, the job leaves out the rows that are already in the dataset, and its task numbers follow the dataset's
+(`appending`).
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 class OpenRequest:
     """Request with its source and tokenizer open, before its rows are located.
 
-    `columns` and `encoder` are None if user functions decide the columns, which only rows can show. `append` is None
+    `columns` and `encoder` are None if user functions determine the columns, which requires rows. `append` is None
     without --append; `runs`, the word runs of the evaluation sets, without --decontaminate.
     """
 
@@ -79,7 +79,7 @@ class OpenRequest:
         return layouts.inputs_of(self.config.layout, self.config.source)
 
     def needed_splits(self) -> Collection[str]:
-        """Return the source splits to read: the requested ones, or all if rows may have to tell the class names."""
+        """Return the source splits to read: the requested ones, or all if class names may have to come from rows."""
         every, columns = list(self.source.listing.splits), self.columns
         needs_names = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
         if needs_names and self.append is None:  # with --append, the dataset has the names
@@ -87,15 +87,15 @@ class OpenRequest:
         return selection.needed_source_splits(self.config.source, every)
 
     def fingerprint_items(self, form: Mapping[str, Any] | None, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
-        """Return the items that the fingerprint covers: with the `form` of records and the hold-outs `held`.
+        """Return the fingerprint's content, with the `form` of records and the hold-outs `held`.
 
-        docs/explanation/exactness.md has a table of everything that a shard's bytes depend on, and of its item.
+        docs/explanation/exactness.md has a table of everything that a shard's bytes depend on, with the item for each.
         """
         config = self.config
         versions = {
             "format": manifest.FORMAT_VERSION.partition(".")[0],
             "algorithm": fingerprint.ALGORITHM,
-            # The same bytes compress differently with other releases of zlib, and even more so with zlib-ng.
+            # zlib releases compress the same bytes differently, and zlib-ng even more so.
             **({"zlib": zlib.ZLIB_RUNTIME_VERSION} if config.output.compression == "gzip" else {}),
         }
         return {
@@ -105,7 +105,7 @@ class OpenRequest:
             **({"hold_out": [each.to_json() for each in held]} if held else {}),
             "max_length": self.length,
             "form": form,
-            # Releases of transformers and tokenizers decide bytes by these two alone.
+            # Releases of transformers and tokenizers affect bytes only through these two.
             "tokenizer": self.facts.content_sha256,
             "ids": engines.ids_digest(self.tokenizer, dtype=id_dtype(self.facts.vocab_size)),
             "source": dict(self.source.listing.identity),
@@ -113,9 +113,9 @@ class OpenRequest:
         }
 
     def early_items(self) -> dict[str, Any] | None:
-        """Return the items that the fingerprint covers, or None if some of them depend on rows.
+        """Return the fingerprint's content, or None if some items depend on rows.
 
-        Rows may decide the form of records, too: it is taken from what is in the output, and compared later.
+        Rows may determine the form of records, too: it is taken from the output, and compared later.
         """
         config = self.config
         depends = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out or self.append
@@ -125,7 +125,7 @@ class OpenRequest:
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
         """Return the encoder for `columns`: the open one if it fits, else a new one. Warn if it has no fast engine."""
-        # Encoders never read the label column, whose class names only rows tell.
+        # Encoders never read the label column; class names come from the rows.
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
         given = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
@@ -140,7 +140,7 @@ class OpenRequest:
         return encoder
 
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
-        """Return the ShardSpec: everything that decides the bytes of shards, apart from the rows."""
+        """Return the ShardSpec: everything that determines the bytes of shards, except the rows."""
         config, label = self.config, (columns.label.feature,) if columns.label else ()
         return ShardSpec(
             columns=columns,
@@ -155,7 +155,7 @@ class OpenRequest:
 
 
 def open_request(config: PrepareConfig) -> OpenRequest:
-    """Open the source and the tokenizer, and check everything that can be checked without reading rows.
+    """Open the source and the tokenizer, and check everything that needs no rows.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written; with `--append` also
         FingerprintMismatchError, or as `Append.to`.
@@ -165,7 +165,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     inputs, functions = layouts.inputs_of(config.layout, config.source), user_functions.find(config.source.functions)
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
-    # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
+    # In parallel: reading footers and digests mostly releases the interpreter lock, loading a tokenizer does not.
     finding = threads.in_background(lambda: find_source(config.source, inputs))
     loading = threads.in_background(
         lambda: tokenization.resolve(config.tokenizer, template=config.layout.chat_template)
@@ -187,7 +187,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     )
     if append is not None:
         append.require_same_request(config, source.listing, request.fingerprint_items(append.former.options["form"]))
-    # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.
+    # Report tokenizer errors here, before anything is ingested, rather than on a worker.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
@@ -201,7 +201,7 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
 
 
 def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, ColumnPlan | None]:
-    """Open the source and plan its columns from their types; the plan is None if user functions decide them.
+    """Open the source and plan its columns from their types; the plan is None if user functions determine them.
 
     Raises: SourceError; ColumnError.
     """
@@ -219,10 +219,10 @@ def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, Col
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenJob:
-    """Job whose rows are located: `job` is the part that travels to workers, the rest stays with the launcher.
+    """Job with located rows: `job` is the part that travels to workers, the rest stays with the launcher.
 
-    `items` are what the fingerprint covers, `source_rows` the number of rows of each split of the source. The options
-    of the `request` have the lengths that `--bucket-lengths auto` chose.
+    `items`: the fingerprint's content. `source_rows`: the number of rows of each split of the source. The options of
+    the `request` have the lengths that `--bucket-lengths auto` chose.
     """
 
     request: OpenRequest
@@ -256,9 +256,9 @@ class OpenJob:
 
 
 def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> OpenJob:
-    """Locate the rows of a request, ingesting on `runner` those that can't be read in place, and return its job.
+    """Locate the rows of a request, ingesting unreadable ones on `runner`, and return its job.
 
-    JSON lines whose keys come late are read once more in chunks of four times the largest file, up to 1 GB.
+    JSON lines with late keys are read once more in chunks of four times the largest file, up to 1 GB.
 
     Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
         SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` finds no usable row.
@@ -305,7 +305,7 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
     spec = request.shard_spec(columns, encoder)
     items = request.fingerprint_items(spec.form(), held)
     if config.source.dedup_across_splits:
-        # Which rows leave train depends on all splits that are compared.
+        # The duplicates that leave train depend on all compared splits.
         items["compared"] = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
     if append is not None:
         items = append.items(items, splits)

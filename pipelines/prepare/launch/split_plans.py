@@ -1,9 +1,9 @@
 """Plan the splits of a job: sample rows, count unusable ones, cut blocks, and distribute these over shards.
 
-    the sample read     blocks, with their predicted bytes          known unusable rows
-    all rows            neighbouring rows, by the text of each      all, by reason, unless only tokenizing shows them
-    some row groups     parts of groups, by the bytes of groups     a lower bound: those of the sample, or the nulls
-                                                                    that Parquet files count
+    rows read           blocks, with their predicted bytes          known unusable rows
+    all rows            neighbouring rows, by each text             all, by reason, except those that tokenizing shows
+    some row groups     parts of groups, by group bytes             a lower bound: the sample's, or the nulls that
+                                                                    Parquet files count
 
 Cutting blocks reads no further rows. Ten million groups take some seconds.
 
@@ -33,7 +33,7 @@ from tfrecord_io.schema import UNLABELLED
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
-# What the hub answers to an address in five minutes without a token, by its page on rate limits.
+# The hub allows this many requests per IP address in five minutes without a token (its page on rate limits).
 _HUB_REQUESTS = 3_000
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class PlannedSplit:
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
-    """Sample and plan the given splits; warn of much padding, labels that are no class ids, and doubled special tokens.
+    """Sample and plan `splits`; warn of much padding, labels that are no class ids, and doubled special tokens.
 
     Raises: as `plan_one`; ConfigError if the manifest could not name all shards.
     """
@@ -80,7 +80,7 @@ def _require_room(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
 
 
 def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
-    """Warn if the rows of a hub's files take more requests than the hub answers to an address in five minutes."""
+    """Warn if reading the hub's files takes more requests than the hub allows in five minutes."""
     requests = num_bytes = 0
     for split, each in planned.items():
         groups = opened.source.splits[split].groups
@@ -100,9 +100,9 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> N
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return how many requests read the rows from the hub: for each run of rows of a file in a shard, and its footer.
+    """Return the maximum number of requests to the hub: one per run of rows of a file in a shard, and one per footer.
 
-    There are fewer, since a process keeps the footers that it read lately; and none for rows that are elsewhere.
+    A process keeps recent footers, so there may be fewer. 0 for rows that are not on the hub.
     """
     if not groups.files[0].path.startswith("hf://"):
         return 0
@@ -136,9 +136,9 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
 
 
 def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
-    """Return the runs of blocks to shuffle, if the rows are read from the hub, which limits requests; else None."""
+    """Return the runs of blocks to shuffle, if the rows come from the hub, which limits requests; else None."""
     listing, groups = opened.request.source.listing, source.groups
-    # Workers elsewhere may read copies, but the plan is the same.
+    # Remote workers may read copies, but the plan is the same.
     on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
     if not on_hub or groups.files[0].ingested:
         return None
@@ -170,16 +170,16 @@ def _texts_of_groups(
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """Return a function of indices of groups, int64 [n], that estimates their texts.
 
-    It returns the text bytes of each group per usable row, and its share of usable rows; both float64 [n].
-    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows that were read give the
-    text bytes for each of these bytes. They also give the usable share of the rows without nulls.
+    It returns each group's text bytes per usable row, and its share of usable rows; both float64 [n].
+    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows read give the ratio of
+    text bytes to these bytes. They also give the usable share of the rows without nulls.
     """
     groups, read = split.groups, sample.read
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
 
     def filled_of(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = np.maximum(groups.num_rows[which], 1)
-        # Several nulls may be in one row, so only those of the column with the most are subtracted.
+        # Several nulls may be in one row, so subtract only the nulls of the column with the most.
         filled = np.maximum(rows - np.max([np.zeros_like(rows), *(counts[which] for counts in nulls)], axis=0), 0)
         return filled / rows, groups.num_bytes[which] / np.maximum(filled, 1)
 
@@ -195,9 +195,9 @@ def _texts_of_groups(
 
 
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (reason, nulls in each group, int64 [N]) for each column whose nulls make a row unusable.
+    """Yield (reason, nulls in each group, int64 [N]) for each column in which nulls make a row unusable.
 
-    Yields nothing if rows may be left out on purpose, or user functions may fill the nulls in.
+    Yields nothing if rows may be left out on purpose, or user functions may fill in the nulls.
     """
     required = {feature.name: "column_null" for feature in columns.kept}
     if columns.label:
@@ -226,21 +226,21 @@ def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: fl
 
 
 def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusedRows:
-    """Count the rejected rows known before shards are made, and if every row was read the filtered rows."""
+    """Count the rejected rows known before shards are made, and if every row was read, the filtered rows."""
     filtered, indices = split_reasons(read.reasons)
     rejected = collections.Counter[str](read.reasons[indices].tolist())
     rejected.update(row.reason for row in read.refused)
     first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in indices[:NAMED_ROWS]]
     if not read.whole:
-        # The nulls of several columns may be in the same rows: take the column with the most. Of a group that is
-        # covered in part, count only the nulls in excess of the rows that are not covered.
+        # The nulls of several columns may be in the same rows: take the column with the most. If a group is covered in
+        # part, count only the nulls in excess of its rows that are not covered.
         known = list(nulls_by_reason(split, columns))
         nulls = np.zeros(len(known), np.int64)
         for found in covers(split.groups.ends, split.ranges) if known else ():
             rest = split.groups.num_rows[found.groups] - found.counts
             nulls += [np.maximum(counts[found.groups] - rest, 0).sum() for _, counts in known]
         rows, reason = max(zip(nulls.tolist(), (reason for reason, _ in known), strict=True), default=(0, ""))
-        if rows > rejected.total():  # those of the sample may be among these
+        if rows > rejected.total():  # the sample's may be among these
             rejected = collections.Counter({reason: rows})
     return UnusedRows(
         rejected=dict(sorted(rejected.items())),
@@ -251,7 +251,6 @@ def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unus
 
 
 def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
-    """Warn once if more than 90 % of the positions in all splits are padding."""
     padded = {split: each.sample for split, each in planned.items() if each.sample.padding is not None}
     if not padded:
         return
@@ -270,7 +269,7 @@ def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> No
 
 
 def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> None:
-    """Warn of labels that may be meant otherwise: whole numbers that are no class ids, or are stored as floats."""
+    """Warn of labels that may have another meaning: whole numbers that are no class ids, or are stored as floats."""
     without = [split for split, sample in samples.items() if sample.labels.tolist() == [UNLABELLED]]
     labelled = [sample for split, sample in samples.items() if split not in without and len(sample.labels)]
     if without and not whole_floats:
@@ -279,7 +278,7 @@ def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> Non
     if not labelled:
         return
     labels = np.unique(np.concatenate([sample.labels for sample in labelled]))
-    all_seen = all(sample.read.whole for sample in labelled)  # else the sample may lack some of them
+    all_seen = all(sample.read.whole for sample in labelled)  # otherwise the sample may lack some of them
     if whole_floats:
         _log.warning(
             "labels are whole numbers from %d to %d that are stored as floats, so they are numbers to predict; give "

@@ -30,7 +30,7 @@ from pipelines.prepare.tokenizer_training.training import TokenizerEvaluation
 from pipelines.terminal import stages
 from tfrecord_io.errors import ColumnError, ConfigError
 
-# Options in training.json, beside those of the source.
+# Options in training.json, in addition to the source's.
 _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample")
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
@@ -40,7 +40,7 @@ Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 class TrainedTokenizer:
     """Result of a training on `columns`.
 
-    `splits`: rows of each split, sampled or not; `rows`: what became of the sampled ones.
+    `splits`: rows of each split, sampled or not; `rows`: counts of the sampled rows by outcome.
     """
 
     request: TokenizerRequest
@@ -57,7 +57,7 @@ class TrainedTokenizer:
         return {**self.record(), "engine": self.evaluation.engine, "seconds": round(self.seconds, 3)}
 
     def record(self) -> dict[str, Any]:
-        """Return the content of training.json; the same command always gives the same."""
+        """Return the content of training.json, which depends only on the command and its inputs."""
         request, found = self.request, self.evaluation
         return {
             "kind": request.kind,
@@ -80,7 +80,7 @@ class TrainedTokenizer:
 def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) -> TrainedTokenizer:
     """Train a tokenizer and write its folder.
 
-    `watch` returns a context manager for the number of rows to read and the counters; it is left after the training.
+    `watch(num_rows, progress)`: a context manager that is open during the training.
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no complete tokenizer is written.
     """
@@ -118,7 +118,6 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
 
 
 def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerRequest, *, watch: Watch | None) -> Any:
-    """Train on the texts of `source`, and return the `tokenizers.Tokenizer`."""
     progress = Progress()
     characters: list[str] = []
     if request.kind == "wordpiece":
@@ -126,7 +125,7 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
         characters = training.characters_of(source, template)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
-            # In the background, so that Ctrl-C ends it: the trainers themselves do not check for signals.
+            # In the background, so that Ctrl-C ends it: the trainers do not check for signals.
             learned = in_background(
                 lambda: training.train(source.read(progress), template, request, characters=characters)
             )
@@ -137,7 +136,7 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
 
 
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:
-    """Open the source, ingest what cannot be read in place, and return the chosen splits and the column plan."""
+    """Open the source, ingest unreadable files, and return the chosen splits and the column plan."""
     config, functions = request.source, user_functions.find(request.source.functions)
     inputs, opened, plan = _find_source(config)
     source = selection.open_rows(
@@ -160,7 +159,7 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
 
 
 def _find_source(config: SourceConfig) -> tuple[Inputs, OpenedSource, ColumnPlan | None]:
-    """Open the source; without a column of texts by the default's name, its inputs are conversations of a known form.
+    """Open the source; if the default text column is missing, use conversations of a known form.
 
     Raises: as `open_job.find_source`.
     """

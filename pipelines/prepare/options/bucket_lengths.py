@@ -2,11 +2,11 @@
 
     --bucket-lengths 8,16,32    a row of n tokens is padded to the smallest length that holds it    n    3  8  9  40
                                 (longer rows are cut at the largest)                                to   8  8 16  32
-    --bucket-lengths auto:3     the three lengths that pad a sample's rows least
+    --bucket-lengths auto:3     the three lengths with the least padding for a sample's rows
 
-For `auto`, lengths are multiples of 8, as accelerators lay out memory. Among the M multiples that rows of the sample
-need, K are chosen by dynamic programming. The best k lengths that end with the j-th are the best k - 1 that end with
-some earlier i, and the j-th for all rows between the two:
+`auto` takes multiples of 8, as accelerators lay out memory. Of the M multiples that the sample's rows need, dynamic
+programming chooses K. The best k lengths ending with the j-th are the best k - 1 ending with some earlier i, plus the
+j-th for all rows in between:
 
     cost[k][j]  =  min over i < j of  cost[k - 1][i]  +  length[j] * (rows longer than length[i], up to length[j])
 """
@@ -31,7 +31,7 @@ _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
 
 
 def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, ...] | str:
-    """Parse --bucket-lengths, but leave `auto:K`. Raises: ConfigError unless they ascend, to `max_length` if given."""
+    """Parse --bucket-lengths, except `auto:K`. Raises: ConfigError unless they ascend, to `max_length` if given."""
     if isinstance(option, str) and option.startswith(_AUTO):
         automatic_count(option)
         return option
@@ -81,8 +81,9 @@ def choose(
 ) -> tuple[int, ...]:
     """Choose at most `count` row lengths with the least padding for rows of `row_tokens` (int64 [N]) tokens.
 
-    No length is above `longest`, where longer rows are cut. With `fixed` the largest length is `longest`; else it is
-    the smallest multiple of 8 that holds all rows. `weights` float64 [N]: the number of rows that each one stands for.
+    No length exceeds `longest`, where longer rows are cut. With `fixed` the largest length is `longest`; otherwise it
+    is the smallest multiple of 8 that holds all rows. `weights` float64 [N]: the number of rows that each entry
+    represents.
     """
     import numpy as np
 
@@ -106,7 +107,7 @@ def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[
     cost = lengths * rows_before[1:]
     came_from = [np.full(size, -1)]
     totals = [cost[-1]]
-    # Positions taken by the rows between i and j if all of them have length j.
+    # Positions of the rows between i and j if all of them have length j.
     between = lengths[np.newaxis, :] * (rows_before[np.newaxis, 1:] - rows_before[1:, np.newaxis])
     between[np.tril_indices(size)] = np.inf
     for _ in range(1, min(count, size)):
@@ -114,7 +115,7 @@ def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[
         came_from.append(through.argmin(axis=0))
         cost = through.min(axis=0)
         totals.append(cost[-1])
-    # argmin takes the first minimum, so that no length is added that saves nothing.
+    # argmin takes the first minimum, so it adds no length that saves nothing.
     chosen = [size - 1]
     for earlier in range(int(np.argmin(totals)), 0, -1):
         chosen.append(int(came_from[earlier][chosen[-1]]))

@@ -1,6 +1,6 @@
-"""Configuration of a build as one object: frozen, keyword-only, and validated once, before anything is opened.
+"""Configuration of a build: a frozen, keyword-only object, validated once, before anything is opened.
 
-Each stage receives only the part that it needs; the parts are exported from here too.
+Each stage receives only its part; this module also exports the parts.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ def parse_size(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The tokenizer to use. `chat_template`: the text of a template that replaces its own."""
+    """The tokenizer to use. `chat_template`: the text of a template that replaces the tokenizer's."""
 
     name: str = _tokenizer(
         "Hub id or folder of the tokenizer.", flags="--tokenizer", metavar="NAME_OR_DIR", parse=paths.tokenizer_folder
@@ -100,7 +100,7 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Configuration of a build. `workers` None lets the build choose; it never changes a byte of the output."""
+    """Configuration of a build. `workers` never changes a byte of the output; None lets the build choose."""
 
     source: SourceConfig
     tokenizer: TokenizerConfig
@@ -142,13 +142,13 @@ class PrepareConfig:
             )
 
     def fingerprint_options(self) -> dict[str, Any]:
-        """Return the options that decide bytes of the output, by their names in the fingerprint."""
+        """Return the options that determine bytes of the output, by their names in the fingerprint."""
         parts = (self.source, self.tokenizer, self.layout, self.output, self)
         return {name: value for part in parts for name, value in fingerprint_items(part).items()}
 
 
 def default_name(dataset: str, *more: str) -> str:
-    """Derive the shards' name from the last part of the dataset's id or path, or of the folder that several share."""
+    """Derive the shards' name from the last part of the dataset's id or path, or of the paths' common folder."""
     if more:
         dataset = paths.common_folder((dataset, *more))
     parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]

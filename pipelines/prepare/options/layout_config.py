@@ -14,10 +14,10 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
-# Which answers are learned: all in one text, the last one, or each in a text of its own that ends with it.
+# The learned answers: all in one text, the last one, or one text per answer, which ends with it.
 Learn = Literal["all", "last", "each"]
 
-# What a layout is stands in its file in `layouts`; options that only some layouts take name them in `taken_with`.
+# Each layout is a file in `layouts`; options that only some layouts take name them in `taken_with`.
 LayoutName = Literal["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]
 
 _layout = functools.partial(option, group="Layout")
@@ -33,7 +33,8 @@ class LayoutConfig:
     """The layout of texts in rows of `max_length` tokens.
 
     `bucket_lengths` are ascending; the largest becomes `max_length`. `auto:K` stays a string until the launcher has
-    chosen K lengths. `chat_template` is a template's name, "default" for one from a file, which is in TokenizerConfig.
+    chosen K lengths. `chat_template` is a template's name, or "default" for one from a file, which is in
+    TokenizerConfig.
     """
 
     name: LayoutName = _layout(
@@ -135,11 +136,11 @@ class LayoutConfig:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """The row lengths if there are several; empty until `auto:K` has been resolved."""
+        """The row lengths if there are several; empty until `auto:K` is resolved."""
         return self.bucket_lengths if isinstance(self.bucket_lengths, tuple) else ()
 
     def non_default_options(self) -> dict[str, Any]:
-        """Return the options of this layout that differ from their defaults, as the manifest lists them."""
+        """Return the layout options that differ from their defaults, as listed in the manifest."""
         found = fingerprint_items(self).items()
         return {name: each for name, each in found if name in LAYOUT_OPTIONS and each != getattr(LayoutConfig, name)}
 

@@ -1,6 +1,6 @@
 """Early checks of the paths in DATASET and --tokenizer.
 
-They need the standard library only, so that a misspelt path is reported before anything large is imported.
+They use only the standard library, so that a misspelt path is reported before large imports.
 """
 
 import difflib
@@ -18,7 +18,7 @@ from tfrecord_io.shown import without_access
 
 _DATA = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-# Further suffixes by which a name is recognized as a file's, not a hub id.
+# More suffixes that mark a file name rather than a hub id.
 _OTHER_FILE = re.compile(r"\.(gz|bz2|xz|zst|xlsx|xls|zip|tar|tgz|tfrecord|pkl|feather|avro|db)\Z", re.IGNORECASE)
 # Readers of `load_dataset` by name; without files, each would read the current folder.
 _READERS = frozenset(
@@ -30,13 +30,13 @@ _FROM_TEKKEN = "convert it: AutoTokenizer.from_pretrained(FOLDER, mistral_format
 
 
 def is_data_file(path: str) -> bool:
-    """Return whether a name has the suffix of a data file, ignoring that of compression and the query of a URL."""
+    """Return whether a name has a data file's suffix, ignoring compression and the query of a URL."""
     stem, suffix = posixpath.splitext(without_access(path).lower())
     return (posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix) in _DATA
 
 
 def names_files(dataset: str) -> bool:
-    """Return whether `dataset` names files or a folder, existing or not, rather than a dataset on the hub."""
+    """Return whether `dataset` names files or a folder, existing or not, rather than a hub dataset."""
     return (
         os.path.exists(dataset)
         or "://" in dataset
@@ -109,7 +109,7 @@ def read_template(path: str) -> str:
 def _refuse_links(folder: str, name: str) -> None:
     """Check that no tokenizer file is a pipe, or a link out of its folder. Raises: TokenizerError.
 
-    The dataset would contain the target, perhaps a private file. Links to `blobs` are those of the hub's cache.
+    The dataset would contain the target, possibly a private file. The hub's cache links to `blobs`.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     inner = os.path.join(folder, "additional_chat_templates")
@@ -132,7 +132,7 @@ def _refuse_links(folder: str, name: str) -> None:
 
 
 def refuse_files_outside(folder: str, name: str) -> None:
-    """Check that a tokenizer's settings name no file outside of its folder. Raises: TokenizerError."""
+    """Check that a tokenizer's settings name no file outside its folder. Raises: TokenizerError."""
     if entry := file_outside(folder):
         raise TokenizerError(
             f"tokenizer {name!r}: {entry}, expected no file outside of its folder, which the dataset would contain",
@@ -148,7 +148,6 @@ def tokenizer_folder(name: str) -> str:
 
 
 def _is_tokenizer_file(path: str) -> bool:
-    """Return whether a file is named like a tokenizer's file of `transformers`, old or new."""
     name = os.path.basename(path).lower()
     words = ("token", "vocab", "merges", "sentencepiece", "spiece", "bpe", ".model", "config.json")
     return any(word in name for word in words)

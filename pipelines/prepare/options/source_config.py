@@ -1,8 +1,8 @@
-"""Options of the source: dataset, splits, columns and the user's own functions.
+"""Options of the source: dataset, splits, columns and user functions.
 
 --split train                       a split of the source
 --split 'train[:10%]+train[90%:]'   slices of one split
---split validation='train[:1%]'     a slice, under a name of its own
+--split validation='train[:1%]'     a slice with a new name
 --hold-out validation=1%            about 1 % of the rows of `train`, or of the only split, chosen by their text
 --hold-out validation=0.01          the same
 --hold-out validation=1000          about 1,000 rows of it
@@ -23,7 +23,7 @@ from tfrecord_io.errors import ConfigError
 
 FunctionKind = Literal["map", "filter"]
 
-# Options that say how `datasets` reads the files.
+# Options for the way `datasets` reads the files.
 SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
 # Units of a text file that can be a row.
 SAMPLES = ("line", "paragraph", "document")
@@ -32,7 +32,7 @@ SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
 
 _AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]*(?:\.[0-9]+)?)(?<=[0-9])(?P<percent>%)?\Z")
 _HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=0.01, validation=1000 or validation=train:1%"
-# Functions that are named without a module.
+# Functions that need no module name.
 _READY_MODULE = "pipelines.filters"
 _READY: dict[FunctionKind, tuple[str, ...]] = {"map": ("fix_text", "mask_pii"), "filter": ("language", "length")}
 _FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[^\W\d]\w*)(?:\((?P<given>.*)\))?\Z")
@@ -40,7 +40,7 @@ _FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionOption:
-    """One `--map` or `--filter`: `spec` is the user's `package.module:function`, or the name of a ready function.
+    """One `--map` or `--filter`: `spec` is `package.module:function`, or the name of a ready function.
 
     Arguments may follow, as in `language(en, at_least=0.8)`. `source`: text of its module, None if that is a file.
     """
@@ -60,7 +60,7 @@ class FunctionOption:
 
 
 class CalledFunction(NamedTuple):
-    """Parsed spec: the module and name of a function, and the arguments that it gets after the table."""
+    """Parsed spec: a function's module and name, and its arguments after the table."""
 
     module: str
     name: str
@@ -74,7 +74,7 @@ class CalledFunction(NamedTuple):
 
     @classmethod
     def of(cls, spec: str) -> CalledFunction:
-        """Parse the spec of a FunctionOption. An argument that looks like a number is one; any other is text."""
+        """Parse the spec of a FunctionOption. Arguments become numbers if possible, otherwise text."""
         found = _FUNCTION.match(spec)
         assert found is not None, "FunctionOption checks it"
         given = [each.strip() for each in found["given"].split(",")] if found["given"] else []
@@ -120,8 +120,8 @@ class SplitOption:
 class HoldOutOption:
     """One `--hold-out`: the new split `name` gets rows of `split` (None: `train`, or the only split).
 
-    Either `share` is the fraction of them, above 0 and below 1, or `rows` their approximate number; the other is None.
-    `amount` is the typed text.
+    Either `share` is a fraction above 0 and below 1, or `rows` an approximate number; the other is None. `amount` is
+    the typed text.
     """
 
     name: str
@@ -172,9 +172,9 @@ class SourceConfig:
     """The rows to read: dataset, splits, columns and functions.
 
     `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset.
-    `object_splits`: the splits of an object whose parts are in the folder `dataset` (see `ingest.objects`). `functions`
-    are applied in order. A column that only some layouts take is None for the layout's own default. `hold_out` is
-    explained above; no row, and no value of column `hold_out_by`, is in two splits.
+    `object_splits`: the splits of an object that is stored in the folder `dataset` (see `ingest.objects`). `functions`
+    are applied in order. A column of only some layouts is None for the layout's default. `hold_out` is explained above;
+    no row, and no value of column `hold_out_by`, is in two splits.
     """
 
     dataset: str
@@ -297,7 +297,7 @@ class SourceConfig:
     def named_columns(self) -> list[str]:
         """Columns that the options name."""
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
-        # Layouts with these columns read no text column, so they may use the name that is its default.
+        # Layouts with these columns read no text column, so they may use its default name.
         texts = () if self.messages_column or self.words_column else self.text_columns
         return [*texts, *filter(None, single), *self.keep_columns]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Return `did you mean 'text'? ` with the most similar known name, or an empty string if none is similar.
+    """Return `did you mean 'text'? ` with the most similar known name, or an empty string.
 
     A single known name that contains `name` as a word, such as text_column for text, is similar, too.
     """
@@ -18,25 +18,25 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def _is_no_column(name: str) -> bool:
-    """Sort names of columns first: they are the options that users name by one word."""
+    """Sort names of columns first: users often shorten them to one word."""
     return not name.endswith("_column")
 
 
 def listing(names: Sequence[str], *, most: int = 5) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further ones."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def to_utf8(content: bytes) -> str:
-    """Return the remedy to convert a file to UTF-8, from UTF-16 if its `content` begins with that byte order mark."""
+    """Return the remedy to convert a file to UTF-8; from UTF-16 if `content` begins with its byte order mark."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "convert it to UTF-8: `iconv -f utf-16 -t utf-8 OLD > NEW`"
     return "convert it to UTF-8: if it is Latin-1, as older data often is, by `iconv -f latin1 -t utf-8 OLD > NEW`"
 
 
 def may_join(options: Mapping[str, Any]) -> bool:
-    """Return whether a record may hold parts of several rows: they have one text, no label, and no kept column.
+    """Return whether a record may hold parts of several rows: one text, no label, and no kept column.
 
     `options`: as in the fingerprint (`PrepareConfig.fingerprint_options`, `Manifest.options`).
     """
@@ -44,7 +44,7 @@ def may_join(options: Mapping[str, Any]) -> bool:
 
 
 def against_padding(options: Mapping[str, Any]) -> str:
-    """Return what leaves less padding, such as options of `build` that go with all others. `options`: as `may_join`."""
+    """Return options of `build` that reduce padding and go with all others. `options`: as `may_join`."""
     if options.get("bucket_lengths"):
         return "shorter --bucket-lengths"
     ways = []

@@ -1,4 +1,4 @@
-"""Options of `prep-tfrecords tokenizer`: a kind, a style that goes with it, a size, and where to write."""
+"""Options of `prep-tfrecords tokenizer`: kind, matching style, size, and output."""
 
 import dataclasses
 from typing import Literal
@@ -12,7 +12,7 @@ from tfrecord_io.errors import ConfigError
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
 Style = Literal["bert", "roberta", "gpt2", "t5", "llama", "albert"]
 
-# Styles whose published models have a vocabulary of this kind; the kind's default comes first.
+# Styles with published models of this kind of vocabulary; the kind's default comes first.
 STYLES_OF: dict[Kind, tuple[Style, ...]] = {
     "unigram": ("albert", "t5"),
     "bpe": ("llama",),

@@ -1,4 +1,4 @@
-"""Plan the shards of a split before anything is written: how many there are, and which rows go into each.
+"""Plan the shards of a split before anything is written: their number, and the rows of each.
 
     rows of a split    cut into blocks of at most 4,000 consecutive rows, fewer where rows are long
     blocks             permuted by the seed (or left in source order), each with its predicted output bytes
@@ -8,11 +8,11 @@
           |............|......|.....|..........|............|
     shards    shard 0         |       shard 1  |   shard 2
 
-The predicted bytes come from a small sample (`sampling`). Equal parts keep the shards within a few percent of each
-other. They are within 10 % of the target size only if the split's size is near a multiple of it, which always holds
-from 4.5 times the target on.
+The bytes are predicted from a small sample (`sampling`). Equal parts keep shard sizes within a few percent of each
+other. They are within 10 % of the target only if the split's size is near a multiple of it, which always holds from 4.5
+times the target on.
 
-Everything is held in arrays, since a large split has ten million blocks.
+All data is in arrays, since a large split has ten million blocks.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from tfrecord_io.schema import Schema
 RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 4_000
-# The more blocks a shard has, the more alike the shards are. A cut inside a block assumes that its rows give equal
-# bytes; many blocks make that error small. But a row group that is cut into several blocks is decoded for each shard
-# that has one of them: with 128 blocks in a shard of `pad`, 2.7 times at 1 GB, row groups of 2,000 rows of 1.3 KB.
+# More blocks per shard make shards more alike: a cut inside a block assumes rows of equal bytes. But a row group cut
+# into several blocks is decoded once per shard that has one: with 128 blocks in a shard of `pad`, 2.7 times at 1 GB,
+# row groups of 2,000 rows of 1.3 KB.
 _BLOCKS_PER_SHARD = 32
-# Of a source that limits requests, so many runs of neighbouring blocks: with a cut at its end a shard has one more, and
-# takes a request for each, and one for the footer of its file.
+# Runs of neighbouring blocks per shard, for a source that limits requests. A shard takes one request per run (one more
+# run if a cut is at its end), and one per file footer.
 _RUNS_PER_SHARD = 5
-# Spans are made of about so many blocks at a time.
+# Approximate number of blocks turned into spans at a time.
 _BLOCKS_AT_ONCE = 1 << 18
-# A block may have this many times the bytes that its number of average rows would have.
+# Maximum block size, as a multiple of the bytes of as many average rows.
 ROOM = 2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardSpec:
-    """Specification of shards: everything that decides their bytes, apart from the rows.
+    """Specification of shards: everything that determines their bytes, except the rows.
 
-    `length` is L, the tokens of a record (of the longest, with several lengths); `facts` identify the tokenizer.
+    `length` is L, the tokens of the longest record; `facts` identify the tokenizer.
     """
 
     columns: ColumnPlan
@@ -73,7 +73,7 @@ class ShardSpec:
         return record_index.STRIDE if self.compression == "none" else None
 
     def form(self) -> dict[str, Any]:
-        """Return the form of records, for the fingerprint: their features, and a digest of the names of classes."""
+        """Return the form of records, for the fingerprint: features, and a digest of the class names."""
         features = [dataclasses.asdict(each) for each in self.schema.features]
         names = json.dumps(self.columns.label_names).encode()
         return {
@@ -82,7 +82,7 @@ class ShardSpec:
         }
 
     def schema_of(self, length: int | None) -> Schema:
-        """Return the schema of records with `length` tokens; `length` is None if a dataset has only one."""
+        """Return the schema of records with `length` tokens; None if a dataset has only one length."""
         return self.schema if length is None else self.schema.with_row_length(length)
 
 
@@ -122,7 +122,7 @@ class ShardTask:
 
     @property
     def located(self) -> Pieces:
-        """Pieces of the task, which `plan_files.task_of` must have looked up."""
+        """Pieces of the task, after `plan_files.task_of` has looked them up."""
         assert self.pieces is not None, "plan_files.task_of looks them up"
         return self.pieces
 
@@ -131,9 +131,8 @@ class ShardTask:
 class SplitPlan:
     """Plan of one split: shard i has `rows[i]` rows, and all shards together have the `ranges` of `source_split`.
 
-    `spans` int64 [n, 2]: the row ranges of all shards, one shard after the other; None for a plan that was read from
-    its file, where workers find the pieces of their tasks. Tasks are numbered from `tasks_before` on, the number of
-    tasks of earlier generations of the dataset.
+    `spans` int64 [n, 2]: the row ranges of all shards in order; None for a plan read from its file, which workers read
+    for their tasks. Task numbers start at `tasks_before`, the number of tasks of earlier generations.
     """
 
     split: str
@@ -167,7 +166,7 @@ class SplitPlan:
         return self.spans[self._offsets[first] : self._offsets[last]]
 
     def tasks(self) -> list[ShardTask]:
-        """Return one task for each shard, without its pieces."""
+        """Return one task per shard, without its pieces."""
         return [
             ShardTask(split=self.split, index=index, count=self.tasks_after, num_rows=rows)
             for index, rows in enumerate(self.rows, start=self.tasks_before)
@@ -175,20 +174,20 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return the split's component of a seed. It depends on the name alone, so adding a split changes no other."""
+    """Return the split's seed component. It depends only on the name, so adding a split changes no other."""
     return zlib.crc32(split.encode())
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the number of rows in a block: about 1/32 of those in a shard, at most 4,000."""
+    """Return the number of rows in a block: about 1/32 of a shard's, at most 4,000."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
 def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
     """Cut the rows `numbers` (int64 [n]), of predicted bytes `weights` (float64 [n]), into blocks of consecutive rows.
 
-    A block has at most `rows` rows, and ends early where it reaches about twice the bytes of `rows` average rows; a
-    single row with so many bytes is a block of its own.
+    A block has at most `rows` rows, and ends early at about twice the bytes of `rows` average rows; a single row of
+    that size is a separate block.
     """
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
@@ -203,7 +202,7 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
 
 
 def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarray:
-    """Return the first block of each run, int64 [R]: the equal parts of a file's blocks, about a fifth of a shard.
+    """Return the first block of each run, int64 [R]: equal parts of a file's blocks, about a fifth of a shard.
 
     `files` int64 [N]: number of each block's file.
     """
@@ -228,7 +227,7 @@ def plan_split(
 ) -> SplitPlan:
     """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty.
 
-    `runs`: those of `runs_of`, which the shuffle moves as a whole.
+    `runs`: from `runs_of`; the shuffle moves each as a whole.
     """
     order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half of int64's memory
     if shuffle:
@@ -243,9 +242,9 @@ def plan_split(
     rows[1:] -= blocks.starts[order]
     np.cumsum(rows, out=rows)
     weights = np.zeros(len(rows))
-    np.take(blocks.predicted_bytes, order, out=weights[1:], mode="clip")  # its usual mode would make a copy
+    np.take(blocks.predicted_bytes, order, out=weights[1:], mode="clip")  # its default mode would make a copy
     total = float(weights[1:].sum())
-    # Shards are equal; their number is the one that brings their size nearest to the target.
+    # Shards are equal; choose the number that brings their size nearest to the target.
     low = max(1, int(total // shard_bytes))
     nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
     num_shards = 1 if total <= shard_bytes else min(nearest, int(rows[-1]))
@@ -258,14 +257,14 @@ def plan_split(
         predicted_bytes=round(total),
         rows=tuple(np.diff(cuts).tolist()),
         tasks_before=tasks_before,
-        spans=_spans(blocks.starts, order, rows, cuts, ascending=shuffle),  # a later shuffle decides the order
+        spans=_spans(blocks.starts, order, rows, cuts, ascending=shuffle),  # a later shuffle sets the order
     )
 
 
 def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
     """Return row positions that divide the weights equally: int64 [count + 1], increasing from 0 to the row count.
 
-    `rows` int64 [N + 1]: the rows before each block; `weights` float64 [N + 1]: 0, and those of blocks; overwritten.
+    `rows` int64 [N + 1]: the rows before each block; `weights` float64 [N + 1]: 0, then each block's; overwritten.
     """
     np.maximum(weights[1:], 1e-9, out=weights[1:])
     total = np.cumsum(weights, out=weights)

@@ -1,19 +1,19 @@
 """Sample rows of a split: read a few row groups, and tokenize short runs of neighbouring rows in them.
 
-    split     |.......|.......|.......|.......|  at most 256 groups from all along it: 0.5 % of its bytes or 3 MB
-    read         |===|      |===|   |===|        each group as a whole, since it is decoded as a whole
+    split     |.......|.......|.......|.......|  at most 256 evenly spread groups: 0.5 % of its bytes or 3 MB
+    read         |===|      |===|   |===|        whole groups, since they are decoded as a whole
     sample        = =        = =     = =         a few neighbouring rows, at random positions
 
-Every row that is read is weighed: the bytes of its text are counted. A split of up to 3 MB is read completely, so that
-nothing has to be estimated from groups. With user functions, which would run on every row that is read, only the runs
-are read; and where filters leave few rows there are more runs, so that about as many rows are measured.
+Every row read is weighed: its text bytes are counted. A split of up to 3 MB is read completely, so nothing is estimated
+from groups. With user functions, which would run on every row read, only the runs are read; if filters leave few rows,
+there are more runs, so that about as many rows are measured.
 
-Tokenizing every long row would take too long, but without long rows all rows would seem short. So every usable row of
-a run is measured: a run is tokenized up to a limit of bytes, and the rest of it only weighed. Every fourth run comes
-first; the others are tokenized only if these hold little text.
+Tokenizing every long row would take too long, but without long rows all rows would seem short. So every usable row of a
+run is measured: a run is tokenized up to a limit of bytes, and the rest only weighed. Every fourth run comes first; the
+others are tokenized only if these hold little text.
 
-The choice follows from the groups, the ranges and the seed alone, so it is the same wherever the rows are stored. A
-launcher far from them receives only a small share of their bytes.
+The choice depends only on the groups, the ranges and the seed, not on where the rows are stored. A remote launcher
+receives only a small share of their bytes.
 """
 
 import collections
@@ -39,32 +39,32 @@ from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
 ROWS = 4096
 _RUN_ROWS = 16
-# The most by which filters may enlarge a sample, and the factor each time that they leave no row of it.
+# Maximum factor by which filters enlarge a sample, and the factor each time that they leave no row of it.
 _MOST_TIMES = 16
-# Bytes as fetched: with workers elsewhere, the launcher receives less than 2 % of a source of 400 MB.
+# Fetched bytes: a launcher receives less than 2 % of a 400 MB source for remote workers.
 _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# The first row of a run may exceed the run's limit of bytes. On average, such rows take at most this many bytes a run:
-# of rows twice as long, every second one is tokenized, and so on.
+# The first row of a run may exceed the run's limit of bytes. On average, such rows take at most this many bytes per
+# run: of rows twice as long, every second one is tokenized, and so on.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
 # The other runs are tokenized only if the first ones have at most this much text and this many positions in records.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
-# Rows that notes are based on, from all along the sample.
+# Rows used for notes, spread over the sample.
 _NOTED_ROWS = 256
 # The first runs have at most this many positions in records.
 _MOST_POSITIONS = 64 << 20
-# Usable rows of runs: the number of their run, their index among the split's rows, their number in the split, the bytes
-# of their text, and whether they may be tokenized.
+# Usable rows of runs: number of the run, index among the split's rows, number in the split, text bytes, and whether
+# they may be tokenized.
 _IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "text_bytes")), ("fits", bool)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleChoice:
-    """Rows to read, and rows among them to tokenize, as ascending [start, stop) ranges of row indices within the split.
+    """Rows to read, and rows to tokenize, as ascending [start, stop) ranges of row indices within the split.
 
     `read_ranges` int64 [S, 2]; `tokenized_ranges` int64 [R, 2], all short. `whole`: every row of the split is read.
     """
@@ -78,9 +78,9 @@ class SampleChoice:
 class ReadRows:
     """The K rows that a sample has read, tokenized or not, in reading order.
 
-    `numbers` and `text_bytes` int64 [K]: their row numbers in the split and the bytes of their text. `reasons` object
-    [K]: why a row cannot be used, '' if it can (see `columns.extraction`). `whole`: these are all rows of the split.
-    `refused`: rows that only tokenizing showed to be unusable, such as too long ones.
+    `numbers` and `text_bytes` int64 [K]: row numbers in the split and bytes of text. `reasons` object [K]: why a row
+    cannot be used, '' if it can (see `columns.extraction`). `whole`: these are all rows of the split. `refused`: rows
+    that only tokenizing showed to be unusable, such as too long ones.
     """
 
     numbers: np.ndarray
@@ -99,10 +99,10 @@ class ReadRows:
 class SampledRows:
     """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
 
-    `row_indices` int64 [N]: their indices among the split's rows. `text_bytes`, `tokens` int64 [N]: all their tokens,
-    cut ones included. `records` int64 [N]: how many each makes, with a layout that does not join rows. `encoded`: their
-    tokens. `weighed_indices` and `weighed_bytes` int64 [M]: row indices and bytes of text. `read` are all rows that
-    were read; `seconds` is how long tokenizing took. `notes`: what users should know of these rows.
+    `row_indices` int64 [N]: indices among the split's rows. `text_bytes`, `tokens` int64 [N]: all tokens, cut ones
+    included. `records` int64 [N]: records per row, with a layout that does not join rows. `encoded`: the tokens.
+    `weighed_indices` and `weighed_bytes` int64 [M]: row indices and text bytes. `read`: all rows that were read;
+    `seconds`: time of tokenizing. `notes`: remarks on these rows for users.
     """
 
     row_indices: np.ndarray
@@ -120,8 +120,8 @@ class SampledRows:
 def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows:
     """Read and tokenize a sample of the split.
 
-    Raises: RowsRejectedError if no row of it can be used; TokenizerError if the engine gives other tokens for a row
-        than the reference tokenizer.
+    Raises: RowsRejectedError if none of its rows can be used; TokenizerError if the engine and the reference tokenizer
+        give different tokens for a row.
     """
     unusable, refused = collections.Counter[str](), list[RejectedRow]()
     for choice in choices(spec, split):
@@ -180,7 +180,7 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
         rows["run"], rows["index"], rows["number"] = runs + run, row_indices[inside], numbers[inside]
         rows["text_bytes"], rows["fits"] = sizes, fits
         chosen.append(rows)
-        # `take` copies the rows, so that the batch can be freed; `select` drops the column of reasons, if there is one.
+        # `take` copies the rows, so that the batch can be freed; `select` drops any column of reasons.
         table = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
         tables.append(table.select(spec.columns.names))
         runs += int(run.max(initial=-1)) + 1
@@ -204,8 +204,8 @@ def _tokenize(
     began = time.perf_counter()
     encoded = comparing.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
-    # Before it makes a shard, an engine must give the tokens of the reference for the first runs, which are from all
-    # along the split. Comparing all runs would take longer than the rest of a small job.
+    # Before it makes a shard, an engine must match the reference on the first runs, which are spread over the split.
+    # Comparing all runs would take longer than the rest of a small job.
     checks = CrossCheck(encoder, split=split.name)
     checks.add(rows, encoded, which=np.flatnonzero(first[fits]))
     checks.finish()
@@ -231,7 +231,7 @@ def _tokenize(
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
-    """Yield a choice of rows to read, then larger ones, each to read instead if filters left no row of the last."""
+    """Yield a choice of rows to read, then larger ones, each for the case that filters left no row of the last."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     covered = cover(split.groups.ends, split.ranges)

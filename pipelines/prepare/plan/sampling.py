@@ -1,7 +1,7 @@
 """Measure a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
-`sample_rows` chooses and tokenizes them. For other rows, output, tokens and records are predicted from the bytes of
-their text and their position in the split:
+`sample_rows` chooses and tokenizes them. For other rows, output, tokens and records are predicted from their text bytes
+and position in the split:
 
     bytes of a record (`pad`)                         factor
       |            . . . . . . .   cut to L             |     ____.
@@ -9,11 +9,11 @@ their text and their position in the split:
       |   . '                                           |
       +------------------------- bytes of text          +------------------------ row index in the split
 
-The curve goes through the averages of sampled rows of similar length. The factor is the measured output of each
-stretch of the split, relative to the curve: where one language follows another, texts of the same length give other
-numbers of tokens. The shards of splits of 12.7 targets in random order, sorted by length, and of two languages hold
-0.92 to 1.04 of the target as `pad` and `concat`, shuffled or not; the last ones of `pack` in sorted order up to 1.3,
-since long documents leave room that a sample cannot show (`tests/prepare/plan/test_sampling.py`).
+The curve goes through the averages of sampled rows of similar length. The factor is the measured output of each stretch
+of the split, relative to the curve: another language gives another number of tokens for the same text length. Shards of
+splits of 12.7 targets in random order, sorted by length, and in two languages hold 0.92 to 1.04 of the target as `pad`
+and `concat`, shuffled or not; the last ones of `pack` in sorted order up to 1.3, since long documents leave room that a
+sample cannot show (`tests/prepare/plan/test_sampling.py`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _POINTS = 48
 _STRETCHES, _STRETCH_ROWS = 48, 64
 # A row may be up to a million times as long as the tokenized ones.
 _BEYOND = 1e6
-# Lengths for which the mean output of a row group is computed, from at most this many of the rows that were read.
+# Lengths for which the mean output of a row group is computed, from at most this many of the rows read.
 _LENGTHS, _GROUP_ROWS = 128, 1024
-# Records in order: framed bytes, tokens without padding, positions; and the bytes themselves if shards are compressed.
+# Records in order: framed bytes, tokens without padding, positions; and the bytes, if shards are compressed.
 _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions")), ("framed", object)])
 
 
@@ -69,8 +69,8 @@ class SizeModel:
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
         """Return a model of the mean output bytes of a group's rows, as a function of the mean bytes of their texts.
 
-        K rows of `text_bytes` [K] in `groups` [K] show how lengths spread around the mean of a group: widely in
-        unordered data, little in sorted data. The mean row is not enough, since long rows are cut.
+        K rows of `text_bytes` [K] in `groups` [K] show the spread of lengths around a group's mean: wide in unordered
+        data, small in sorted data. The mean row is not enough, since long rows are cut.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)
@@ -87,11 +87,10 @@ class Sample:
     `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
     `row_tokens` int64 [N]: each row's tokens, special and cut ones included. `num_tokens` of them are in records, which
     take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
-    `seconds`: how long tokenizing takes for all sampled rows.
-    `read`: all rows that were read, most of which were only weighed.
-    `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
-    `labels` int64, ascending: the different labels of tokenized rows, empty if they have names or fractions.
-    `notes`: what users should know of the sampled rows.
+    `seconds`: time of tokenizing all sampled rows. `read`: all rows read, most of them only weighed.
+    `length_shares`: the share of bytes in records of each length, which have separate shards.
+    `labels` int64, ascending: the distinct labels of tokenized rows, empty if they have names or fractions.
+    `notes`: remarks on the sampled rows for users.
     """
 
     sizes: SizeModel
@@ -111,7 +110,7 @@ class Sample:
 def row_lengths(
     spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token counts of the sampled rows of all splits, int64 [N], and the rows each stands for, float64 [N].
+    """Return the token counts of the sampled rows of all splits, int64 [N], and each one's weight in rows, float64 [N].
 
     Raises: RowsRejectedError if no sampled row can be used.
     """
@@ -203,7 +202,7 @@ def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple
     parts = [_records_of_length(spec, length_group) for length_group in every]
     laid_out = np.concatenate(parts)
     if (of_rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(laid_out):
-        # Each row has one record: put the records back into the order of the rows.
+        # Each row has one record: restore the order of the rows.
         laid_out = laid_out[np.argsort(np.concatenate(of_rows))]
     return laid_out, tuple(float(part["size"].sum() / max(laid_out["size"].sum(), 1)) for part in parts)
 
@@ -229,7 +228,7 @@ def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
     sizes = laid_out["size"].astype(np.float64)
     if spec.compression == "none":
         return sizes
-    # Divide the compressed bytes of neighbours among them; scale all to what they compress to in a shard's order.
+    # Divide the compressed bytes of neighbours among them; scale all to their compressed size in a shard's order.
     order = np.arange(len(sizes))
     for part in np.array_split(order, max(1, len(order) // _PACKED_RECORDS)):
         sizes[part] *= _packed(laid_out, part) / sizes[part].sum()
@@ -262,7 +261,7 @@ def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarr
 def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, row_indices: np.ndarray, *, rising: bool) -> SizeModel:
     """Fit a `SizeModel` to N sampled rows in reading order.
 
-    `rising`: beyond the longest row, output stays proportional to text; else it stays the same.
+    `rising`: beyond the longest row, output stays proportional to text; otherwise it is constant.
     """
     order = np.argsort(text_bytes, kind="stable")
     # Points are dense where there are many rows, and where there is much text: few long rows may hold half of it.

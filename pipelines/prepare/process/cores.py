@@ -6,27 +6,27 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Linux: the file that names this process's cgroup (version 2), and the folder with the limits of cgroups.
+# Linux: the file that names this process's cgroup (version 2), and the folder with the cgroup limits.
 _OWN = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use, by its CPU affinity and the quotas of its cgroups."""
+    """Return the number of cores that this process may use, by CPU affinity and cgroup quotas."""
     affinity = getattr(os, "sched_getaffinity", None)
-    # A part of a core counts as one.
+    # A partial core counts as one.
     quotas = (max(1, math.ceil(quota / period)) for quota, period in _limits("cpu.max"))
     return min([len(affinity(0)) if affinity else os.cpu_count() or 1, *quotas])
 
 
 def memory_bytes() -> int:
-    """Return the bytes of memory that this process may use: the machine's, or less if a cgroup allows less."""
+    """Return the bytes of memory that this process may use: the machine's, or a lower cgroup limit."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *(limit for (limit,) in _limits("memory.max"))])
 
 
 def _limits(file: str) -> Iterator[list[int]]:
-    """Yield the numbers in `file` of this process's cgroup and of each cgroup around it, where a limit is set."""
+    """Yield the numbers in `file` of this process's cgroup and of each parent, where a limit is set."""
     with contextlib.suppress(OSError):
         for line in _OWN.read_text().splitlines():
             if line.startswith("0::/") and ".." not in line:

@@ -1,7 +1,7 @@
 """Settings of the Hugging Face libraries, made before their import, and a check that the hub answers.
 
-Without these settings `transformers` notes that PyTorch is missing, and `datasets` reports each load to a server, even
-of local files. Without the check, clients repeat each request for a minute where there is no network.
+Without the settings, `transformers` warns that PyTorch is missing, and `datasets` reports each load to a server, even
+of local files. Without the check, clients retry each request for a minute if there is no network.
 """
 
 import contextlib
@@ -33,9 +33,9 @@ def configure() -> None:
 
 
 def hub_answers() -> bool:
-    """Return whether the hub answers within 10 seconds, with any status; False while HF_HUB_OFFLINE is set.
+    """Return whether the hub answers within 10 seconds, with any status; False if HF_HUB_OFFLINE is set.
 
-    A thread sends the request, since a DNS look-up has no time limit. After the first answer no other is sent.
+    A thread sends the request, because a DNS look-up has no time limit. No request follows the first answer.
     """
     import huggingface_hub
     from huggingface_hub import constants
@@ -43,7 +43,7 @@ def hub_answers() -> bool:
     get_session: Any = huggingface_hub.get_session
 
     def ask() -> None:
-        with contextlib.suppress(Exception):  # clients of different releases use different libraries
+        with contextlib.suppress(Exception):  # releases of the client use different HTTP libraries
             get_session().head(constants.ENDPOINT, timeout=_SECONDS)
             _answered.set()
 

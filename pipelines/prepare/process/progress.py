@@ -1,8 +1,8 @@
-"""Counters of a build's progress, and notes to show while it runs.
+"""Progress counters of a build, and notes to show while it runs.
 
-Code in the launcher's process adds to the counters of its build; worker processes send theirs (see `child_process`).
-Counters of workers elsewhere are lost; if a service reports their progress, the launcher adds it (see `dataflow`).
-Notes are lines to print once, such as the page on which a service shows the job.
+Code in the launcher's process adds to the counters; worker processes send theirs (see `child_process`). Counters of
+remote workers are lost, unless the service reports them (see `dataflow`). Notes are lines to print once, such as the
+address of a job's page.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ class Counts(NamedTuple):
 
 
 class Progress:
-    """Counters and notes of one build, safe to share among threads."""
+    """Counters and notes of one build; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Progress:
 
 @contextlib.contextmanager
 def polled(call: Callable[[], None], *, seconds: float) -> Iterator[None]:
-    """Call a function every `seconds` in a thread during the context, and once when it ends."""
+    """Call a function every `seconds` in a thread during the context, and once at the end."""
     done = threading.Event()
 
     def poll() -> None:

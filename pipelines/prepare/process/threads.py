@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[Result]:
-    """Run `function` on a daemon thread, for which the end of the process does not wait; return its Future."""
+    """Run `function` on a daemon thread, which does not delay the end of the process; return its Future."""
     done: concurrent.futures.Future[Result] = concurrent.futures.Future()
 
     def work() -> None:
@@ -29,9 +29,9 @@ def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[R
 
 
 def wait_for(*results: concurrent.futures.Future[Any]) -> None:
-    """Wait until all results are there, or one has failed; raise its error without waiting for the others.
+    """Wait for all results, or raise the first error without waiting for the others.
 
-    The system may deliver an interrupt to another thread, which does not wake this one, so it polls.
+    Polls, because the system may deliver an interrupt to another thread, which does not wake this one.
     """
     waiting: set[concurrent.futures.Future[Any]] = {*results}
     while waiting:
@@ -43,9 +43,9 @@ def wait_for(*results: concurrent.futures.Future[Any]) -> None:
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
-    """Yield `map(function, items)` from `threads` threads, in order, working at most `threads` items ahead.
+    """Yield `map(function, items)` in order from `threads` threads, at most `threads` items ahead.
 
-    With one thread this is `map` itself. An error ends the iteration, after waiting for calls under way.
+    With one thread this is `map` itself. An error ends the iteration after the running calls.
     """
     if threads <= 1:
         yield from map(function, items)

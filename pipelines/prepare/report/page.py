@@ -1,7 +1,7 @@
 """Elements of the page and their HTML, one file that loads nothing, runs nothing, and shows text from data as text.
 
-Every text is escaped by Jinja2, control characters and characters that turn the direction of text are spelt out, and a
-content security policy forbids scripts, requests, and all styles but the one in the page.
+Jinja2 escapes every text, control characters and characters that change the text direction are spelt out, and a content
+security policy forbids scripts, requests, and all styles except the one in the page.
 """
 
 import base64
@@ -22,7 +22,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; its last `numbers` columns are right-aligned. `bars`: a number for each row, drawn as a bar there."""
+    """A table; its last `numbers` columns are right-aligned. `bars`: a number per row, drawn as a bar."""
 
     caption: str
     head: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Report of a finished dataset, made from its manifest and a sample of its records, some of which are shown.
 
 A report reads the manifest and a few thousand records: of 10 million rows in 100 shards, 5.2 GB, it takes 2 seconds of
-processor time, nearly all of it imports, and 290 MB of memory.
+processor time, mostly imports, and 290 MB of memory.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_reco
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
 
-# Most splits that are shown in detail: a page of 2 MB has room for no more.
+# Maximum number of splits in detail; more would exceed a page of 2 MB.
 _SPLITS = 8
 _REJECTED = 10
 _REJECTED_CHARACTERS = 400
@@ -61,7 +61,7 @@ def of_dataset(root: str) -> bytes:
     share = 2.0 / max(len(shown), 2)
     try:
         place = str(source_record.read(root, manifest.fingerprint)["dataset"])
-    except FormatError:  # the work folder is gone, as it is in many copies
+    except FormatError:  # many copies lack the work folder
         place = ""
     subject = Subject(
         manifest=manifest,
@@ -97,7 +97,7 @@ def of_dataset(root: str) -> bytes:
 
 
 def check_output(path: str) -> None:
-    """Check before any work that `path` is no folder. Raises: ConfigError."""
+    """Check that `path` is no folder. Raises: ConfigError."""
     local = storage.local_path(path)
     if path.endswith("/") or (local is not None and os.path.isdir(local)):
         raise ConfigError(
@@ -124,7 +124,6 @@ def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
 
 
 def _samples_section(root: str, subject: Subject) -> Section:
-    """Return the section with the first rows of each split, decoded as `inspect` does."""
     head, groups = ("record", "text", "other features"), []
     for split in subject.splits:
         rows = tuple(

@@ -3,7 +3,7 @@
     shard        |=....=....=....=|      runs of neighbouring records, read by random access
     gzip shard   |====............|      the first records: later ones require unpacking all before them
 
-The places depend on the dataset alone, so that two reports of it are the same.
+The places depend only on the dataset, so that two reports of it are the same.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from pipelines.prepare.tokenize.engines import HFTokenizer
 from tfrecord_io import random_access
 from tfrecord_io.manifest import Manifest, Split
 
-# Sample of a split: 4,096 records give a share of 1 % to within 0.3 %; 2 million positions are 16 MB for each feature.
+# Sample of a split: 4,096 records give a share of 1 % to within 0.3 %; 2 million positions are 16 MB per feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
 _RUN = 16
 
@@ -53,7 +53,7 @@ class SplitSubject:
 
     @property
     def source_of_figures(self) -> str:
-        """Note on the records that figures come from, to show beside the figures."""
+        """Note on the records behind the figures."""
         if self.num_sampled == self.finished.num_examples:
             return f"from all {self.num_sampled:,} records"
         return f"from a sample of {self.num_sampled:,} of {self.finished.num_examples:,} records"
@@ -109,7 +109,7 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 def lengths_of(part: SampledRecords) -> np.ndarray:
     """Return the length in tokens of each document of a sample, int64: of a segment (pack, chat), or of a row.
 
-    Empty where rows cut documents apart (concat).
+    Empty if records cut documents apart (concat).
     """
     schema, tokens = part.manifest.schema, part.tokens
     segments = schema.values(part.columns, "segment_ids")

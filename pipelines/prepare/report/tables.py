@@ -19,12 +19,12 @@ _MOST_PADDING = 0.5
 # Parts of the fingerprint that the table of facts shows already.
 _BESIDES = ("source", "versions", "tokenizer")
 _LISTED_FACTS = 100
-# Largest share of unknown tokens without a warning: ordinary text has far fewer with any tokenizer that fits it.
+# Largest share of unknown tokens without a warning: ordinary text has far fewer with a suitable tokenizer.
 _MOST_UNKNOWN = 0.01
 _MOST_BINS, _MOST_LABELS = 16, 200
-# A label more than this many times as frequent as the rarest one is worth a warning.
+# Ratio between the most frequent and the rarest label that is worth a warning.
 _UNEVEN = 10
-# Most characters of a label's name.
+# Maximum number of characters of a label's name.
 _NAME = 100
 
 
@@ -45,7 +45,7 @@ def overview_section(subject: Subject) -> Section:
 
 
 def padding_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's padding and cut tokens, from the manifest: a line for each row length."""
+    """Return a split's padding and cut tokens, from the manifest: one line per row length."""
     manifest = subject.manifest
     rows, positions, tokens = [], 0, 0
     for length in manifest.bucket_lengths or (None,):
@@ -68,7 +68,7 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def tokens_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a table of a split's special tokens, and of how many different tokens it has."""
+    """Return a table of a split's special tokens, and of its number of distinct tokens."""
     facts = subject.manifest.tokenizer
     counts = _counts(split, facts.vocab_size)
     total, seen = int(counts.sum()), int((counts > 0).sum())
@@ -138,7 +138,7 @@ def facts_section(subject: Subject) -> Section:
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the manifest's facts, except splits, features and options, which have tables of their own."""
+    """Yield the manifest's facts, except splits, features and options, which have separate tables."""
     for name, value in json.loads(dump(manifest)).items():
         inner = value if isinstance(value, dict) else {"": value}
         for key, each in inner.items() if name not in ("features", "options", "splits") else ():
@@ -158,7 +158,7 @@ def _text(value: Any) -> str:
 
 
 def lengths_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's rows by length, in bins whose width is a power of two, as row lengths mostly are."""
+    """Return a split's rows by length, in bins with power-of-two widths, as row lengths mostly are."""
     lengths, noun, note = _known_lengths(split, subject.manifest)
     if not len(lengths):
         return Group(title=split.name, texts=(note,))
@@ -178,7 +178,7 @@ def _with_bars(caption: str, head: tuple[str, str], names: list[str], counts: li
 
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
-    """Return lengths int64 [N], the noun to go with them (rows or documents), and a note on their source."""
+    """Return lengths int64 [N], their noun (rows or documents), and a note on their source."""
     found = np.concatenate([np.zeros(0, np.int64), *map(lengths_of, split.parts)])
     cut = (
         "None was cut."
@@ -218,7 +218,7 @@ def labels_section(subject: Subject) -> Section | None:
 
 
 def _labels(part: SampledRecords, role: Role) -> np.ndarray:
-    """Return all labels as float64 [K]: one for each row, each class of multi-label rows, or the tags of tokens."""
+    """Return all labels as float64 [K]: one per row, each class of multi-label rows, or the tags of tokens."""
     columns, schema = part.columns, part.manifest.schema
     values = schema.values(columns, role)
     assert values is not None, "the schema has them"

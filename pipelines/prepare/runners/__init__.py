@@ -1,4 +1,4 @@
-"""Runners: whoever runs the tasks of a build. No other room knows which one it is, or imports Beam."""
+"""Runners, which run the tasks of a build. Only this folder imports Beam."""
 
 from collections.abc import Sequence
 
@@ -6,19 +6,19 @@ from pipelines.prepare.runners.runner import Runner
 
 
 def local() -> Runner:
-    """Return the runner of this machine's processes."""
+    """Return the runner of local processes."""
     from pipelines.prepare.runners import here
 
     return here.Here()
 
 
 def choose(beam_args: Sequence[str], *, workers: int | None) -> Runner:
-    """Return the runner for a command's arguments after `--`; without any, processes of this machine.
+    """Return the runner for a command's arguments after `--`; local processes if there are none.
 
     Raises: ConfigError for options that Beam does not take.
     """
     if not beam_args:
         return local()
-    from pipelines.prepare.runners import on_beam  # to import Beam takes 1.4 s of CPU and 70 MB
+    from pipelines.prepare.runners import on_beam  # importing Beam takes 1.4 s of CPU and 70 MB
 
     return on_beam.OnBeam(beam_args, workers=workers)

@@ -1,4 +1,4 @@
-"""Beam's options: their checks before there is any work to lose, and the runner and job server that they choose."""
+"""Parse and check Beam's options before any work begins, and start the chosen runner's job server."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.runners import dataflow
 from tfrecord_io.errors import ConfigError, PrepError
 
-# Run in this process without a port, all of them as FnApiRunner.
+# Run in this process without a port, all of them by FnApiRunner.
 _DIRECT = (None, "DirectRunner", "FnApiRunner", "SwitchingDirectRunner")
 _CONNECT_SECONDS = 20
-# Beam stops waiting for a job after --job_server_timeout, which is meant for single requests; its default is 300 s.
+# Beam stops waiting for a job after --job_server_timeout, which is meant for single requests; default 300 s.
 _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Check Beam's options, and that the job service named by them answers.
+    """Check Beam's options, and that the named job service answers.
 
-    Raises: ConfigError for options that Beam or its runner does not take, or for an output in `root` that no worker
-        reaches; PrepError if no job service answers.
+    Raises: ConfigError for options that Beam or its runner does not take, or if workers cannot reach the output in
+        `root`; PrepError if no job service answers.
     """
     options = parse(beam_args)
     if runner_name(options) == dataflow.RUNNER:
@@ -59,7 +59,7 @@ def is_direct(options: PipelineOptions) -> bool:
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Return an empty pipeline. Raises: ConfigError for options that its runner does not take."""
-    # Beam's own DirectRunner would download a Go binary.
+    # Beam's DirectRunner would download a Go binary.
     runner = FnApiRunner() if is_direct(options) else None
     try:
         return beam.Pipeline(runner=runner, options=options)
@@ -68,7 +68,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the name of the runner, which Beam also takes in lower case and without its last word; None for none."""
+    """Return the runner's full name, or None. Beam also takes lower case and names without "Runner"."""
     given: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if given and given.lower() in (name.lower(), name.lower().removesuffix("runner")):
@@ -77,33 +77,33 @@ def runner_name(options: PipelineOptions) -> str | None:
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
-    """Parse the options for Beam. Raises: ConfigError for unknown options, or values that Beam does not take."""
+    """Parse the options. Raises: ConfigError for unknown options, or values that Beam does not take."""
     given = {arg.partition("=")[0] for arg in beam_args}
     defaults = {}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
-    if "--job_endpoint" in given:  # Beam's value for every core is 0, for which its job service starts no worker
+    if "--job_endpoint" in given:  # Beam's value for every core is 0, but its job service then starts no worker
         defaults["--direct_num_workers"] = str(workers or cores())
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
     options = PipelineOptions([*beam_args, *added])
     unknown: list[str] = []
 
     def look(parser: Any) -> None:
-        parser.error = refuse  # its own prints a hundred lines, of which only the last says what is wrong
+        parser.error = refuse  # Beam's prints a hundred lines, and only the last states the error
         unknown.extend(parser.parse_known_args(list(beam_args))[1])
 
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"Beam: {message}", remedy="see the Beam options after the --")
 
     options.get_all_options(add_extra_args_fn=look)
-    # Beam discards unknown options. Runners of other systems have options that only their job servers know.
+    # Beam discards unknown options. Other runners have options that only their job servers know.
     if unknown and (is_direct(options) or runner_name(options) == dataflow.RUNNER):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
             remedy="check the spelling; our own options go before the --, and Beam's after it",
         )
     direct = options.view_as(DirectOptions)
-    # Its other modes open ports on all addresses of this machine, let anybody connect, and unpickle what comes in.
+    # Its other modes open ports on all addresses of this machine, let anybody connect, and unpickle their input.
     if is_direct(options) and (direct.direct_running_mode != "in_memory" or direct.direct_num_workers != 1):
         raise ConfigError(
             f"--direct_running_mode={direct.direct_running_mode} --direct_num_workers={direct.direct_num_workers}: "
@@ -118,7 +118,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
     """Run the job server that the pipeline's runner needs, if any, such as Flink's. Call this in the main thread.
 
-    Beam would start the server in `Pipeline.run`, which we run in another thread, and set an interrupt handler.
+    Beam would start it in `Pipeline.run`, which we run in another thread, and set an interrupt handler.
     Raises: PrepError if the server does not start, or this is not the main thread.
     """
     runner = pipeline.runner
@@ -134,7 +134,7 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         server = runner.default_job_server(options)
-        server.start()  # once: the runner's own call finds it running
+        server.start()  # once: the runner's call reuses it
     except Exception as error:
         raise PrepError(
             f"the job server for --runner={runner_name(options)} did not start: {error or type(error).__name__}",
@@ -142,7 +142,7 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
             "--job_endpoint",
         ) from error
     finally:
-        # Beam's handler would end the server before anything else sees the interrupt.
+        # Beam's handler would stop the server before any other code sees the interrupt.
         signal.signal(signal.SIGINT, on_interrupt)
     runner.default_job_server = lambda _: server
     try:

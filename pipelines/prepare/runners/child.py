@@ -1,7 +1,4 @@
-"""A child process as its launcher sees it: started, given tasks, listened to, and ended.
-
-`child_process` is its other side.
-"""
+"""The launcher's side of a child process; `child_process` is the other side."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from pipelines.prepare.runners import child_process
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 _END_SECONDS = 5.0
-# A child may use half of the machine's memory, and at least this much: Arrow and its threads reserve some themselves.
+# A child may use half of the machine's memory, and at least this much: Arrow and its threads reserve some.
 _LEAST_MEMORY = 4 << 30
 
 _stems: set[Child] = set()
@@ -43,12 +40,12 @@ class WorkerDiedError(Exception):
 
     @property
     def is_killed(self) -> bool:
-        """Return whether SIGKILL ended the child, as the system does if its memory is exhausted."""
+        """Return whether SIGKILL ended the child, as the system does when memory is exhausted."""
         return self.exit_code == -signal.SIGKILL
 
 
 class Child:
-    """Child process with its present task."""
+    """Child process with its current task."""
 
     task: Any
     _function: bytes | None = None
@@ -59,7 +56,7 @@ class Child:
         target: Callable[..., None] | None = None,
         function: Callable[[Any, Progress], Any] | None = None,
     ) -> None:
-        """Start a process by `spawn`, a stem by its `target`, or with the `function` of its tasks one by `fork`."""
+        """Start a process: a stem with `target`, a fork with `function`, or else a reusable one by `spawn`."""
         self.owner, self.is_stem = os.getpid(), target is not None
         self.is_reusable = target is None and function is None
         if function is not None:
@@ -83,17 +80,17 @@ class Child:
             _stems.add(self)
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, with the pickled function unless it had the same one for its last task."""
+        """Send the child a task, and the pickled function if it differs from the last one."""
         self.task = task
-        with contextlib.suppress(OSError):  # `receive` says how it died
+        with contextlib.suppress(OSError):  # `receive` reports the death
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Add received counts to `progress`; return the task's answer, None before its end. Raises: WorkerDiedError."""
+        """Add counts to `progress`; return the task's answer, or None before its end. Raises: WorkerDiedError."""
         try:
             counts, answer = self.pipe.recv()
-        except (EOFError, OSError):  # OSError: it ended while it sent more than the pipe holds
+        except (EOFError, OSError):  # OSError: it died while it sent more than the pipe holds
             self.process.join()
             raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
         progress.add(**counts._asdict())
@@ -101,7 +98,7 @@ class Child:
         return received
 
     def rest(self) -> None:
-        """Let the process end by itself if no task comes for some time."""
+        """Let the process end if no task comes for some time."""
         with contextlib.suppress(OSError):
             self.pipe.send(None)
 
@@ -121,7 +118,7 @@ class Child:
             self.process.kill()
 
     def end(self) -> None:
-        """Let the process end, and kill it if it does not within `_END_SECONDS`."""
+        """Let the process end, and kill it after `_END_SECONDS`."""
         _stems.discard(self)
         self.pipe.close()
         self.process.join(_END_SECONDS)
@@ -137,10 +134,10 @@ def end_stems() -> None:
 
 
 def _spawn(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a spawned process: wholly, even if an interrupt comes meanwhile, after which it would print a traceback."""
+    """Start a spawned process completely, even during an interrupt; a half-started one prints a traceback."""
 
     def start() -> None:
-        # The child inherits this, and ignores the signal before it has imported anything.
+        # The child inherits this, and ignores the signal before it imports anything.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         with _starting, _without_main():
             process.start()
@@ -154,7 +151,7 @@ def _spawn(process: multiprocessing.process.BaseProcess) -> None:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module, which `spawn` would run again: a script may lack the `__name__` guard against that."""
+    """Hide the main module, because `spawn` would run it again, and a script may lack the `__name__` guard."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = type(main)("__main__")
     try:

@@ -1,6 +1,6 @@
-"""The process that a launcher or a stem starts to run tasks: its side of the pipe (see `child`).
+"""A child process that runs tasks: its side of the pipe (`child` is the launcher's).
 
-It takes tasks, and sends an answer for each: (result, error, traceback); counts meanwhile, from a thread.
+It answers each task with (result, error, traceback), and a thread sends counts meanwhile.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from typing import Any, NoReturn
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
 
-# How long a child that is kept waits for another task.
+# How long an idle child waits for another task.
 IDLE_SECONDS = 20.0
 
 Answer = tuple[Any, Exception | None, str]
 
 
 def begin(most_memory: int) -> None:
-    """Prepare a child. More than `most_memory` bytes give a MemoryError."""
+    """Prepare a child; allocating more than `most_memory` bytes raises MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the launcher ends this
-    gc.set_threshold(2_000_000, 50, 100)  # as in the command's own process: a tokenizer takes 2.0 s of CPU, not 2.3
-    # Locks of a child that `spawn` started are named, and reported as leaked if it is killed; those of `fork` are not.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the launcher ends this one
+    gc.set_threshold(2_000_000, 50, 100)  # as in the command's process: opening a tokenizer takes 2.0 s of CPU, not 2.3
+    # Locks of a spawned child have names, and a kill reports them as leaked; locks of `fork` have none.
     multiprocessing.set_start_method("fork", force=True)
-    if sys.platform == "linux":  # elsewhere the limit does not count what is mapped
+    if sys.platform == "linux":  # elsewhere the limit excludes mapped memory
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
-    """Run tasks until the pipe is closed or the process has rested for long.
+    """Run tasks until the pipe is closed or the process has been idle for long.
 
-    `most_memory`: for a spawned process; None for one that was forked to run `function`.
+    `most_memory`: for a spawned process; None for one forked to run `function`.
     """
     if most_memory is not None:
         begin(most_memory)
@@ -63,7 +63,7 @@ def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Pr
 
 
 class Channel:
-    """A child's side of its pipe: sends the answers, and the counts meanwhile."""
+    """A child's side of its pipe: sends answers and counts."""
 
     result: Any
 
@@ -93,11 +93,11 @@ class Channel:
 def leave(status: int) -> NoReturn:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
-    os._exit(status)  # an orderly exit with so many libraries takes 0.1 s, and is waited for
+    os._exit(status)  # an orderly exit takes 0.1 s with these libraries, and the launcher waits for it
 
 
 def _report(channel: Channel) -> None:
-    """Report to the launcher while it lives, and exit when it ends."""
+    """Report until the launcher ends, then exit."""
     launcher = multiprocessing.parent_process()
     assert launcher is not None
     while not connection.wait([launcher.sentinel], timeout=POLL_SECONDS):

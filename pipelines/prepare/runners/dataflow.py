@@ -1,6 +1,6 @@
 """Preparation and monitoring of Beam jobs on Google Cloud Dataflow.
 
-The Beam job does not need the launcher: an interrupt only ends the monitoring, and the job commits by itself.
+The job does not need the launcher: an interrupt only ends the monitoring, and the job commits by itself.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from pipelines.prepare.runners import shipping
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
-# The namespace of the workers' metrics; the counters that are shown, and their names in `Progress.add`.
+# Namespace of the workers' metrics; the shown counters, and their names in `Progress.add`.
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
-# The service updates counters every few seconds, and allows a few hundred requests a minute for a whole project.
+# The service updates counters every few seconds, and allows a few hundred requests a minute per project.
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
-# Beam would upload the launcher's `pip freeze`, where addresses of packages may contain passwords.
+# Beam would upload the launcher's `pip freeze`, which may contain passwords in package addresses.
 _EXPERIMENT = "disable_logging_submission_environment"
 
 _log = logging.getLogger(__name__)
 
 
 def check(options: PipelineOptions, *, root: str) -> None:
-    """Check the options for Dataflow before there is any work to lose.
+    """Check the options for Dataflow.
 
-    Raises: ConfigError if an option is missing, or the output is out of the workers' reach; OutputError if the location
-        for temporary files cannot be listed.
+    Raises: ConfigError if an option is missing, or the workers cannot reach the output; OutputError if the location for
+        temporary files cannot be listed.
     """
     if importlib.util.find_spec("google.cloud.dataflow") is None:
         raise ConfigError(
@@ -67,14 +67,14 @@ def check(options: PipelineOptions, *, root: str) -> None:
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Set the `options` that the user has not given. The Beam job's name contains `name` and a digest of `work`.
+    """Set the missing `options`. The Beam job's name contains `name` and a digest of `work`.
 
     `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent to workers.
     """
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
     cloud = options.view_as(GoogleCloudOptions)
-    if not cloud.job_name:  # the same for the same work, since the service never runs two jobs of one name at a time
+    if not cloud.job_name:  # a function of the work, since the service never runs two jobs with one name at a time
         digest = hashlib.sha256(work.encode()).hexdigest()[:12]
         room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
         shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
@@ -124,11 +124,11 @@ class Monitor:
         before = dict.fromkeys(_COUNTERS, 0)
         while not self._ended.wait(_POLL_SECONDS):
             now = dict.fromkeys(_COUNTERS, 0)
-            try:  # attempted counts include work under way, but are not always known
+            try:  # attempted counts include running work, but are not always known
                 for counter in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
                     if (name := counter.key.metric.name) in now:
                         now[name] += int(counter.committed or 0 if counter.attempted is None else counter.attempted)
-            except Exception as error:  # it does not affect the job itself
+            except Exception as error:  # it does not affect the job
                 _log.debug("no metrics of %s: %s", self._job_id, error)
                 continue
             self._progress.add(**{_COUNTERS[name]: now[name] - before[name] for name in now})

@@ -1,7 +1,7 @@
 """Transport of errors from the workers of a Beam job to the launcher.
 
-    where the task runs           what comes back
-    processes of this machine     the error itself
+    where the task runs           result of a failure
+    local process                 the error itself
     a Beam runner                 the runner's text, which contains the error as one line of JSON
     a process that died there     Beam's message about a broken connection
 
@@ -23,7 +23,7 @@ AGAIN = "run the same command again; finished shards are kept"
 
 _ERROR_PREFIX = "prep-tfrecords error "
 
-# Messages of runners about failures that our code could not report: pattern, cause, remedy.
+# Runners' messages about failures that our code could not report: pattern, cause, remedy.
 _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",
@@ -81,10 +81,10 @@ class Reported(Exception):
 def from_text(text: str) -> PrepError:
     """Decode the error from a runner's message about a failed Beam job."""
     rest = text.partition(_ERROR_PREFIX)[2]
-    with contextlib.suppress(json.JSONDecodeError):  # a runner may cut long messages, or know none of our errors
+    with contextlib.suppress(json.JSONDecodeError):  # a runner may cut long messages, or the error is not ours
         facts, _ = json.JSONDecoder().raw_decode(rest)
         kind = getattr(errors, facts["kind"], None)
-        # An error whose class is defined elsewhere arrives as a PrepError.
+        # An error of a class defined elsewhere arrives as a PrepError.
         known = kind if isinstance(kind, type) and issubclass(kind, PrepError) else PrepError
         return known(facts["cause"], remedy=facts["remedy"])
     for pattern, cause, remedy in _KNOWN:

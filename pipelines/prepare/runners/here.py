@@ -1,4 +1,4 @@
-"""The default runner: worker processes of this machine, with results in the order of completion.
+"""The default runner: local worker processes, with results in the order of completion.
 
     launcher ──── function, task ────► child: function(task, progress) ──► result, or an exception
              ◄─── counts, meanwhile ──
@@ -7,12 +7,11 @@
     launcher ──── function, tasks ───► stem ──── number ────► child, child, ...     several children, on Linux
              ◄─── counts, results ────      ◄─── as above ───
 
-A child is started by `spawn`, and shares nothing but a pipe with its launcher. Several for one call are forked from a
-stem, a spawned child that imports and opens once what all of them need: 16 children with Arrow and Numba took 0.8 s of
-CPU, the last of them answering after 2.4 s, where 16 spawned ones took 10 s and 23 s. The stem runs no thread of
-Python's; those of OpenBLAS and jemalloc stop around a fork. All end with the launcher, however that ends. If a child
-dies, by a crash or because the system is out of memory, the error names its task and how it died. On Linux each child
-has a memory limit of its own, so that it cannot take the memory of the others and of the launcher.
+A child is started by `spawn`, and shares only a pipe with its launcher. Several children of one call are forked from a
+stem, a spawned child that does their common imports and opens once: 16 children with Arrow and Numba took 0.8 s of CPU,
+the last answering after 2.4 s, where 16 spawned ones took 10 s and 23 s. The stem runs no Python thread; OpenBLAS and
+jemalloc stop theirs around a fork. All end with the launcher. If a child crashes or runs out of memory, the error names
+its task and the cause. On Linux each child has a memory limit, which protects the launcher and the other children.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from pipelines.prepare.runners.runner import Work
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Elsewhere system libraries may run threads that a fork leaves in the middle of something.
+# Elsewhere system libraries may run threads, which a fork interrupts.
 _FORKS = sys.platform == "linux"
 
-# With less to read or to write, starting children takes longer than they save: 2 s of CPU each with a tokenizer, in
-# which a core makes shards of 120 MB of text.
+# With less to read or write, starting children costs more than they save: 2 s of CPU each with a tokenizer, in which a
+# core makes shards of 120 MB of text.
 _SMALL_BYTES = 400_000_000
-# On two cores (byte-level BPE, concat) 1 GB of text took 12.2 s in one process with a thread for each core and 13.2 s
-# in two, 4 GB 38.8 and 32.8 s.
+# On two cores (byte-level BPE, concat) 1 GB of text took 12.2 s in one process with a thread per core and 13.2 s in two
+# processes; 4 GB took 38.8 and 32.8 s.
 _THREADED_BYTES = 750_000_000
-# Memory of a child with a tokenizer before its first shard; a shard takes three times its own bytes in addition.
+# Memory of a child with a tokenizer before its first shard; a shard adds three times its bytes.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
 
@@ -59,12 +58,12 @@ _idle: list[Child] = []
 
 
 class Here:
-    """Runner of tasks in processes of this machine. Implements `Runner`."""
+    """Runner of tasks in local processes. Implements `Runner`."""
 
     is_here = True
 
     def check(self, root: str) -> None:
-        """There is nothing to check."""
+        """Do nothing: no check is needed."""
 
     def run(self, work: Work, progress: Progress) -> None:
         """Run all tasks, and finish. Raises: as `run`."""
@@ -83,11 +82,11 @@ def run(
     """Call a picklable function for each task in child processes; return the results in the order of the tasks.
 
     With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in order in this
-    process. After an error no task begins, and the error is raised when the running tasks are done. A child that a
-    signal ended from outside is replaced, once for each task. One child alone waits for the next call afterwards, since
-    starting it takes 0.8 s of CPU. If the function has a `prepare`, a stem calls it before it forks.
+    process. An error is raised when the running tasks are done; no other task begins. A child that a signal ended from
+    outside is replaced, once per task. A single child stays for the next call, since starting it takes 0.8 s of CPU. A
+    stem calls the function's `prepare`, if any, before it forks.
 
-    Raises: what the function raises; WorkerDiedError, whose task is the first if the stem died.
+    Raises: errors of the function; WorkerDiedError, with the first task if the stem died.
     """
     progress = progress or Progress()
     if not processes or multiprocessing.current_process().daemon:
@@ -116,7 +115,7 @@ def _deal(
     progress: Progress,
     tick: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """Deal tasks out to children; return the results. `pickled` function: none for forked children, which have it.
+    """Distribute the tasks; return the results. `pickled` is None for forked children.
 
     `tick` is called several times a second. Raises: as `run`.
     """
@@ -129,7 +128,7 @@ def _deal(
     try:
         while busy or (waiting and failed is None):
             if failed is None:
-                # All are started before one is fed: a full pipe would wait for the imports of one child after another.
+                # Start all before feeding one: a full pipe would wait for the imports of one child after another.
                 free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
                 while waiting and free:
                     child, number = free.pop(), waiting.pop()
@@ -163,14 +162,14 @@ def _deal(
 
 
 def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
-    """End all children but free ones that can take other tasks, which rest until the next call."""
+    """End all children except reusable free ones, which wait for the next call."""
     kept = [child for child in free if child.is_reusable]
     for child in kept:
         child.rest()
     _idle.extend(kept)
     ended = [*busy, *(child for child in free if not child.is_reusable)]
     for child in ended:
-        child.stop()  # all of them first, so that they end side by side
+        child.stop()  # all of them first, so that they end in parallel
     for child in ended:
         child.end()
 
@@ -184,11 +183,11 @@ def number(
     most: int | None = None,
     threaded: bool = False,
 ) -> int:
-    """Return the number of child processes for tasks of `task_bytes` each; 0 if this process should do them itself.
+    """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
-    `wanted` is the user's number; without it, `default` or the number of cores, as far as the memory allows. More than
-    `most` would not be faster. No child is started that would not save time: 4 tasks take as long in 2 children as
-    in 3. `threaded`: this process would use all cores, too.
+    `wanted` is the user's number. Without it, take `default` or the number of cores, limited by memory and by `most`,
+    beyond which nothing is faster. Start no child that saves no time: 4 tasks take as long in 2 children as in 3.
+    `threaded`: this process alone would use all cores, too.
     """
     asked = min(tasks, wanted or default or cores())
     if asked <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
@@ -209,7 +208,7 @@ def number(
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a module-level function in a child process, which stays for the next call.
 
-    Raises: what the function raises; WorkerDiedError, whose task is the last argument.
+    Raises: errors of the function; WorkerDiedError, with the last argument as its task.
     """
     *first, last = arguments
     (result,) = run(functools.partial(_apply, function, first), [last], processes=1)
@@ -221,7 +220,7 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
 
 
 def end_idle() -> None:
-    """End the idle children of this process, and wait until they have ended."""
+    """End the idle children of this process, and wait for them."""
     while _idle:
         if (child := _idle.pop()).owner == os.getpid():
             child.end()
@@ -244,7 +243,7 @@ def _take_idle() -> Child | None:
 
 
 def _serve_stem(pipe: Connection, most_memory: int) -> None:
-    """Run the tasks of one message in children that this process forks; no thread of Python's runs in it."""
+    """Run the tasks of one message in forked children; this process runs no Python thread."""
     child_process.begin(most_memory)
     channel = child_process.Channel(pipe)
     launcher = multiprocessing.parent_process()
@@ -252,7 +251,7 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
 
     def tick() -> None:
         channel.report()
-        if connection.wait([launcher.sentinel, pipe], timeout=0):  # the launcher says nothing more
+        if connection.wait([launcher.sentinel, pipe], timeout=0):  # the launcher sends nothing more
             sys.exit()
 
     try:
@@ -261,7 +260,7 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
             function = pickle.loads(pickled)
             if (prepare := getattr(function, "prepare", None)) is not None:
                 prepare()
-            gc.freeze()  # no collection then touches, and so copies, what the children share
+            gc.freeze()  # keeps collections from touching, and so copying, pages that the children share
             channel.result = _deal(
                 tasks,
                 None,

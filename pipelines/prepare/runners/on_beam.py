@@ -2,8 +2,7 @@
 
     Create(tasks) | Reshuffle | Call(function) | ToList | Call(finish)
 
-DirectRunner makes one shard at a time in this process, in memory, without a port: a rehearsal of the job that
-Dataflow or Flink runs.
+DirectRunner makes one shard at a time in this process, in memory, without a port: a rehearsal for Dataflow or Flink.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from tfrecord_io.shown import without_secrets
 _LAST_MESSAGES_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
-# Counters of this process's jobs by their id; None after an interrupt, for tasks that DirectRunner still begins.
+# Counters of this process's jobs by id; None after an interrupt, for tasks that DirectRunner still begins.
 _jobs: dict[str, Progress | None] = {}
 
 
 class OnBeam:
-    """Runner of tasks as a Beam job, by the command's arguments for Beam. Implements `Runner`."""
+    """Runner of tasks as a Beam job, with the command's arguments for Beam. Implements `Runner`."""
 
     is_here = False
 
@@ -95,19 +94,19 @@ def add_steps(pipeline: beam.Pipeline, work: Work, *, job_id: str = "") -> None:
 def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Monitor | None) -> None:
     try:
         with stderr_held_back(), beam_options.job_server_running(pipeline, options):
-            # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current step,
-            # or go on until every thread has made all of its shards.
+            # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current step, or
+            # continue until every thread has made all of its shards.
             wait_for(in_background(lambda: _require_done(pipeline.run(), monitor)))
     except PrepError:
         raise
     except Exception as error:
-        # Beam's own are RuntimeErrors; DirectRunner raises those of a task with their type.
+        # Beam raises RuntimeErrors; DirectRunner keeps the type of a task's error.
         text = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
         raise failures.from_text(text) from error
 
 
 def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
-    """Wait for the end of a job. Raises: the job's error; PrepError if it ends in another state than DONE."""
+    """Wait for the end of a job. Raises: the job's error; PrepError if its final state is not DONE."""
     if monitor:
         monitor.follow(result)
     state = result.wait_until_finish() or result.state
@@ -117,12 +116,12 @@ def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
 
 @contextlib.contextmanager
 def _without_ipython() -> Iterator[None]:
-    """Make imports of IPython fail while a graph is built, so that Beam does not take this process for a notebook.
+    """Hide IPython while a graph is built, so that Beam does not take this process for a notebook.
 
     In a notebook, Beam imports its interactive mode to number the steps by cell, which fails with pandas 3.
     """
     hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is how Python marks what is not there
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is how Python marks a missing module
     try:
         yield
     finally:
@@ -130,7 +129,7 @@ def _without_ipython() -> Iterator[None]:
 
 
 class _Stderr:
-    """Replacement for sys.stderr that collects the output of the threads that start after it, until `release`."""
+    """Replacement for sys.stderr that collects the output of threads started after it, until `release`."""
 
     def __init__(self) -> None:
         self.said, self.below = io.StringIO(), sys.stderr
@@ -146,7 +145,7 @@ class _Stderr:
         return thread not in self._others
 
     def release(self) -> None:
-        """Let new threads print. Those that still run print nothing to the end: their job is over."""
+        """Let new threads print. Threads that still run stay silent: their job is over."""
         self._left = {*filter(self.is_held, threading.enumerate())}
         if sys.stderr is self and not self._left:
             sys.stderr = self.below
@@ -154,10 +153,10 @@ class _Stderr:
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Log the stderr output of threads that start during the context. Several jobs of a process may run at a time.
+    """Log the stderr output of threads that start during the context. A process may run several jobs at a time.
 
-    Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
-    their connection breaks; a PrepError says the same in two lines.
+    Beam prints the traceback of a failed worker to stderr at any log level, and its threads print one when their
+    connection breaks; a PrepError reports the same in two lines.
     """
     sys.stderr = held = _Stderr()
     try:
@@ -176,7 +175,7 @@ def stderr_held_back() -> Iterator[None]:
 class Call(beam.DoFn):
     """The only DoFn of our jobs: call a function for each task, on a worker with the launcher's versions.
 
-    The threads of a worker process share the function, and so what it opens at its first call.
+    The threads of a worker process share the function, and so the objects that it opens.
     """
 
     def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:
@@ -184,14 +183,14 @@ class Call(beam.DoFn):
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        """Compare the worker's versions with the launcher's, once for each worker. Raises: Reported."""
+        """Compare the worker's versions with the launcher's, once per worker. Raises: Reported."""
         with failures.reported():
             shipping.require_versions(self._versions)
         self._function = self._shared.acquire(lambda: self._function)
 
     def process(self, task: Any) -> Iterator[None]:
-        """Yield once for a task, when it is done. Raises: Reported in place of a PrepError."""
-        progress = _jobs.get(self._job_id, Progress())  # counters of a process elsewhere lead nowhere
+        """Yield once when a task is done. Raises: Reported in place of a PrepError."""
+        progress = _jobs.get(self._job_id, Progress())  # nobody reads the counters of a remote process
         if progress is None:
             raise InterruptedError("the job was interrupted")
         with failures.reported():
@@ -202,6 +201,6 @@ class Call(beam.DoFn):
 
 
 def finish_after(finish: Callable[[], object], ends: Sequence[None], progress: Progress) -> Mapping[str, int]:
-    """Finish the work. The task of this function is the list of the `ends` of all others."""
+    """Finish the work. Its task is the list of the `ends` of all others."""
     finish()
     return {}

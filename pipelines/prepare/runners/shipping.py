@@ -1,15 +1,13 @@
-"""Packages for workers on other machines: this project, and the libraries that decide bytes.
+"""Packages for remote workers: this project, and the libraries that determine output bytes.
 
     sent                                                                              by Beam's option
-    this package, as a wheel with the name, version and requirements that are         --extra_package
-    installed here
-    datasets, tokenizers, transformers, the engines of other projects, and what an    --requirements_file
+    this package, as a wheel with the installed name, version and requirements        --extra_package
+    datasets, tokenizers, transformers, external engines, and packages that an        --requirements_file
     export or a ready function needs, in the launcher's versions
 
-Workers get base dependencies only, since they do not need TensorFlow. An --extra_package is used because it is
-installed even if the same version is present. A user's own --setup_file, --extra_package or --sdk_container_image takes
-precedence; then the user must see to it that workers have this package. Each worker compares its versions with the
-launcher's before it starts.
+Workers get base dependencies only, since they do not need TensorFlow. An --extra_package is installed even if the same
+version is present. A user's own --setup_file, --extra_package or --sdk_container_image takes precedence; then the user
+must provide this package. Each worker compares its versions with the launcher's before it starts.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ from tfrecord_io.errors import ConfigError, PrepError
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-# The trainer, the commands, and the rooms that no task imports. An export's tasks import `launch` and `audit`.
+# The trainer, the commands, and folders that no task imports. An export's tasks import `launch` and `audit`.
 _NOT_FOR_WORKERS = {"train", "cli", "report", "doctor"}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of packages that must be the same on launcher and workers."""
+    """Return the package versions that must be the same on launcher and workers."""
     return {
         _DISTRIBUTION: tfrecord_io.__version__,
         **{name: metadata.version(name) for name in ("tokenizers", "transformers")},

@@ -1,4 +1,4 @@
-"""Shard files: lay out, encode and frame rows, and write them whole or not at all, with indexes beside them.
+"""Shard files: lay out, encode and frame rows, and write files atomically, with indexes.
 
 permuted rows ──► [n, L] ──► Example bytes ──► frames ──► gzip? ──► file        counted and digested on the way
 """
@@ -25,7 +25,7 @@ from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.schema import UNLABELLED
 
-# Laying out, digesting and writing happen one piece after the other; more threads would only wait for them.
+# Laying out, digesting and writing are sequential; more threads would only wait for them.
 _MOST_THREADS = 4
 
 NOT_REPRODUCED_REMEDY = (
@@ -49,11 +49,11 @@ def write(
 ) -> Shard:
     """Write the shard of a task's rows of one record length, and return its manifest entry.
 
-    `threads` encode records. The shard's ledger counts `rows_in` rows, and those `rejected` and `filtered` by reason.
+    `threads` encode records. The shard's ledger counts `rows_in` rows, and `rejected` and `filtered` rows by reason.
     `generations` are the versions that may be replaced (see `storage.generations`). `progress` counts the bytes.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
-        job; LedgerError if its rows do not add up. Then the file is left as it was.
+        job; LedgerError if its rows do not add up. The existing file then stays unchanged.
     """
     name, builder = job.shard_name(task, length=group.length), group.builder
     counts = collections.Counter(num_bytes=0, num_examples=0, num_tokens=0, num_unlabelled=0)
@@ -75,7 +75,7 @@ def write(
         )
         number = None if group.length is None else task.index
         shard = Shard(name=name, sha256=digest.hexdigest(), ledger=ledger, length=group.length, task=number, **counts)
-        # An error that is raised here, before the file is complete, keeps it from appearing.
+        # An error here, before the file is complete, keeps it from appearing.
         _check(shard, expected)
         made.append(shard)
 
@@ -105,7 +105,7 @@ def _pieces(
         num_tokens = int(count_tokens(columns, schema).sum())
         return records.encode_framed(columns, schema), num_tokens, int(np.count_nonzero(no_label))
 
-    # wbits 31 writes a gzip header with no name and no time in it, so equal contents stay equal bytes.
+    # wbits 31 writes a gzip header without name and time, so equal contents give equal bytes.
     packer = zlib.compressobj(wbits=31) if job.spec.compression == "gzip" else None
     encoded = ordered_map(encode, group.builder.chunks(rng), threads=min(threads, _MOST_THREADS))
     for frames, num_tokens, num_unlabelled in encoded:
@@ -135,8 +135,8 @@ def _indexes(job: Job, name: str) -> ShardIndexes:
 def _check(shard: Shard, expected: Shard | None) -> None:
     """Check a shard before its file appears.
 
-    Raises: OutputError if it is empty or not as expected; LedgerError if the independent counts of rows read, laid
-        out and rejected disagree.
+    Raises: OutputError if it is empty or not as expected; LedgerError if the independent counts of rows read, laid out
+        and rejected disagree.
     """
     if not shard.num_examples:
         raise OutputError(

@@ -47,11 +47,10 @@ def make(
 ) -> None:
     """Make the shards of task keys, about `task_bytes` each, on a runner, then finish there.
 
-    `encoder` is the launcher's, closed if other processes make the shards. If a chat template took so long on a row
-    that its process ended, the shard is made again here, where each rendering has a child process of its own, so that
-    the row is known.
+    `encoder` is the launcher's, closed if other processes make the shards. If a process ended because a chat template
+    took too long on a row, the shard is made again here, with one child process per rendering, to identify the row.
 
-    Raises: PrepError if a process died, which names the shard; as `shard_writer.write`; as the runner.
+    Raises: PrepError if a process died, naming the shard; as `shard_writer.write`; as the runner.
     """
     processes = _processes(job, keys, task_bytes, workers, concurrent=encoder.concurrent) if runner.is_here else 0
     maker = ShardMaker(job)
@@ -77,20 +76,20 @@ def make(
 
 
 def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int | None, *, concurrent: bool) -> int:
-    """Return the number of worker processes that make the shards on this machine; 0 if this process makes them."""
+    """Return the number of local worker processes that make the shards; 0 if this process makes them."""
     is_local = storage.local_path(job.root) is not None
     files = plan_files.task_of(job, keys[0]).located.files if workers and is_local and keys else ()
     waits = not is_local or any("://" in file.path for file in files)
-    # A core whose shard is being uploaded makes another one meanwhile.
+    # A core makes the next shard while it uploads one.
     default, most = cores() if is_local else 2 * cores(), None if waits else cores()
     threaded = is_local and concurrent
     return here.number(len(keys), task_bytes=task_bytes, wanted=workers, default=default, most=most, threaded=threaded)
 
 
 def _packed(encoder: BatchEncoder) -> bytes:
-    """Pickle an encoder for worker processes, and free its memory, which only they need: 25 to 90 MB.
+    """Pickle an encoder for worker processes, and free its memory, 25 to 90 MB, which this process no longer needs.
 
-    Opening an encoder takes each process a second and 130 MB; one that is the reference itself cannot travel.
+    Opening an encoder takes each process a second and 130 MB; the reference encoder cannot travel.
     """
     pickled = b"" if encoder.reference is None else pickle.dumps(encoder)
     for each in filter(None, (encoder.reference, encoder)):
@@ -102,8 +101,8 @@ def _packed(encoder: BatchEncoder) -> bytes:
 class ShardMaker:
     """Function that makes the shard of a task key, on `threads` threads; the first call in a process opens the encoder.
 
-    On a Beam runner, several threads of a process may call it: as many work at once as there are cores, but only one if
-    the encoder runs in Python, which holds the interpreter.
+    On a Beam runner, several threads of a process may call it. One call per core runs at once; only one if the encoder
+    runs in Python, which holds the interpreter lock.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class ShardMaker:
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
         """Make the shard of a task that has no valid receipt. Raises: as `shard_writer.write`; PrepError."""
         task = plan_files.task_of(self._job, key)
-        # A runner tries a bundle of tasks again as a whole, those that were done included.
+        # A runner retries a bundle of tasks as a whole, including finished ones.
         if storage.exists(self._job.receipt_path(task)) and (made := receipts.find(self._job, [task])[0]) is not None:
             return _counts(made)
         encoder = self._open()
@@ -131,19 +130,19 @@ class ShardMaker:
         return _counts(receipt)
 
     def prepare(self) -> None:
-        """Open the encoder once for all processes that are forked from this one, unless that would open a client."""
+        """Open the encoder once for all forks of this process, unless that would open a storage client."""
         if not any(split.reader.changes for split in self._job.splits.values()):
-            imports.start_worker()  # the user's own functions may need what this leaves out
+            imports.start_worker()  # user functions may need the libraries that this leaves out
         if self._pickled or storage.local_path(self._job.root) is not None:
             self._open()
 
     def _open(self) -> BatchEncoder:
         with self._opening:
             if self._encoder is None:
-                # The threads that call the engine at once need no more of its own: by default 32 on a large machine.
+                # Several threads call the engine at once; by default each call would start 32 more on a large machine.
                 os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
                 if multiprocessing.parent_process() is not None:
-                    # Libraries get as many threads as this worker process has, not one for each core.
+                    # Libraries get as many threads as this worker process has, not one per core.
                     os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # read when `tokenizers` starts some
                     pa.set_cpu_count(self._threads)
                 self._encoder = pickle.loads(self._pickled) if self._pickled else self._job.open_encoder()

@@ -2,7 +2,7 @@
 
     read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
 
-Everything random is seeded by (seed, split, shard), so the bytes are the same wherever and whenever this runs.
+All randomness is seeded by (seed, split, shard), so the bytes are the same wherever and whenever this runs.
 """
 
 import itertools
@@ -33,8 +33,8 @@ from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import without_access
 
-# Bytes of text in one call of the engine: enough to occupy all cores and to make Python's cost per batch negligible,
-# but not more, since the Rust tokenizer keeps about 100 bytes for each token. The fast engines keep next to nothing.
+# Bytes of text per call of the engine: enough to occupy all cores and make Python's cost per batch negligible, but no
+# more, since the Rust tokenizer keeps about 100 bytes per token. The fast engines keep almost nothing.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 22
 
@@ -50,12 +50,12 @@ def write(
 ) -> Receipt:
     """Write a task's shard, or one shard per record length, and its receipt.
 
-    A shard that differs from `expected` is not written. `progress` counts what is done. `threads` tokenize batches and
-    encode records, by default one for each core.
+    A shard that differs from `expected` is not written. `threads` tokenize batches and encode records, by default one
+    per core.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
-        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or an engine
-        gives other tokens than the reference; RowsRejectedError if the job is strict and a row cannot be used.
+        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or differs
+        from the reference; RowsRejectedError if the job is strict and a row cannot be used.
     """
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
@@ -103,8 +103,8 @@ def batches(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Yield (row numbers int64 [N], record batch) of a split's rows: one row, or up to about `num_bytes` of text.
 
-    Small pieces are joined, since every batch takes about a millisecond, to no more rows than a large piece has: kept
-    columns may take many times the bytes of texts.
+    Small pieces are joined, since every batch takes about a millisecond, but to no more rows than a large piece has,
+    since kept columns may be many times larger than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0
@@ -131,7 +131,7 @@ def _joined(parts: Sequence[tuple[np.ndarray, pa.RecordBatch]]) -> tuple[np.ndar
 
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
-    """Return the error for a row that cannot be used, in a job that may reject none."""
+    """Return the error for a rejected row, in a job that allows none."""
     pieces = task.located
     piece = int(np.flatnonzero((pieces.starts <= row.row) & (row.row < pieces.starts + pieces.counts))[0])
     file = pieces.files[int(pieces.file[piece])]
@@ -144,7 +144,7 @@ def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
 
 
 class _TaskRows:
-    """Tokenized rows of a task, of which `rows_checked` were compared with the reference tokenizer.
+    """Tokenized rows of a task; `rows_checked` of them were compared with the reference tokenizer.
 
     `labels`: as `Receipt.labels`, int64.
     """
@@ -157,7 +157,7 @@ class _TaskRows:
         self.labels: np.ndarray | None = None
 
     def gather(self) -> None:
-        """Read, tokenize and collect the rows, rejecting those that cannot be used."""
+        """Read, tokenize and collect the rows; reject unusable ones."""
         encoder, split = self._encoder, self._task.split
 
         def encode(batch: tuple[Rows, pa.RecordBatch | None]) -> tuple[Rows, pa.RecordBatch | None, Encoded]:
@@ -204,7 +204,7 @@ class _TaskRows:
     def write_shards(
         self, *, generations: Mapping[str, storage.Version], expected: tuple[Shard, ...] | None
     ) -> tuple[Shard, ...]:
-        """Write one file per record length, and delete the files of an earlier attempt for lengths without rows.
+        """Write one file per record length; for lengths without rows, delete the files of an earlier attempt.
 
         A file that has appeared or changed since `generations` belongs to another job.
         """
@@ -238,9 +238,9 @@ class _TaskRows:
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
-        """Return the number of rows that each file accounts for: its own, and in the first file also the unused ones.
+        """Return the number of rows that each file accounts for; the first file includes the unused rows.
 
-        Raises: LedgerError if they do not add up to the planned rows. Each file checks its own ledger.
+        Raises: LedgerError if they do not add up to the planned rows. Each file checks its ledger.
         """
         num_unused = self.rejected.rejected.total() + self.rejected.filtered.total()
         used = self._rows_in - num_unused
@@ -262,5 +262,5 @@ def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
         return encoded.arrays["label"][encoded.reasons == ""] if columns.label.kind == "int" else None
     if columns.tags is None or columns.tags.kind != "int":
         return None
-    tags, mask = (encoded.ragged[name] for name in ("tags", "tag_mask"))  # as the layout `tokens` calls them
+    tags, mask = (encoded.ragged[name] for name in ("tags", "tag_mask"))  # names from the layout `tokens`
     return tags.ids[(mask.ids > 0) & np.repeat(encoded.usable, tags.lengths)]

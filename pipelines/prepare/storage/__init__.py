@@ -1,14 +1,13 @@
 """Read, write, list and delete files by path: local folders, gs:// and every other fsspec scheme.
 
-    storage ──┬── local_storage       a temporary name, fsync, rename, fsync of the folder; the lock of a folder
+    storage ──┬── local_storage       temporary name, fsync, rename, fsync of the folder; the folder lock
               ├── gcs                 gs://, through google-cloud-storage and gcsfs
               └── object_storage      other services, through fsspec; ranges of any remote file
 
-Writes are atomic: a file appears whole or not at all. A local path is recognized by its form, and the modules for
-remote storage are imported when a path needs them.
+Writes are atomic: a file appears whole or not at all. Modules for remote storage are imported on first use.
 
-Transient errors are retried. When reading, FileNotFoundError reaches the caller as it is; all other errors of a file
-system become a PrepError with a remedy (`storage_errors`).
+Transient errors are retried. FileNotFoundError of a read reaches the caller unchanged; every other file system error
+becomes a PrepError with a remedy (`storage_errors`).
 """
 
 import contextlib
@@ -30,21 +29,21 @@ from pipelines.prepare.storage.storage_errors import as_output_error, retry_tran
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
-# Limit of a file that is read into memory: that of a manifest. The largest tokenizers have 40 MB.
+# Limit of a file read into memory, such as a manifest. The largest tokenizers have 40 MB.
 _MOST_BYTES = 256 << 20
-# Threads that read remote files: each small file costs a round trip, and services answer many requests at once.
+# Threads that read remote files: each small file costs a round trip.
 _READERS = 32
-# The version of an object, 0 for none: a generation of gs://.
+# Version of an object, a generation on gs://; 0 for a missing object.
 Version: TypeAlias = int
 
 
 def join(root: str, *parts: str) -> str:
-    """Join a root and parts with one slash between them, for local paths and URLs alike."""
+    """Join a root and parts with one slash between them, for local paths and URLs."""
     return posixpath.join(root.rstrip("/") or "/", *parts)
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address and the path inside it, for operations that this module lacks.
+    """Return the fsspec file system of an address and the path inside it.
 
     Raises: ConfigError for an address that nothing can open.
     """
@@ -55,19 +54,19 @@ def file_system(path: str) -> tuple[Any, str]:
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
     """Return a service's metadata of a remote file or folder: type, size, checksums or version.
 
-    Errors for which `passes` is true are retried.
+    Retries errors for which `passes` is true.
     Raises: FileNotFoundError; errors of the service's library, for `as_source_error` to translate.
     """
     return dict(_store(path).info(path, passes=passes))
 
 
 def exists(path: str) -> bool:
-    """Return whether there is a file or folder at `path`. Raises: OutputError."""
+    """Return whether `path` exists. Raises: OutputError."""
     return size(path) is not None
 
 
 def size(path: str) -> int | None:
-    """Return the size of the file at `path` in bytes, or None if there is none. Raises: OutputError."""
+    """Return a file's size in bytes, or None if it does not exist. Raises: OutputError."""
     local = local_path(path)
     try:
         with _reading(path):
@@ -77,15 +76,15 @@ def size(path: str) -> int | None:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the size in bytes of each file in `folder`, by sorted name; empty if there is no such folder.
+    """Return the size in bytes of each file in `folder`, by sorted name; empty if the folder does not exist.
 
-    It takes one listing; temporary files are left out. Raises: OutputError.
+    Sends one listing request; leaves out temporary files. Raises: OutputError.
     """
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return the free bytes of the disk of a folder, which need not exist yet; None if it is remote."""
+    """Return the free bytes of a folder's disk; None if it is remote. The folder need not exist."""
     if (existing := local_path(folder)) is None:
         return None
     existing = os.path.abspath(existing)
@@ -95,7 +94,7 @@ def free_bytes(folder: str) -> int | None:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the sorted names in `folder`, except temporary files; empty if there is no such folder.
+    """Return the sorted names in `folder`, except temporary files; empty if the folder does not exist.
 
     Raises: OutputError, also if the bucket does not exist.
     """
@@ -103,7 +102,7 @@ def list_names(folder: str) -> list[str]:
 
 
 def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Read a whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`; OutputError."""
+    """Read a whole file. Raises: FileNotFoundError; FormatError if it exceeds `most_bytes`; OutputError."""
     if local_path(path) is None:
         fs, inner = file_system(path)
         with _reading(path):
@@ -128,7 +127,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     folders = [""]
-    for inner in folders:  # grows meanwhile
+    for inner in folders:  # grows during the loop
         for name in (inner + entry for entry in _entries(join(folder, inner))):
             if name.endswith("/"):
                 folders.append(name)
@@ -139,10 +138,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
-    """Read whole files, remote ones concurrently; None for a file that does not exist.
-
-    Raises: OutputError.
-    """
+    """Read whole files, remote ones concurrently; None for a missing file. Raises: OutputError."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -165,7 +161,7 @@ def read_stream(path: str) -> Iterator[BinaryIO]:
 
 
 def _open_remote(path: str) -> BinaryIO:
-    """Open a remote file for reading, on gs:// pinned to the generation that is there now."""
+    """Open a remote file for reading; on gs://, pin its current generation."""
     from pipelines.prepare.storage import object_storage
 
     fs, inner = file_system(path)
@@ -190,9 +186,9 @@ def _open_remote(path: str) -> BinaryIO:
 
 
 def generations(paths: Sequence[str]) -> dict[str, Version]:
-    """Return the present generation of each gs:// object, 0 for a missing one; empty for other storage.
+    """Return the current generation of each gs:// object, 0 for a missing one; empty for other storage.
 
-    They are for `write_atomic(replacing=...)`. Raises: OutputError.
+    Pass them to `write_atomic(replacing=...)`. Raises: OutputError.
     """
     if not paths or storage_errors.bucket_of(paths[0]) is None:
         return {}
@@ -212,10 +208,10 @@ def write_atomic(
 ) -> None:
     """Write buffers to a file that appears whole or not at all.
 
-    inside: an existing folder; only folders below it are made, so that one that was deleted during a job does not come
-        back with half of its content. Links below it are not followed, here and in `delete` and `sweep`. Local only.
-    replacing: the generation that may be replaced (see `generations`), 0 for none; an object of another generation
-        stays, and counts as written if it has the same content. gs:// only; elsewhere the last writer wins.
+    inside: an existing folder; only folders below it are made, so that a folder deleted during a job does not come back
+        half full. Links below it are not followed, here and in `delete` and `sweep`. Local only.
+    replacing: the generation that may be replaced (see `generations`), 0 for none. An object of another generation
+        stays, and counts as written if its content is the same. gs:// only; elsewhere the last writer wins.
     Raises: OutputError, also if an object of another generation has other content. Errors of `chunks` pass unchanged.
     """
     local = local_path(path)
@@ -251,7 +247,7 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the files of a folder that exist, remote ones many at a time. Raises: OutputError."""
+    """Delete the files of a folder that exist, remote ones concurrently. Raises: OutputError."""
     if local_path(folder) is None:
         with as_output_error(folder):
             _store(folder).delete_files([join(folder, name) for name in names])
@@ -268,7 +264,6 @@ def as_source_error(path: str) -> Iterator[None]:
 
 
 def _store(path: str) -> ModuleType:
-    """Return the storage module for a remote address: `gcs` or `object_storage`, which have the same functions."""
     if storage_errors.bucket_of(path) is not None:
         from pipelines.prepare.storage import gcs
 
@@ -279,7 +274,7 @@ def _store(path: str) -> ModuleType:
 
 
 def _entries(folder: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file by sorted name; None for links, and for folders, named `folder/`."""
+    """Return the size in bytes of each file, by sorted name; None for links and for folders, named `folder/`."""
     local = local_path(folder)
     try:
         with _reading(folder):

@@ -1,21 +1,20 @@
 """Google Cloud Storage, with the user's credentials or anonymously.
 
     metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
-    reading                                 `open_fs`, of gcsfs, like every remote file through fsspec
+    reading                                 `open_fs`, of gcsfs
 
-Both libraries are imported on first use. They share credentials, endpoint and the project to bill. `GCSFileSystem`
-is that of `gcsfs.core`: the class that `gcsfs` exports may ask another service for the bucket's type, which reading
-does not need.
+Both libraries are imported on first use, and share credentials, endpoint and the project to bill. `GCSFileSystem` comes
+from `gcsfs.core`, because the class that `gcsfs` exports may ask another service for the bucket's type.
 
 An upload of up to one block is one request, with a checksum that the service compares before the object appears. A
-larger one is a session of parts; the object appears with the last part, if its checksum is right. After an error the
-client sends the same part again; the service ignores bytes that it has
-(https://cloud.google.com/storage/docs/performing-resumable-uploads). The client cannot continue after the service has
-lost a session, or has kept less than a part without an error: the earlier parts are no longer in memory.
+larger upload is a session of parts; the object appears with the last part, if its checksum is right. After an error the
+client sends the part again, and the service ignores bytes that it already has
+(https://cloud.google.com/storage/docs/performing-resumable-uploads). The client cannot continue if the service lost the
+session or kept less than a part, because earlier parts are no longer in memory.
 
-An upload may name the generation of the object that it replaces, 0 for none. If another one is there by then, the
-service answers 412 (https://cloud.google.com/storage/docs/request-preconditions). That object may be our own, from a
-request whose answer was lost, or another worker's with the same content, so its checksum is compared.
+An upload may name the generation that it replaces, 0 for none. The service answers 412 if the object has another
+generation (https://cloud.google.com/storage/docs/request-preconditions). That object may be ours, from a request with a
+lost answer, or another worker's with the same content, so its checksum is compared.
 """
 
 import base64
@@ -39,14 +38,14 @@ EMULATOR = "STORAGE_EMULATOR_HOST"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
-# Limits of a gcsfs request, which fetches one block at most; of silence on a connection; and of connecting.
+# Limits of one gcsfs request (at most one block), of silence on a connection, and of connecting.
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
 TIMEOUT = (_CONNECT_SECONDS, _SILENCE_SECONDS)
-# The number of connections that the client keeps.
+# Number of connections that the client keeps.
 _REQUESTS_AT_ONCE = 10
-# Answers to a part of an upload that end its session: it is unknown, or the service kept less than was sent.
+# Answers that end an upload session: it is unknown, or the service kept less than a part.
 _SESSION_LOST = (308, 404, 410)
 
 _lock = threading.Lock()
@@ -54,11 +53,9 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
-    """Yield the bucket of an address, and the object's name in it.
+    """Yield the bucket of an address, and the object's name in it. Threads share one client.
 
-    The threads of a process share one client, as they do in the client's own `transfer_manager`.
-
-    Raises: ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS; FileNotFoundError in place of 404;
+    Raises: ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS; FileNotFoundError instead of 404;
         other errors of the client.
     """
     from google.api_core.exceptions import NotFound, RetryError
@@ -77,7 +74,7 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the gcsfs file system, shared by all threads of this process, and the BUCKET/KEY of an address.
+    """Return the gcsfs file system, shared by all threads, and the BUCKET/KEY of an address.
 
     Raises: ConfigError without a bucket, or if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
@@ -130,7 +127,6 @@ def configured() -> dict[str, Any]:
 
 
 def _place() -> tuple[int, str, str]:
-    """Return the cache key of connections: process id, emulator and key file."""
     return os.getpid(), os.environ.get(EMULATOR, ""), os.environ.get(KEY_FILE, "")
 
 
@@ -140,8 +136,7 @@ def _client(process: int, emulator: str, key_file: str) -> Any:
     from google.cloud import storage
 
     fs = _file_system(process, emulator, key_file)
-    # Even without tracing, the client would request the bucket's metadata for traces, beside the first request and
-    # after a 404.
+    # The client requests the bucket's metadata for traces even without tracing, on the first request and after a 404.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     return storage.Client(
         project=None,
@@ -158,7 +153,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     options: dict[str, Any] = {
         "use_listings_cache": False,
         "skip_instance_cache": True,
-        # HTTPS_PROXY and NO_PROXY, which the other client follows by itself.
+        # Use HTTPS_PROXY and NO_PROXY, which the other client reads by default.
         "session_kwargs": {"trust_env": True, **configured().get("session_kwargs", {})},
         "requests_timeout": aiohttp.ClientTimeout(
             total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS
@@ -170,7 +165,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the metadata of an object or a folder; a folder exists if other objects have it as their prefix.
+    """Return the metadata of an object or a folder; a folder exists if objects have it as their prefix.
 
     Raises: FileNotFoundError; errors of the client, as do all functions here.
     """
@@ -185,7 +180,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def generations(paths: Sequence[str]) -> dict[str, int]:
-    """Return the generation of each object, which the service sets at every upload; 0 for a missing object."""
+    """Return the generation of each object, which changes at every upload; 0 for a missing object."""
 
     def request(path: str) -> int:
         with bucket(path) as (found, key):
@@ -201,7 +196,7 @@ def entries(path: str) -> dict[str, int | None]:
         prefix = f"{key}/" if key else ""
         listing = found.list_blobs(prefix=prefix, delimiter="/", **_options(path))
         sizes = {blob.name: blob.size for blob in listing} | dict.fromkeys(listing.prefixes)
-    # A marker object of the folder has the prefix as its name.
+    # A folder's marker object has the prefix as its name.
     return {inner: size for name, size in sizes.items() if (inner := name.removeprefix(prefix)).strip("/")}
 
 
@@ -209,8 +204,8 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
     """Upload buffers to an object that appears when all of them have arrived.
 
     replacing: the generation to replace, 0 for none, None for any.
-    Raises: OutputError if an object of another generation has other content, or if the upload cannot be continued;
-        errors of `chunks`.
+    Raises: OutputError if an object of another generation has other content, or if the upload cannot continue; errors
+        of `chunks`.
     """
     from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed
     from google.cloud.storage.exceptions import DataCorruption
@@ -228,11 +223,11 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
             )
             return
         except PreconditionFailed:
-            pass  # raised below, outside of this error's context, which names the session
+            pass  # raised below, outside of this error's context, because it names the session
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
             answer = getattr(error, "response", None)
             is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
-            # The client raises a plain ValueError if the service has kept less than a part.
+            # The client raises a plain ValueError if the service kept less than a part.
             is_plain = type(error) in (DataCorruption, ValueError)
             if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
                 raise
@@ -261,7 +256,7 @@ def delete(path: str) -> None:
 
 
 def delete_files(paths: Sequence[str]) -> None:
-    """Delete the objects that exist, by one request for each."""
+    """Delete the objects that exist, with one request per object."""
 
     def delete_one(path: str) -> None:
         with contextlib.suppress(FileNotFoundError), bucket(path) as (found, key):
@@ -279,7 +274,7 @@ def require_bucket(name: str) -> None:
         cause, remedy = storage_errors.no_bucket(name)
         raise OutputError(cause, remedy=remedy) from error
     except Exception:
-        return  # an account that may not list a bucket may still read it
+        return  # an account without permission to list a bucket may still read it
 
 
 def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
@@ -302,7 +297,7 @@ class _Content:
             self._pending += memoryview(chunk).cast("B")
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next block, whatever `size` is; empty at the end. Raises: errors of the chunks."""
+        """Return the next block, regardless of `size`; empty at the end. Raises: errors of the chunks."""
         self._fill()
         block = bytes(self._pending[: object_storage.BLOCK_BYTES])
         del self._pending[: object_storage.BLOCK_BYTES]
@@ -311,12 +306,11 @@ class _Content:
         return block
 
     def tell(self) -> int:
-        """Return the number of bytes read."""
         return self._num_bytes
 
     def is_same(self, metadata: dict[str, Any]) -> bool:
-        """Return whether an object has the size and CRC-32C of this content, after reading its rest."""
+        """Read the rest, and return whether an object has the size and CRC-32C of this content."""
         while self.read():
-            pass  # adds to the checksum
+            pass  # updates the checksum
         checksum = base64.b64encode(self._checksum.digest()).decode()
         return (metadata.get("size"), metadata.get("crc32c")) == (self._num_bytes, checksum)

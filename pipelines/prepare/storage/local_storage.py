@@ -1,17 +1,16 @@
-"""Local files, which a kill or a power loss leaves whole or absent.
+"""Local files that a kill or a power loss leaves whole or absent.
 
     OUT/.partial-1f0c…-NAME    written, synced ──► renamed to OUT/NAME ──► the folder synced
 
-A killed process leaves its temporary file behind; listings leave it out, and the next run deletes it.
+Listings leave out the temporary file of a killed process, and the next run deletes it.
 
-Links are not followed at the end of a path, nor between it and `inside`, the dataset's folder: the sender of a dataset,
-or another user who may write to its folder, could redirect reads and writes with one. The path to `inside` may have
-links.
+Links are not followed at the end of a path, nor between it and the dataset folder `inside`, because the sender of a
+dataset, or another user who can write there, could redirect reads and writes. The path to `inside` may contain links.
 
-A job holds `.prep/lock` with flock; the kernel releases it however the process ends. The file names its holder and is
-deleted at the end; the library `filelock` leaves its file, names nobody, and accepts a hard link to another file.
-Object stores have no locks: there two jobs for the same dataset write the same bytes, and a job for another dataset
-finds the first one's work folder and is refused (`reservation`).
+A job holds `.prep/lock` with flock; the kernel releases it when the process ends. The file names the holder and is
+deleted at the end. The library `filelock` leaves its file, names nobody, and accepts a hard link to another file.
+Object stores have no locks: two jobs for the same dataset write the same bytes there, and a job for another dataset is
+refused because of the first one's work folder (`reservation`).
 """
 
 import contextlib
@@ -42,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and its parents, synced to survive a power loss; skip remote ones. Raises: OutputError."""
+    """Make a local folder and its parents, and sync them; skip remote ones. Raises: OutputError."""
     if (local := local_path(folder)) is None or os.path.isdir(local):
         return
     above = os.path.dirname(local)
@@ -60,7 +59,7 @@ def make_folder(folder: str) -> None:
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
     """Yield a descriptor of a folder; with `make`, make missing folders, but never `inside`.
 
-    A folder that was deleted during a job must not come back with half of its content.
+    A folder that was deleted during a job must not come back half full.
     Raises: OutputError for a link between `inside` and the folder; FileNotFoundError; other OSErrors.
     """
     path = (inside and local_path(inside)) or folder
@@ -79,7 +78,7 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """Open a regular file and return its descriptor; `folder` is the descriptor of its folder, if that is open.
+    """Open a regular file and return its descriptor; `folder` is its folder's descriptor, if that is open.
 
     Raises: OutputError for a link, a pipe or a device, which may block or never end; OSError.
     """
@@ -101,7 +100,6 @@ def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None)
 
 
 def _link_refused(path: str) -> OutputError:
-    """Return the error for a link in place of a file or folder of the dataset."""
     return OutputError(
         f"{path}: a link, expected a file or folder of the dataset's own; links are not followed there",
         remedy="put what it leads to in its place, or delete it; `cp -rL DATASET COPY` makes a copy without links",
@@ -109,7 +107,7 @@ def _link_refused(path: str) -> OutputError:
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
-    """Check that no `is_own` entry of a local folder, and none below its `folders`, is a link. Raises: OutputError."""
+    """Check that no `is_own` entry of a folder, and nothing below its `folders`, is a link. Raises: OutputError."""
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
         entries = sorted([*below, *names])
@@ -168,7 +166,7 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def entries(folder: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in `folder`, by name; None for links, and for folders, named `folder/`.
+    """Return the size in bytes of each file in `folder`, by name; None for links and for folders, named `folder/`.
 
     Raises: OSError.
     """
@@ -199,7 +197,7 @@ def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> Non
 
 
 def _open_below(above: int, path: str, *, make: bool) -> int:
-    """Open the folder `path` and return its descriptor; `above` is the descriptor of its parent."""
+    """Open the folder `path` with its parent's descriptor `above`, and return its descriptor."""
     name = os.path.basename(path)
     if make:
         with contextlib.suppress(FileExistsError):
@@ -214,18 +212,16 @@ def _open_below(above: int, path: str, *, make: bool) -> int:
 
 
 def _mode(name: str, folder: int) -> int:
-    """Return the mode of a file, a folder, or a link itself."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
 
 
 def _remove(name: str, folder: int) -> None:
-    """Remove a file, a link or an empty folder, if it still exists."""
     with contextlib.suppress(FileNotFoundError):
         (os.rmdir if stat.S_ISDIR(_mode(name, folder)) else os.unlink)(name, dir_fd=folder)
 
 
 def _write_all(stream: Any, chunk: Any) -> None:
-    # An unbuffered write may write only a part: on a full disk, or above 2 GiB.
+    # An unbuffered write may be partial: on a full disk, or above 2 GiB.
     view = memoryview(chunk).cast("B")
     while view:
         view = view[stream.write(view) :]
@@ -233,9 +229,9 @@ def _write_all(stream: Any, chunk: Any) -> None:
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root`; at the end, remove its folder if nothing else is in it.
+    """Hold the lock of the dataset in `root`; at the end, remove its folder if it is empty.
 
-    Raises: OutputError if another job holds it, or nothing can be written there.
+    Raises: OutputError if another job holds it, or the folder is not writable.
     """
     if (local := local_path(root)) is None:
         yield
@@ -266,8 +262,8 @@ def _acquire(path: str, *, root: str) -> int:
             with _open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
         except FileNotFoundError:
-            continue  # the last holder has just removed the folder that it had made
-        if os.fstat(descriptor).st_nlink > 1:  # a hard link, perhaps to somebody's data
+            continue  # the last holder has just removed the folder
+        if os.fstat(descriptor).st_nlink > 1:  # a hard link, possibly to somebody's data
             os.close(descriptor)
             raise _link_refused(path)
         try:
@@ -287,5 +283,5 @@ def _acquire(path: str, *, root: str) -> int:
                 f"{root}: another job is at work in this folder ({who or 'it has just begun'})",
                 remedy="wait until it has ended, or stop it; then run the same command again to go on where it stopped",
             ) from error
-        # The holder deleted and released the file between our opening and locking it.
+        # The holder deleted and released the file between our open and our lock.
         os.close(descriptor)

@@ -57,7 +57,7 @@ def entries(path: str) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for entry in retry_transient(lambda: fs.ls(inner, detail=True), path=path):
         name = str(entry["name"]).rstrip("/")
-        # The listing of a file, or of a folder with a marker object, names the file or folder itself.
+        # The listing of a file, or of a folder with a marker object, contains the file or folder itself.
         if name != inner.rstrip("/"):
             name = posixpath.basename(name) + "/" * (entry["type"] == "directory")
             found[name] = int(entry["size"]) if entry["type"] == "file" else None
@@ -79,7 +79,7 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
         with contextlib.suppress(Exception):
             stream.discard()
         with contextlib.suppress(Exception):
-            # The garbage collector would close it, which makes an object of the bytes so far.
+            # Otherwise the garbage collector would close it and so publish a partial object.
             stream.closed = True
         raise
     fs.invalidate_cache()
@@ -97,12 +97,12 @@ def delete(path: str) -> None:
 
 
 def delete_files(paths: Sequence[str]) -> None:
-    """Delete files, each if it exists."""
+    """Delete the files that exist."""
     list(ordered_map(delete, paths, threads=_REQUESTS_AT_ONCE))
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-    """Return bytes [start, stop) of a file, requested with `get`; retry transient errors and incomplete answers.
+    """Request bytes [start, stop) of a file with `get`; retry transient errors and incomplete answers.
 
     Raises: errors of `get`; ValueError if the server ignores ranges.
     """

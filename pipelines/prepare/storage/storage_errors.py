@@ -1,11 +1,11 @@
 """Storage errors: retries of transient ones, messages and remedies for all others.
 
-Every library has its own exceptions, and uses one for several causes. The status of the answer or errno tells the
-causes apart, or else the service's message, which the error quotes.
+Every library has its own exceptions, and uses one exception for several causes. The HTTP status, errno or the service's
+message, which the error quotes, distinguishes them.
 
-Transient errors, such as an overloaded service or a lost connection, are retried for three minutes, with a line in the
-log. Pauses grow, and are random, so that a thousand workers do not retry at the same moment. google-cloud-storage
-retries its requests itself, with the same limits.
+Transient errors, such as an overloaded service or a lost connection, are retried for three minutes, and logged. Pauses
+grow and are random, so that a thousand workers do not retry at the same moment. google-cloud-storage retries its
+requests itself, with the same limits.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
@@ -31,8 +31,8 @@ _PATIENCE_SECONDS = 180.0
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 32.0
 
-# Functions that drop the credentials that a service has refused, so that the next request looks for them again: a
-# metadata server may be silent for a moment.
+# Functions that drop refused credentials, so that the next request looks for them again: a metadata server may be
+# silent for a moment.
 on_refusal: list[Callable[[], None]] = []
 
 _log = logging.getLogger(__name__)
@@ -52,12 +52,12 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "choose a shorter --output or --name",
 }
 _TRANSIENT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
-# Errors of these packages without a status are errors of the connection.
+# Packages with exceptions that mean a connection error if they have no status.
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 
 _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
 _ACCOUNT = re.compile(r"(\S+@\S+?)\s+does not have storage\.")
-# Remedies for a refusal by Google's service (400, 403), by a word of its answer; by default a role on the bucket.
+# Remedies for a refusal by Google's service (400, 403), by a word in its answer; by default a role on the bucket.
 _REMEDY_BY_WORD = {
     "scope": "give the VM the scope cloud-platform: gcloud compute instances set-service-account --help",
     "billing": "link a billing account to the project: gcloud billing projects link --help",
@@ -73,7 +73,7 @@ def bucket_of(path: str) -> str | None:
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status that an error stands for, or None."""
+    """Return the HTTP status of an error, or None."""
     for owner, name in ((error, "status"), (error, "code"), (getattr(error, "response", None), "status_code")):
         if isinstance(found := getattr(owner, name, None), int) or (isinstance(found, str) and found.isdecimal()):
             return int(found)
@@ -90,18 +90,18 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether an error is transient: the same request may succeed a little later."""
+    """Return whether the same request may succeed a little later."""
     if getattr(error, "retryable", False):  # set by google.auth
         return True
     if (status := status_of(error)) is not None:
         return status in (408, 429) or 500 <= status < 600
     cause: BaseException | None = error
-    for _ in range(8):  # clients wrap an untrusted certificate in several errors of their own
+    for _ in range(8):  # clients wrap a certificate error several times
         if isinstance(cause, ssl.SSLCertVerificationError) or "Certificate" in type(cause).__name__:
             return False
         cause = cause and (cause.__cause__ or cause.__context__)
     kind = type(error)
-    # `_NO_ANSWER` has the errors of asyncio before Python 3.11, of fsspec and of google.auth.
+    # `_NO_ANSWER`: errors of asyncio before Python 3.11, of fsspec and of google.auth.
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror) or kind.__name__ in _NO_ANSWER:
         return True
     if kind.__module__.partition(".")[0] in _CLIENTS and not isinstance(error, ValueError):
@@ -173,7 +173,6 @@ def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
 
 
 def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
-    """Raise `kind` with the reason why `path` cannot be `done` ("read" or "written"), and the remedy."""
     if status_of(error) == 401:
         for forget in on_refusal:
             forget()
@@ -184,7 +183,7 @@ def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> 
 
 
 def no_bucket(bucket: str) -> tuple[str, str]:
-    """Return the cause and the remedy for a bucket that does not exist."""
+    """Return the cause and the remedy for a missing bucket."""
     return (
         f"there is no bucket gs://{bucket}",
         f"correct the name, or make it where the TPU is: gcloud storage buckets create gs://{bucket} --location=REGION",
