@@ -61,15 +61,12 @@ for _command in (finished.doctor, finished.inspect, finished.report, finished.tr
 @common(
     interrupted=("interrupted before the dataset was complete", "run the same command again; finished shards are kept")
 )
-def build(dry_run: bool, **request: Any) -> None:
+def build(**request: Any) -> None:
     """Make a dataset from DATASET: a hub id, one or more files by path or glob, or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
     config = _begun(request)
-    if dry_run:
-        _plan(config)
-        return
     from pipelines.cli import printing
     from pipelines.prepare.launch import launcher
     from pipelines.prepare.runners import here
@@ -107,13 +104,9 @@ def _begun(request: dict[str, Any]) -> PrepareConfig:
 @main.command(cls=WithBeam, short_help="Show what `build` would make. Writes nothing.")
 @takes_job(output_required=False)
 @common()
-def plan(dry_run: bool, **request: Any) -> None:
+def plan(**request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
-    del dry_run  # has no effect here
-    _plan(_begun(request))
-
-
-def _plan(config: PrepareConfig) -> None:
+    config = _begun(request)
     from pipelines.cli import printing
     from pipelines.prepare import storage
     from pipelines.prepare.launch import estimate

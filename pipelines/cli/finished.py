@@ -20,7 +20,7 @@ from tfrecord_io.local_paths import local_path
 @cloup.command(short_help="Write a page of charts, tables and rows of a dataset.")
 @takes_dataset
 @click.option("--output", "-o", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
-@common()
+@common(progress=False)
 def report(dataset: str, output: str) -> None:
     """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing."""
     from pipelines.prepare import storage
@@ -38,7 +38,7 @@ def report(dataset: str, output: str) -> None:
 @takes_dataset
 @click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
 @click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode in each split.")
-@common()
+@common(progress=False)
 def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
     """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
     from pipelines import python_api
@@ -120,7 +120,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
 @click.option("--shard", type=click.IntRange(min=0), required=True, metavar="I", help="Number of its shard, from 0.")
 @click.option("--record", type=click.IntRange(min=0), required=True, metavar="J", help="Its number there, from 0.")
 @takes_consent
-@common()
+@common(progress=False)
 def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **record: Any) -> None:
     """Show the source rows from which a record of a finished DATASET folder was made."""
     from pipelines.cli import printing
@@ -149,7 +149,7 @@ _size = functools.partial(click.option, type=click.IntRange(min=1), show_default
 @_size("--global-batch-size", default=1024, help="Examples in a step, with --tpu.")
 @_size("--replicas", "num_replicas", default=8, help="TPU cores, with --tpu.")
 @_size("--hosts", "num_hosts", default=1, help="TPU hosts, with --tpu.")
-@common()
+@common(progress=False)
 def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any, **sizes: int) -> None:
     """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU.
 

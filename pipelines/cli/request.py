@@ -14,7 +14,7 @@ import cloup
 
 from pipelines.configs import CONFIGS, FUNCTIONS, is_word, listed
 from pipelines.prepare.options.config import LayoutConfig, PrepareConfig, SourceConfig
-from pipelines.terminal.click_options import takes
+from pipelines.terminal.click_options import ShortHelp, takes
 from pipelines.terminal.option_fields import declared
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -46,7 +46,6 @@ _FUNCTION_OPTIONS = [
         "Runs with --map in this order.",
     ),
 ]
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be made, as `plan` does. Writes nothing.")
 
 
 def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
@@ -61,7 +60,7 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
         callback=_use_file,
         help="YAML file of options by their long names, without dashes; those on the command line win.",
     )
-    more = {"Source": _FUNCTION_OPTIONS, "Run": [_DRY_RUN], "Options file": [options_file]}
+    more = {"Source": _FUNCTION_OPTIONS, "Options file": [options_file]}
     # Titles in --help, in the order of the layouts' options.
     by_layout = dict.fromkeys(each.group for config in (LayoutConfig, SourceConfig) for each in declared(config))
     groups = dict.fromkeys(("Source", "Tokenizer", *by_layout, "Shards", "Output", "Run", "Options file"))
@@ -139,7 +138,7 @@ class BeamArguments(cloup.Command):
         return rest
 
 
-class WithBeam(BeamArguments, WithFunctions):
+class WithBeam(BeamArguments, WithFunctions, ShortHelp):
     """Command with arguments for Beam, functions, and options from a file."""
 
 

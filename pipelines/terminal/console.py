@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import click
 import cloup
 
+from pipelines.terminal.click_options import DeclaredOption
 from pipelines.terminal.ending import own_temporary_folder, terminable
 from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
@@ -30,15 +31,19 @@ _INTERRUPTED = ("interrupted", "run the same command again")
 _MORE_MEMORY = (
     "give the process more memory (`ulimit -v`, a container's limit), or a smaller --shard-size or fewer --workers"
 )
+_QUIET = "Show warnings and errors only."
 _MESSAGE_FLAGS = ("--json", "--quiet", "-q", "--no-progress", "--verbose", "-v")
 
 
-def common(*, interrupted: tuple[str, str] = _INTERRUPTED) -> Callable[[Any], Any]:
-    """Add the common options, two-line errors (`errors`) and quiet libraries to a command."""
+def common(*, interrupted: tuple[str, str] = _INTERRUPTED, progress: bool = True) -> Callable[[Any], Any]:
+    """Add the common options, two-line errors (`errors`) and quiet libraries to a command.
+
+    `progress`: whether the command shows progress, and so takes --no-progress.
+    """
 
     def decorate(command: Callable[..., Any]) -> Any:
         @functools.wraps(command)
-        def run(*, as_json: bool, quiet: bool, no_progress: bool, verbose: bool, **given: Any) -> None:
+        def run(*, as_json: bool, quiet: bool, verbose: bool, no_progress: bool = False, **given: Any) -> None:
             del as_json, quiet, no_progress  # see `_is_given`
             with errors(verbose=verbose, interrupted=interrupted), _quiet(verbose=verbose):
                 command(**given)
@@ -47,8 +52,8 @@ def common(*, interrupted: tuple[str, str] = _INTERRUPTED) -> Callable[[Any], An
         return cloup.option_group(
             "Messages",
             flag("--json", "as_json", help="Print the result as JSON on stdout."),
-            flag("--quiet", "-q", help="Show warnings and errors only."),
-            flag("--no-progress", help="Show no progress while it runs."),
+            flag("--quiet", "-q", cls=DeclaredOption, brief=_QUIET, help=_QUIET),
+            *([flag("--no-progress", help="Show no progress while it runs.")] if progress else []),
             flag("--verbose", "-v", help="Show the libraries' logs, and a traceback on errors."),
         )(run)
 

@@ -22,7 +22,8 @@ from tfrecord_io.errors import ConfigError
 class Option:
     """Declaration of an option, with its field.
 
-    text, metavar, group: its line in --help, and the title above it.
+    text, metavar, group: its line in --help-all, and the title above it.
+    brief: its line in --help, for the options that most people need.
     flags: its spellings, if not derived from the field's name: `--on/--off`, or several separated by spaces.
     choices: the allowed words, if the type is no Literal.
     parse: converts the typed value to the field's value; `typed_default` is the default before this conversion.
@@ -35,6 +36,7 @@ class Option:
     """
 
     text: str
+    brief: str = ""
     group: str = ""
     metavar: str | None = None
     flags: str = ""

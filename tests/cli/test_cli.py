@@ -34,8 +34,8 @@ from tfrecord_io.errors import OutputError
 flags = str.split
 REQUEST = flags("""
 -o --answers-column --append --bucket-lengths --chat-date --chat-option --chat-template --compression --config
---data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --dry-run --engine --filter --format
---hold-out --hold-out-by --input-prefix --keep-column --label-all-tokens --label-classes --label-column
+--data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --engine --filter --format
+--help-all --hold-out --hold-out-by --input-prefix --keep-column --label-all-tokens --label-classes --label-column
 --layout --learn --learn-whole-turns --limit --long-documents --map --max-error-rate --max-length --messages-column
 --name --no-shuffle --num-proc --options --output --overwrite --pack-rows --padding-side --remainder --resume
 --revision --sample-by --seed --shard-size --shuffle --source-option --special-tokens --split --stride --tags-column
@@ -43,7 +43,8 @@ REQUEST = flags("""
 --truncation-side --words-column --workers
 """)
 # Of every command.
-MESSAGES = ["--json", "--no-progress", "--quiet", "--verbose", "-q", "-v"]
+MESSAGES = ["--json", "--quiet", "--verbose", "-q", "-v"]
+PROGRESS = {"build", "export", "plan", "tokenizer", "verify"}
 CONSENT = ["--filter", "--map", "--run-stored-steps", "--source"]
 OPTIONS = {
     "build": REQUEST,
@@ -205,7 +206,8 @@ class TestOptions:
             )
             for name, command in commands.main.commands.items()
         }
-        assert found == {name: sorted([*options, *MESSAGES]) for name, options in OPTIONS.items()}
+        progress = {name: ["--no-progress"] * (name in PROGRESS) for name in OPTIONS}
+        assert found == {name: sorted([*options, *MESSAGES, *progress[name]]) for name, options in OPTIONS.items()}
 
     def test_defaults_are_these(self) -> None:
         found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
@@ -235,12 +237,26 @@ class TestOptions:
     def test_a_line_of_build_becomes_a_plan_by_one_word(self, tmp_path: Path) -> None:
         line = (REVIEWS, *building.options(tmp_path / "out", split="validation", num_proc=1, overwrite=True), "--json")
         beam = ("--", "--runner=DataflowRunner", "--region=us-central1")
-        planned, tried = building.command("plan", *line, *beam), building.command("build", *line, "--dry-run", *beam)
+        planned = building.command("plan", *line, *beam)
         assert planned.status == 0, planned.err
-        without_time = [[{**split, "seconds": None} for split in json.loads(each.out)] for each in (planned, tried)]
-        assert without_time[0] == without_time[1]
-        assert without_time[0][0]["rows"] == 80
+        assert json.loads(planned.out)[0]["rows"] == 80
         assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("command", ["build", "plan"])
+    def test_help_fits_a_screen_and_names_its_longer_form(self, command: str) -> None:
+        short, whole = (building.command(command, flag).out.splitlines() for flag in ("--help", "--help-all"))
+        assert len(short) <= 45
+        assert max(map(len, short)) <= 80
+        assert any("--help-all" in line for line in short)
+        assert not any("--stride" in line for line in short)
+        assert any("--stride" in line for line in whole)
+
+    @pytest.mark.parametrize("name", sorted(OPTIONS))
+    def test_required_options_come_first(self, name: str) -> None:
+        """Of the options of a command, in the order of its help."""
+        options = [each for each in commands.main.commands[name].params if isinstance(each, click.Option)]
+        required = [each.required for each in options]
+        assert required == sorted(required, reverse=True)
 
     def test_the_version_is_the_packages(self) -> None:
         assert building.command("--version").out == f"prep-tfrecords, version {tfrecord_io.__version__}\n"

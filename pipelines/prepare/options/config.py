@@ -49,7 +49,11 @@ class TokenizerConfig:
     """The tokenizer to use. `chat_template`: the text of a template that replaces the tokenizer's."""
 
     name: str = _tokenizer(
-        "Hub id or folder of the tokenizer.", flags="--tokenizer", metavar="NAME_OR_DIR", parse=paths.tokenizer_folder
+        "Hub id or folder of the tokenizer.",
+        brief="Hub id or folder of the tokenizer.",
+        flags="--tokenizer",
+        metavar="NAME_OR_DIR",
+        parse=paths.tokenizer_folder,
     )
     revision: str | None = _tokenizer(
         "Branch, tag or commit of a hub tokenizer.", None, flags="--tokenizer-revision", metavar="REV"
@@ -70,7 +74,13 @@ class TokenizerConfig:
 class OutputConfig:
     """The output folder and its shards. PrepareConfig derives an empty `name` from the dataset (`default_name`)."""
 
-    root: str = option("Folder or gs:// address.", group="Output", flags="--output -o", metavar="OUT")
+    root: str = option(
+        "Folder or gs:// address.",
+        brief="Folder or gs:// address to write.",
+        group="Output",
+        flags="--output -o",
+        metavar="OUT",
+    )
     shard_bytes: int = _shards(
         "Size of a shard.",
         10**8,
@@ -118,16 +128,24 @@ class PrepareConfig:
         "Share of rows that may be rejected.", 0.0, least=0, most=1, remedy="write 0.01 for one percent"
     )
     workers: int | None = _run(
-        "Processes; never changes a byte. Default: one a core, two for an output elsewhere.", None, **WORKERS
+        "Processes; never changes a byte. Default: one per core, two for remote output.",
+        None,
+        brief="Processes. Default: one per core.",
+        **WORKERS,
     )
     overwrite: bool = _run(
         "Continue an interrupted build (default), or start over.",
         False,
+        brief="Continue (default), or start over.",
         flags="--resume/--overwrite",
         parse=operator.not_,
         typed_default=True,
     )
-    append: bool = _run("Add new rows of the same source to the finished dataset, as further shards.", False)
+    append: bool = _run(
+        "Add new rows of the same source to the finished dataset, as further shards.",
+        False,
+        brief="Add new rows to a finished dataset.",
+    )
 
     def __post_init__(self) -> None:
         if not self.output.name:

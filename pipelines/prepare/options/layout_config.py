@@ -40,6 +40,7 @@ class LayoutConfig:
     name: LayoutName = _layout(
         "How texts become rows of tokens; `plan` compares them on your rows.",
         "pad",
+        brief="How texts become rows of tokens.",
         flags="--layout",
         fingerprint="always",
         key="layout",
@@ -47,6 +48,7 @@ class LayoutConfig:
     max_length: int | None = _layout(
         "Tokens in a row. Default: the model's, at most 512.",
         None,
+        brief="Tokens in a row.",
         least=1,
         most=MOST_TOKENS,
         remedy="give the tokens of one row, such as 128 or 512",
@@ -93,6 +95,7 @@ class LayoutConfig:
         "Learn all answers, the last one, or each in a row of its own that ends with it. Default: all, of prompt and "
         "completion the completion's.",
         None,
+        brief="Answers of a chat to learn.",
     )
     learn_whole_turns: bool = _chat("Learn all of a turn behind its role, up to the next, as TRL does.", False)
     pack_rows: bool = _chat("Pack several conversations into a row.", False)

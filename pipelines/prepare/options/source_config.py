@@ -163,8 +163,10 @@ class HoldOutOption:
 _source = functools.partial(option, group="Source")
 
 
-def _column(text: str, layout: str) -> Any:
-    return option(text, None, group=f"Layout {layout}", metavar="NAME", taken_with=(layout,), fingerprint="changed")
+def _column(text: str, layout: str, brief: str = "") -> Any:
+    return option(
+        text, None, brief=brief, group=f"Layout {layout}", metavar="NAME", taken_with=(layout,), fingerprint="changed"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,6 +188,7 @@ class SourceConfig:
     format: str | None = _source(
         "Reader of `datasets`, such as json, csv, text or webdataset. Default: by the names of the files.",
         None,
+        brief="json, csv, text, ... Default: by file names.",
         metavar="READER",
     )
     data_files: tuple[str, ...] = _source(
@@ -201,12 +204,14 @@ class SourceConfig:
     splits: tuple[str, ...] = _source(
         "Split, or slice such as 'train[:1%]', with a new name if you like. Repeatable. Default: all.",
         (),
+        brief="Split or slice, such as 'train[:1%]'.",
         flags="--split",
         metavar="[NAME=]SPLIT",
     )
     hold_out: str | tuple[str, ...] = _source(
         "Make a new split of random rows, also as NAME=0.01, NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
         (),
+        brief="Make a new split of random rows.",
         metavar="NAME=1%",
     )
     hold_out_by: str | None = _source(
@@ -228,6 +233,7 @@ class SourceConfig:
     text_columns: tuple[str, ...] = _source(
         "Column of texts, or a field such as translation.en; two for pairs. Default: text.",
         ("text",),
+        brief="Column of texts; twice for pairs.",
         flags="--text-column",
         metavar="NAME",
         fingerprint="always",
@@ -235,6 +241,7 @@ class SourceConfig:
     label_column: str | None = _source(
         "Column of class labels, strings, integers, or floats, or of lists of classes.",
         None,
+        brief="Column of labels.",
         metavar="NAME",
         fingerprint="always",
     )
@@ -242,14 +249,21 @@ class SourceConfig:
     keep_columns: tuple[str, ...] = _source(
         "Column of numbers, vectors, strings or bytes to store with each row. Repeatable.",
         (),
+        brief="Column to store with each row.",
         flags="--keep-column",
         metavar="NAME",
         fingerprint="always",
     )
-    limit: int | None = _source("Use only the first ROWS rows of each split.", None, metavar="ROWS", least=1)
+    limit: int | None = _source(
+        "Use only the first ROWS rows of each split.",
+        None,
+        brief="Use only the first ROWS rows.",
+        metavar="ROWS",
+        least=1,
+    )
     messages_column: str | None = _column("Column of conversations. Default: the usual names.", "chat")
     tools_column: str | None = _column("Column of tools for the chat template. Default: tools.", "chat")
-    target_column: str | None = _column("Column of texts to generate.", "seq2seq")
+    target_column: str | None = _column("Column of texts to generate.", "seq2seq", brief="Column of texts to generate.")
     words_column: str | None = _column("Column of lists of words. Default: tokens.", "tokens")
     tags_column: str | None = _column("Column of the words' tags. Default: tags.", "tokens")
     answers_column: str | None = _column("Column of answers, with --layout qa. Default: answers.", "qa")

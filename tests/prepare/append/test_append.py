@@ -14,7 +14,7 @@ from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
 from pipelines.prepare.sources.resolve import library
 from tests import building
 from tests.building import read_manifest
-from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers, parquet
+from tests.prepare.append.appended import NEW, OLD, OPTIONS, build, done, grown, json_lines, numbers, parquet
 from tfrecord_io import manifest, random_access, reader
 
 Write = Callable[[Path, Iterable[int]], Path]
@@ -148,7 +148,7 @@ def test_more_files_than_the_manifest_names_are_compared_by_their_digest(
 def test_plan_shows_the_new_rows_alone_and_none_change_nothing(tmp_path: Path) -> None:
     data, out = grown(tmp_path)
     before = building.files(out)
-    outcome = build(data, out, "--append", "--dry-run")
+    outcome = building.command("plan", data, "--append", "--json", *building.options(out, **OPTIONS))
     assert outcome.status == 0, outcome.err
     assert [each["rows"] for each in json.loads(outcome.out)] == [len(NEW)]
     assert building.files(out) == before
