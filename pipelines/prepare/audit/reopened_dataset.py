@@ -191,7 +191,6 @@ def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
 
 
 def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsOnDemand]:
-    """Return the rows, located on demand, of each source split that is in the dataset."""
     rows = {}
     # The latest generation knows the most files; files unknown to it belong to no split of the dataset.
     for each in own_files.generations_of(manifest):
@@ -209,7 +208,6 @@ def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsO
 def _readers(
     found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: tuple[UserFunction, ...]
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
-    """Return the readers of source splits, which apply the user functions, and the resulting columns."""
     readers, columns = {}, {}
     for name, stored in rows.items():
         reader = RowReader(split=name, types=found.types(name), addresses=found.addresses)
@@ -223,7 +221,6 @@ def _readers(
 
 
 def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, str]]:
-    """Yield (table of the next rows, description of them for errors), from the first row on."""
     for start in range(0, rows.num_rows, _SAMPLE_ROWS):
         stop = min(start + _SAMPLE_ROWS, rows.num_rows)
         batches = [batch for _, batch in reader.read(rows.pieces([(start, stop)]), reader.types.names)]

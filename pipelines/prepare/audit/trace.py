@@ -113,7 +113,7 @@ class Tracer:
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)
 
     def _read_rows(self, split: str, shard: int) -> tuple[np.ndarray, Lineage]:
-        """Return the numbers of a shard's usable rows in reading order, int64 [N], and the lineage of its records."""
+        """Return a shard's usable rows in reading order, int64 [N], and the lineage of its records."""
         dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
         index, length = made_by.tasks[shard], made_by.shards[shard].length
         (task, _), ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
@@ -130,7 +130,7 @@ def _which(count: int) -> str:
 
 
 def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length: int | None) -> Lineage:
-    """Return the lineage of the records of a task's shard; with several lengths, of its shard of that `length`."""
+    """Return the lineage of the records of a task's shard of that `length`."""
     job = dataset.job
     rng = shard_writer.shuffle_rng(job, task, length=length)
     if layout_of(job.spec.layout).one_record and length is None:
@@ -160,7 +160,7 @@ def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndar
 
 
 def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Mapping[str, int]) -> np.ndarray:
-    """Run filters and hold-outs again; return the numbers of the rows that they keep, int64 [N]."""
+    """Run filters and hold-outs again; return the numbers of the remaining rows, int64 [N]."""
     stay = [np.zeros(0, np.int64)]
     for numbers, batch in shard_writer.batches(dataset.job, task.split, task.located):
         reasons = reasons_of(batch)

@@ -173,7 +173,7 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
 
 
 class _Digesting:
-    """Stream that hashes the bytes read through it with SHA-256, so that each file is read only once."""
+    """Stream that hashes the bytes read through it, so that each file is read only once."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -85,7 +85,6 @@ class ParquetWriter(Writer):
         return {"README.md": "\n".join(lines).encode()}
 
     def _rows(self, batches: Iterable[Columns]) -> Iterator[dict[str, ExportedColumn]]:
-        """Yield columns without padding, with one row per record, or per document with --documents."""
         manifest, extra = self._manifest, self._settings.extra
         if self._settings.documents:
             return token_columns.documents(batches, manifest, extra=extra)

@@ -107,7 +107,7 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
 def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     config, spec = opened.config, opened.job.spec
     sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
-    # By record bytes rather than text bytes, since records may hold little of a long text.
+    # By record bytes, since records may hold little of a long text.
     scale = planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)
     sampled = collections.Counter(filter(is_filtered, sample.read.reasons.tolist()))
     filtered = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
