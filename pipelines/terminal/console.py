@@ -90,7 +90,6 @@ class TwoLineErrors(click.Group):
     """Group of commands that reports wrong options like other errors: cause and remedy."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command as the program."""
         _replace_streams()
         with own_temporary_folder():
             return self.main(*args, **kwargs)

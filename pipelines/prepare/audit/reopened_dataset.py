@@ -4,8 +4,8 @@
     .prep/FINGERPRINT/source.json   location of source, the functions  ├──►  the job that made it, and its plans
     .prep/FINGERPRINT/SPLIT/        the plan, rows of each file       ─┘
 
-The source must be unchanged: the same files with the same content, or the same revision. Only the files with the
-requested rows are read, or ingested again where needed.
+The source must be unchanged: the same content, or the same revision. Only the files with the requested rows are read,
+or ingested again where needed.
 """
 
 import atexit
@@ -173,7 +173,6 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
 
 
 def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
-    """Open the source. Raises: SourceError, which suggests --source unless the user gave it."""
     if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
         # Open an object that `save_to_disk` wrote as its parts, in a folder that lasts until this process ends.
         home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")

@@ -1,14 +1,14 @@
 """Trace a record of a shard back to its source rows.
 
     plan          the rows of the shard, in reading order
-    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus the filtered rows
+    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl) and the filtered rows
                   (filters and --hold-out run again)
     seed          permuted by (seed, split, shard), as when the shard was made
     layout        pad: record j is row j of these (with --bucket-lengths, of the rows with the shard's length)
                   concat: record j holds tokens [j L, (j + 1) L) of these joined; and so on
 
-Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again for their lengths.
-`record_rows` needs neither source nor tokenizer if each row is one record and none was filtered.
+Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again. `record_rows` needs
+neither source nor tokenizer if each row is one record and none was filtered.
 """
 
 import contextlib
@@ -39,9 +39,8 @@ from tfrecord_io.manifest import Ledger, Manifest
 class Contribution:
     """Source row of a record.
 
-    `row`: its number in the split. `file`, `file_row`: the file and the row's number in it (file None for a hub
-    dataset). `texts`: by column. `tokens`: the record's tokens [start, stop) from this row, None if the record is this
-    one row.
+    `row`: its number in the split. `file`, `file_row`: the file (None for a hub dataset) and the row's number in it.
+    `texts`: by column. `tokens`: the record's tokens [start, stop) from this row, None if the record is this one row.
     """
 
     row: int

@@ -42,7 +42,6 @@ class JobSplit:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
 

@@ -4,7 +4,7 @@
     append       train  shards 3, 4       rows [1000, 1500)      new manifest.json; the former is manifest-0.json
 
 Only these files are changed or deleted. Each generation has a fingerprint, and a folder with plan and receipts. Task
-and row numbers continue from one generation to the next.
+and row numbers continue from the previous generation.
 """
 
 import os

@@ -224,7 +224,6 @@ class _PlanFile:
     file_rows: tuple[int, ...]
 
     def pieces(self, index: int) -> Pieces:
-        """Return the pieces of a shard. Raises: FormatError."""
         group, at = divmod(index, self.group_shards)
         first = group * self.group_shards
         path = storage.join(self.path.rpartition("/")[0], _name_of_group(group))

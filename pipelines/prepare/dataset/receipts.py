@@ -45,7 +45,6 @@ class Receipt:
 
     @property
     def ledger(self) -> Ledger:
-        """Sum of the shards' ledgers."""
         return Ledger.total(shard.ledger for shard in self.shards)
 
 

@@ -5,8 +5,7 @@ locate its rows      known_rows             count the rows of old files, which a
 complete its job     new_rows               keep only the rows after the old ones, which keep their numbers
                      items, continued       make the fingerprint and the job of a further generation
 
-The manifest lists the files and rows of each split in the dataset. The source must begin with exactly these; one with a
-grown file is refused.
+The source must begin with exactly the files and rows in the manifest; one with a grown file is refused.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class Append:
             for split in generation.rows:
                 if made_of[split] not in found:
                     found[made_of[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
-        # Each split made from such a source split has all of its rows in this order.
+        # A source split is complete if each split made from it has all of its rows in this order.
         in_part = {of for split, of in made_of.items() if self._rows_before(split) != ((0, found[of].sum()),)}
         return {name: rows for name, rows in found.items() if name not in in_part}
 

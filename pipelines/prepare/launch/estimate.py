@@ -66,8 +66,8 @@ class Estimate:
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
     `steps`: the user functions as on the command line. `chats`: the form of conversations. `row`: the unit of text
-    files that is a row. `requests`: requests to the hub for rows. If the split was not read completely, `rows_rejected`
-    is a lower bound, and filtered rows are projected from the sample.
+    files that is a row. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a
+    lower bound, and the sample's filtered rows are projected.
     """
 
     split: str

@@ -233,7 +233,6 @@ class OpenJob:
 
     @property
     def config(self) -> PrepareConfig:
-        """Options of the request."""
         return self.request.config
 
     def reserve(self) -> None:

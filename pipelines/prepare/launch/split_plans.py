@@ -170,8 +170,8 @@ def _texts_of_groups(
     """Return a function of indices of groups, int64 [n], that estimates their texts.
 
     It returns each group's text bytes per usable row, and its share of usable rows; both float64 [n].
-    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows read give the ratio of
-    text bytes to these bytes, and the usable share of the rows without nulls.
+    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows read give the ratio to
+    text bytes, and the usable share of rows without nulls.
     """
     groups, read = split.groups, sample.read
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]

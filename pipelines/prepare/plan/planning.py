@@ -9,8 +9,8 @@
     shards    shard 0         |       shard 1  |   shard 2
 
 A small sample predicts the bytes (`sampling`). Shard sizes differ by a few percent. They are within 10 % of the target
-only if the split's size is near a multiple of it, which always holds from 4.5 times the target on. All data is in
-arrays, since a large split has ten million blocks.
+only if the split's size is near a multiple of it, which always holds from 4.5 times the target on. A large split has
+ten million blocks.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ class Blocks:
 
     @classmethod
     def joined(cls, parts: Sequence[Blocks]) -> Blocks:
-        """Concatenate blocks."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -143,7 +142,6 @@ class SplitPlan:
 
     @property
     def num_shards(self) -> int:
-        """Number of shards."""
         return len(self.rows)
 
     @property

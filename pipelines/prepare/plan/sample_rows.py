@@ -7,9 +7,8 @@
 Every row read is weighed: its text bytes are counted. A split of up to 3 MB is read completely. With user functions,
 which would run on every row read, only the runs are read; if filters leave few rows, there are more runs.
 
-Tokenizing every long row would take too long, but without long rows all rows would seem short. So a run is tokenized up
-to a limit of bytes, and the rest is only weighed. Every fourth run comes first; the others are tokenized only if these
-hold little text.
+Long rows take long to tokenize, but belong to the sample. So a run is tokenized up to a limit of bytes, and the rest is
+only weighed. Every fourth run comes first; the others are tokenized only if these hold little text.
 
 The choice depends only on the groups, the ranges and the seed, not on where the rows are stored.
 """

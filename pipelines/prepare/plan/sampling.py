@@ -9,9 +9,9 @@ For rows outside the sample (`sample_rows`), text bytes and position in the spli
       +------------------------- bytes of text          +------------------------ row index in the split
 
 The curve goes through the averages of sampled rows of similar length. The factor is the measured output of each stretch
-of the split, relative to the curve: another language has other tokens per byte. Shards of splits of 12.7 targets in
-random order, sorted by length, and in two languages hold 0.92 to 1.04 of the target as `pad` and `concat`, shuffled or
-not; the last ones of `pack` in sorted order up to 1.3, since long documents leave room that a sample cannot show
+of the split, relative to the curve: another language has other tokens per byte. Shards of 12.7 targets in random order,
+sorted by length, and in two languages hold 0.92 to 1.04 of the target as `pad` and `concat`; the last ones of `pack` in
+sorted order up to 1.3, since long documents leave room that a sample cannot show
 (`tests/prepare/plan/test_sampling.py`).
 """
 
@@ -89,7 +89,7 @@ class Sample:
     `seconds`: time of tokenizing all sampled rows. `read`: all rows read, most of them only weighed.
     `length_shares`: the share of bytes in records of each length, which have separate shards.
     `labels` int64, ascending: the distinct labels of tokenized rows, empty if they have names or fractions.
-    `notes`: remarks on the sampled rows for users.
+    `notes`: remarks for users.
     """
 
     sizes: SizeModel

@@ -34,7 +34,6 @@ class Progress:
             self._counts = Counts(*map(operator.add, self._counts, Counts(**counts)))
 
     def read(self) -> Counts:
-        """Return the counters."""
         with self._lock:
             return self._counts
 

@@ -48,7 +48,6 @@ class SplitSubject:
 
     @property
     def num_sampled(self) -> int:
-        """Number of sampled records."""
         return sum(part.num_records for part in self.parts)
 
     @property

@@ -102,7 +102,6 @@ class Monitor:
         threading.Thread(target=self._follow, args=(result,), name="dataflow", daemon=True).start()
 
     def close(self) -> None:
-        """Stop following the counters."""
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:

@@ -7,11 +7,11 @@
     launcher ──── function, tasks ───► stem ──── number ────► child, child, ...     several children, on Linux
              ◄─── counts, results ────      ◄─── as above ───
 
-A single child is started by `spawn`. Several are forked from a stem, a spawned child that does their common imports and
-opens once: 16 children with Arrow and Numba took 0.8 s of CPU, the last answering after 2.4 s, where 16 spawned ones
-took 10 s and 23 s. The stem runs no Python thread; OpenBLAS and jemalloc stop theirs around a fork. A child ends with
-the launcher and shares only a pipe with it. If it crashes or runs out of memory, the error names its task and the
-cause. On Linux each child has a memory limit.
+A single child is started by `spawn`. Several are forked from a stem, a spawned child that does their common imports
+once: 16 children with Arrow and Numba took 0.8 s of CPU, the last answering after 2.4 s, where 16 spawned ones took 10
+s and 23 s. The stem runs no Python thread; OpenBLAS and jemalloc stop theirs around a fork. A child ends with the
+launcher and shares only a pipe with it. If it dies, the error names its task and the cause. On Linux each child has a
+memory limit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ Result = TypeVar("Result")
 # Elsewhere system libraries may run threads, which a fork interrupts.
 _FORKS = sys.platform == "linux"
 
-# Starting a child with a tokenizer takes 2 s of CPU, in which a core makes shards of 120 MB of text.
+# With less to read or write, children don't pay: one with a tokenizer takes 2 s of CPU to start, enough to make shards
+# of 120 MB of text.
 _SMALL_BYTES = 400_000_000
 # On two cores (byte-level BPE, concat) 1 GB of text took 12.2 s in one process with two threads and 13.2 s in two
 # processes; 4 GB took 38.8 and 32.8 s.
@@ -80,10 +81,10 @@ def run(
 ) -> list[Result]:
     """Call a picklable function for each task in child processes; return the results in the order of the tasks.
 
-    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in this process. An
-    error is raised when the running tasks are done; no other task begins. A child that a signal ended from outside is
-    replaced, once per task. A single child stays for the next call, since starting it takes 0.8 s of CPU. A stem calls
-    the function's `prepare`, if any, before it forks.
+    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in this process.
+    After an error no other task begins; it is raised when the running tasks are done. A child that a signal ended from
+    outside is replaced, once per task. A single child stays for the next call, since starting it takes 0.8 s of CPU. A
+    stem calls the function's `prepare`, if any, before it forks.
 
     Raises: errors of the function; WorkerDiedError, with the first task if the stem died.
     """
@@ -184,8 +185,8 @@ def number(
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
     `wanted` is the user's number. Without it, take `default` or the number of cores, limited by memory and by `most`,
-    beyond which nothing is faster. Start no child that saves no time: 4 tasks take as long in 2 children as in 3.
-    `threaded`: this process alone would use all cores, too.
+    beyond which nothing is faster. Useless children are left out: 4 tasks take as long in 2 children as in 3. `threaded`:
+    this process alone would use all cores, too.
     """
     asked = min(tasks, wanted or default or cores())
     if asked <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):

@@ -144,7 +144,6 @@ class _Stderr:
         return thread not in self._others
 
     def release(self) -> None:
-        """Let new threads print. Threads that still run stay silent."""
         self._left = {*filter(self.is_held, threading.enumerate())}
         if sys.stderr is self and not self._left:
             sys.stderr = self.below

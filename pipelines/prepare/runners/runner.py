@@ -19,8 +19,8 @@ class Work:
 
     `function` returns the counts that a task adds to a Beam job's metrics. `finish` runs after all tasks, where they
     run: a remote job completes without this process. `processes`: local child processes, 0 for none. `name` is for
-    people. `place`, the folder of the results, identifies the work: a remote service never runs two jobs with the same
-    name and place.
+    people. `place`, the folder of the results, identifies the work: a remote service never runs the same name and place
+    twice at a time.
     """
 
     function: Callable[[Any, Progress], Mapping[str, int]]

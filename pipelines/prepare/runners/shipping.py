@@ -7,7 +7,7 @@
 
 Workers get base dependencies only, without TensorFlow. An --extra_package is installed even if the same version is
 present. A user's own --setup_file, --extra_package or --sdk_container_image takes precedence and must provide this
-package. Each worker compares its versions with the launcher's before it starts.
+package. Each worker compares its versions with the launcher's.
 """
 
 from __future__ import annotations

@@ -154,7 +154,6 @@ class _TaskRows:
         self.labels: np.ndarray | None = None
 
     def gather(self) -> None:
-        """Read, tokenize and collect the rows; reject unusable ones."""
         encoder, split = self._encoder, self._task.split
 
         def encode(batch: tuple[Rows, pa.RecordBatch | None]) -> tuple[Rows, pa.RecordBatch | None, Encoded]:

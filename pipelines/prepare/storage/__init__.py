@@ -211,7 +211,7 @@ def write_atomic(
         half full. Links below it are not followed, here and in `delete` and `sweep`. Local only.
     replacing: the generation that may be replaced (see `generations`), 0 for none. An object of another generation
         stays, and counts as written if its content is the same. gs:// only; elsewhere the last writer wins.
-    Raises: OutputError, also if an object of another generation has other content. Errors of `chunks` pass unchanged.
+    Raises: OutputError, also if an object of another generation has other content; errors of `chunks`.
     """
     local = local_path(path)
     if local is not None:

@@ -3,18 +3,17 @@
     metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
     reading                                 `open_fs`, of gcsfs
 
-Both libraries are imported on first use, and share credentials, endpoint and the project to bill. `GCSFileSystem` comes
-from `gcsfs.core`, because the class that `gcsfs` exports may ask another service for the bucket's type.
+Both libraries are imported on first use, and share credentials, endpoint and the project to bill. The `GCSFileSystem`
+that `gcsfs` exports may ask another service for the bucket's type; that of `gcsfs.core` does not.
 
 An upload of up to one block is one request, with a checksum that the service compares. A larger upload is a session of
-parts; the object appears with the last part, if its checksum is right. After an error the client sends the part again,
-and the service ignores bytes that it already has (https://cloud.google.com/storage/docs/performing-resumable-uploads).
-If the service lost the session or kept less than a part, the client cannot continue, because earlier parts are no
-longer in memory.
+parts; the object appears with the last part, if its checksum is right. After an error the client sends the part again
+(https://cloud.google.com/storage/docs/performing-resumable-uploads). If the service lost the session or kept less than
+a part, the client cannot continue, because earlier parts are no longer in memory.
 
-An upload may name the generation that it replaces, 0 for none. The service answers 412 if the object has another
-generation (https://cloud.google.com/storage/docs/request-preconditions). That object may be ours, from a request with a
-lost answer, or another worker's with the same content, so its checksum is compared.
+An upload may name the generation that it replaces, 0 for none. The service answers 412 if the object has another one
+(https://cloud.google.com/storage/docs/request-preconditions). That object may be ours, from a request with a lost
+answer, or another worker's with the same content, so its checksum is compared.
 """
 
 import base64
@@ -297,7 +296,7 @@ class _Content:
             self._pending += memoryview(chunk).cast("B")
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next block, regardless of `size`; empty at the end. Raises: errors of the chunks."""
+        """Return the next block, regardless of `size`; empty at the end."""
         self._fill()
         block = bytes(self._pending[: object_storage.BLOCK_BYTES])
         del self._pending[: object_storage.BLOCK_BYTES]

@@ -8,9 +8,9 @@ Links are not followed at the end of a path, nor between it and the dataset fold
 dataset, or another user who can write there, could redirect reads and writes. The path to `inside` may contain links.
 
 A job holds `.prep/lock` with flock; the kernel releases it when the process ends. The file names the holder and is
-deleted at the end. The library `filelock` leaves its file, names nobody, and accepts a hard link to another file.
-Object stores have no locks: two jobs for the same dataset write the same bytes there, and a job for another dataset is
-refused because of the first one's work folder (`reservation`).
+deleted at the end. The library `filelock` leaves its file, names nobody, and accepts a hard link. Object stores have no
+locks: two jobs for the same dataset write the same bytes there, and a job for another dataset is refused because of the
+first one's work folder (`reservation`).
 """
 
 import contextlib
