@@ -185,8 +185,8 @@ def number(
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
     `wanted` is the user's number. Without it, take `default` or the number of cores, limited by memory and by `most`,
-    beyond which nothing is faster. Useless children are left out: 4 tasks take as long in 2 children as in 3. `threaded`:
-    this process alone would use all cores, too.
+    beyond which nothing is faster. Useless children are left out: 4 tasks take as long in 2 children as in 3.
+    `threaded`: this process alone would use all cores, too.
     """
     asked = min(tasks, wanted or default or cores())
     if asked <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):

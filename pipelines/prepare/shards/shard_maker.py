@@ -138,7 +138,7 @@ class ShardMaker:
     def _open(self) -> BatchEncoder:
         with self._opening:
             if self._encoder is None:
-                # Several threads call the engine at once, so it needs no threads itself (default: 32 on a large machine).
+                # Several threads call the engine at once, so it needs no threads itself (default 32).
                 os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
                 if multiprocessing.parent_process() is not None:
                     # Libraries get as many threads as this worker process has, not one per core.
