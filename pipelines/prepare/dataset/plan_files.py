@@ -1,4 +1,4 @@
-"""Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: which rows of which files go into which shard.
+"""Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard.
 
     plan-00000.parquet, ...     64 shards each: one row per run of rows that is read together, with its shard and file;
                                 a worker reads the one with its shard, at most some megabytes
@@ -43,7 +43,7 @@ _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.json"
 _START_OVER = "start over with --overwrite"
-# The columns of a `DataFile`, and those of a piece, with their arrays in `Pieces`.
+# The columns of a `DataFile`, then a piece's columns, with their arrays in `Pieces`.
 _OF_FILES = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -65,7 +65,7 @@ _DAMAGED = (*WRONG, pa.ArrowException, OSError)
 
 
 def key_of(task: ShardTask) -> TaskKey:
-    """Return the key by which `task_of` looks up a task."""
+    """Return a task's key for `task_of`."""
     return task.split, task.index, task.count
 
 

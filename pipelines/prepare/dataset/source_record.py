@@ -25,7 +25,7 @@ def identity_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def origin_of(manifest: Manifest, split: str) -> str:
-    """Return the source split from which a dataset's split was made."""
+    """Return the source split of a dataset's split."""
     return str(manifest.source.get("origins", {}).get(split, split))
 
 

@@ -52,7 +52,7 @@ class SplitSubject:
 
     @property
     def source_of_figures(self) -> str:
-        """Note on the records behind the figures."""
+        """Note on the records that the figures come from."""
         if self.num_sampled == self.finished.num_examples:
             return f"from all {self.num_sampled:,} records"
         return f"from a sample of {self.num_sampled:,} of {self.finished.num_examples:,} records"
