@@ -72,7 +72,7 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
 
 
 def _save(tokenizer: Any, home: str) -> str:
-    """Save a tokenizer to a folder named after it; return the folder. Raises: ConfigError if it is no tokenizer."""
+    """Save a tokenizer to a folder named after it. Raises: ConfigError if it is no tokenizer."""
     if not hasattr(tokenizer, "save_pretrained"):
         raise ConfigError(
             f"tokenizer={tokenizer!r:.100}, expected a hub id, a folder, or a tokenizer of `transformers`",
@@ -136,7 +136,6 @@ def keywords() -> dict[str, tuple[Option, bool]]:
 
 
 def _typed(option: Option, value: Any, *, name: str, means_yes: bool) -> Any:
-    """Convert a keyword's value to the command line's value. Raises: ConfigError."""
     if option.kind is bool:
         if not isinstance(value, bool):
             raise ConfigError(f"{name}={value!r:.100}, expected True or False", remedy="give one of them")

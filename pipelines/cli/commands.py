@@ -94,7 +94,7 @@ def build(**request: Any) -> None:
 
 
 def _begun(request: dict[str, Any]) -> PrepareConfig:
-    """Make the config of a request, log the first stage, which takes some seconds, and configure the process."""
+    """Make the config of a request, log the first stage, and configure the process."""
     config = config_of(request)
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
     configure(config)

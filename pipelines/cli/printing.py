@@ -232,7 +232,6 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
 
 
 def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator[str]:
-    """Yield lines on a split's rows by length, their padding, its rejected rows, and its labels."""
     buckets = []
     for length in bucket_lengths:
         of_length = [shard for shard in split.shards if shard.length == length]

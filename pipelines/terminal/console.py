@@ -95,7 +95,6 @@ class TwoLineErrors(click.Group):
     """Group of commands that reports wrong options like other errors: cause and remedy."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command as the program."""
         _replace_streams()
         with own_temporary_folder():
             return self.main(*args, **kwargs)
@@ -128,15 +127,15 @@ class Program(TwoLineErrors):
     owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the group's options, and move message flags from before the command to after it."""
+        """Parse the group's options, and move message flags to after the command."""
         own = {flag for parameter in self.params for flag in parameter.opts}
         flags = [*itertools.takewhile(lambda each: each in _MESSAGE_FLAGS and each not in own, args)]
         at = len(flags)
         return super().parse_args(ctx, [*args[at : at + 1], *flags, *args[at + 1 :]])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Imports make half a million objects, and nearly all of them stay: collecting them repeatedly took a fifth of
-        # the start-up, and once 0.2 s. Batches of rows are freed without garbage collection.
+        # Nearly all of the half a million objects from imports stay: collecting them repeatedly took a fifth of the
+        # start-up, and once 0.2 s. Batches of rows are freed without garbage collection.
         self.owns_process = True
         _replace_streams()
         gc.set_threshold(2_000_000, 50, 100)
@@ -174,7 +173,6 @@ def _replace_streams() -> None:
 
 
 def _unending(stream: TextIO, *, errors: str | None = None) -> TextIO:
-    """Return a stream that writes to the file of `stream` until its reader is gone."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.flush()
@@ -220,7 +218,6 @@ def _is_of_memory(error: BaseException | None) -> bool:
 
 
 def _fail(cause: str, remedy: str, *, status: int, verbose: bool = False) -> SystemExit:
-    """Print cause and remedy, and the traceback of the current error if `verbose`; return the SystemExit to raise."""
     if verbose:
         say(traceback.format_exc().rstrip("\n"), lines=True)
     click.echo(f"error: {visible_line(cause)}", err=True)
@@ -251,7 +248,7 @@ def _signal_status(error: BaseException | None) -> int:
 
 @contextlib.contextmanager
 def _quiet(*, verbose: bool) -> Iterator[None]:
-    """Hide the libraries' logs unless `verbose`; show our warnings, and on a terminal the command's stages."""
+    """Hide the libraries' logs unless `verbose`; show our warnings, and on a terminal the stages."""
     handler, ours = logging.StreamHandler(), logging.getLogger("pipelines")
     if verbose:
         handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))

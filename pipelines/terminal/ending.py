@@ -45,7 +45,7 @@ def _raising(error: type[KeyboardInterrupt]) -> Callable[[int, FrameType | None]
 
 
 def _is_discarded(frame: FrameType | None) -> bool:
-    """Return whether an exception raised now may be discarded: in callbacks of LLVM (ctypes), and in finalizers."""
+    """Return whether Python may discard an exception raised now: in callbacks of LLVM (ctypes), and in finalizers."""
     while frame is not None:
         if frame.f_code.co_name == "__del__" or str(frame.f_globals.get("__name__")).startswith("llvmlite."):
             return True

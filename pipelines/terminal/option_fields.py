@@ -28,7 +28,7 @@ class Option:
     choices: the allowed words, if the type is no Literal.
     parse: converts the typed value to the field's value; `typed_default` is the default before this conversion.
     least, most, above, below, remedy: the bounds of a number, and the remedy for a number outside them.
-    taken_with: the words of another option, such as layouts, with which this option is allowed; empty for all.
+    taken_with: the words of another option, such as layouts, that allow this option; empty for all.
     fingerprint: "always" part of it, or only if "changed" from the default; None for an option that affects no bytes,
         or affects them only through other content of the fingerprint (the source, the tokenizer's files).
     key: its name in the fingerprint, if not the field's name.
@@ -97,7 +97,7 @@ def declared(config: Any) -> tuple[Option, ...]:
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    """Return bool, int, float or str for a type hint (a union's first type), and the words of a Literal."""
+    """Return the type for a hint (a union's first one), and the words of a Literal."""
     every = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if (first := every[0]) in (bool, int, float):
         return first, ()
@@ -132,7 +132,7 @@ def require_taken(config: Any, flag: str, word: str) -> None:
 
 
 def _missed(number: Any, each: Option) -> str:
-    """Describe the requirement that an option's number misses, such as `at least 1`; empty if it misses none."""
+    """Describe the bound that a number misses, such as `at least 1`; empty if there is none."""
     if each.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
         return "a whole number"
     if each.kind is float and not math.isfinite(number):
@@ -158,7 +158,7 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `config` for which a value was typed; `typed` has all options of a command by name."""
+    """Return the fields of `config` for which a value was typed; `typed` has a command's options by name."""
     found = {}
     for each in declared(config):
         if (value := typed.get(each.name)) not in (None, ()):

@@ -7,5 +7,4 @@ STAGES = "pipelines.terminal.stages"
 
 
 def begin(stage: str) -> None:
-    """Log the start of a stage."""
     logging.getLogger(STAGES).info("%s", stage)

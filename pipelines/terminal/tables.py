@@ -1,7 +1,6 @@
 """Console for tables and lines that prints names and texts from data safely.
 
 Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji, and escape sequences are spelt out.
-Every text that rich prints passes through here.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Import of TensorFlow without its messages, some of which no setting turns off:
+"""Import of TensorFlow without its messages; no setting turns off all of them:
 
     WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
     I0000 00:00:1795341063.773306   29615 port.cc:153] oneDNN custom operations are on. …

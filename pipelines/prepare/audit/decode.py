@@ -141,7 +141,6 @@ def _annotations(
 
 
 def _answer(row: dict[str, np.ndarray], manifest: Manifest) -> np.ndarray | None:
-    """Return the mask of an answer's tokens, bool [L]; None if the dataset has no answers."""
     first, last = (manifest.schema.values(row, role) for role in ("start_position", "end_position"))
     if first is None or last is None:
         return None
@@ -160,7 +159,7 @@ class TextPiece:
 
 
 def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTokenizer) -> tuple[TextPiece, ...]:
-    """Cut a text into pieces where its marks change: learned, in the answer, number of the document; [n] or None."""
+    """Cut a text into pieces where its marks change; a mark is [n] or None."""
     learned, answer, segments = kinds = np.stack(
         [np.zeros(len(ids), np.int64) if each is None else each.astype(np.int64) for each in marks]
     )

@@ -103,7 +103,7 @@ def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iter
 
 
 def _of_targets(columns: Columns, schema: Schema) -> Iterator[Invariant]:
-    """Yield the invariant of targets: tokens, then padding on the right, regardless of the inputs' padding side."""
+    """Yield the invariant of targets: tokens, then padding on the right."""
     if (mask := schema.values(columns, "target_mask")) is not None:
         before = np.concatenate([np.ones((len(mask), 1), mask.dtype), mask[:, :-1]], axis=1)
         yield mask <= before, "a target mask that is not one run of 1 before padding on the right"

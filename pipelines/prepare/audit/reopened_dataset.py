@@ -4,8 +4,8 @@
     .prep/FINGERPRINT/source.json   location of source, the functions  ├──►  the job that made it, and its plans
     .prep/FINGERPRINT/SPLIT/        the plan, rows of each file       ─┘
 
-The source must be unchanged: the same files with the same content, or the same revision. Only the files with the
-requested rows are read, or ingested again where needed.
+The source must be unchanged: the same content, or the same revision. Only the files with the requested rows are read,
+or ingested again where needed.
 """
 
 import atexit
@@ -173,7 +173,6 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
 
 
 def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
-    """Open the source. Raises: SourceError, which suggests --source unless the user gave it."""
     if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
         # Open an object that `save_to_disk` wrote as its parts, in a folder that lasts until this process ends.
         home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
@@ -191,7 +190,6 @@ def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
 
 
 def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsOnDemand]:
-    """Return the rows, located on demand, of each source split that is in the dataset."""
     rows = {}
     # The latest generation knows the most files; files unknown to it belong to no split of the dataset.
     for each in own_files.generations_of(manifest):
@@ -209,7 +207,6 @@ def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsO
 def _readers(
     found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: tuple[UserFunction, ...]
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
-    """Return the readers of source splits, which apply the user functions, and the resulting columns."""
     readers, columns = {}, {}
     for name, stored in rows.items():
         reader = RowReader(split=name, types=found.types(name), addresses=found.addresses)
@@ -223,7 +220,6 @@ def _readers(
 
 
 def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, str]]:
-    """Yield (table of the next rows, description of them for errors), from the first row on."""
     for start in range(0, rows.num_rows, _SAMPLE_ROWS):
         stop = min(start + _SAMPLE_ROWS, rows.num_rows)
         batches = [batch for _, batch in reader.read(rows.pieces([(start, stop)]), reader.types.names)]

@@ -1,14 +1,14 @@
 """Trace a record of a shard back to its source rows.
 
     plan          the rows of the shard, in reading order
-    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus the filtered rows
+    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl) and the filtered rows
                   (filters and --hold-out run again)
     seed          permuted by (seed, split, shard), as when the shard was made
     layout        pad: record j is row j of these (with --bucket-lengths, of the rows with the shard's length)
                   concat: record j holds tokens [j L, (j + 1) L) of these joined; and so on
 
-Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again for their lengths.
-`record_rows` needs neither source nor tokenizer if each row is one record and none was filtered.
+Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again. `record_rows` needs
+neither source nor tokenizer if each row is one record and none was filtered.
 """
 
 import contextlib
@@ -39,9 +39,8 @@ from tfrecord_io.manifest import Ledger, Manifest
 class Contribution:
     """Source row of a record.
 
-    `row`: its number in the split. `file`, `file_row`: the file and the row's number in it (file None for a hub
-    dataset). `texts`: by column. `tokens`: the record's tokens [start, stop) from this row, None if the record is this
-    one row.
+    `row`: its number in the split. `file`, `file_row`: the file (None for a hub dataset) and the row's number in it.
+    `texts`: by column. `tokens`: the record's tokens [start, stop) from this row, None if the record is this one row.
     """
 
     row: int
@@ -113,7 +112,7 @@ class Tracer:
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)
 
     def _read_rows(self, split: str, shard: int) -> tuple[np.ndarray, Lineage]:
-        """Return the numbers of a shard's usable rows in reading order, int64 [N], and the lineage of its records."""
+        """Return a shard's usable rows in reading order, int64 [N], and the lineage of its records."""
         dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
         index, length = made_by.tasks[shard], made_by.shards[shard].length
         (task, _), ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger
@@ -130,7 +129,7 @@ def _which(count: int) -> str:
 
 
 def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length: int | None) -> Lineage:
-    """Return the lineage of the records of a task's shard; with several lengths, of its shard of that `length`."""
+    """Return the lineage of the records of a task's shard of that `length`."""
     job = dataset.job
     rng = shard_writer.shuffle_rng(job, task, length=length)
     if layout_of(job.spec.layout).one_record and length is None:
@@ -160,7 +159,7 @@ def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndar
 
 
 def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Mapping[str, int]) -> np.ndarray:
-    """Run filters and hold-outs again; return the numbers of the rows that they keep, int64 [N]."""
+    """Run filters and hold-outs again; return the numbers of the remaining rows, int64 [N]."""
     stay = [np.zeros(0, np.int64)]
     for numbers, batch in shard_writer.batches(dataset.job, task.split, task.located):
         reasons = reasons_of(batch)

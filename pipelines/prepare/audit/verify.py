@@ -1,9 +1,9 @@
 """Verify that a dataset has the bytes that were committed, and repair damaged files.
 
 Checks of a shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features,
-shapes and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
-positions that count correctly, labels that have a name. Other checks: indexes, lists of rejected rows, the tokenizer,
-the files for TFDS. Manifests of earlier generations have digests, which readers check.
+shapes and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding, segments and positions that
+count correctly, labels that have a name. Other checks: indexes, lists of rejected rows, the tokenizer, the files for
+TFDS. Readers check the digests of earlier generations' manifests.
 
     damaged                                repaired from
     a shard, its list of rejected rows     the plan and the source, byte for byte
@@ -11,7 +11,7 @@ the files for TFDS. Manifests of earlier generations have digests, which readers
     the tokenizer                          the copy that the workers used, or the other way round
     the files for TFDS                     the manifest
 
-The manifest is the standard and is never written: a replacement must have the digest that it names.
+The manifest is never written: a replacement must have the digest that it names.
 """
 
 import collections
@@ -173,7 +173,7 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
 
 
 class _Digesting:
-    """Stream that hashes the bytes read through it with SHA-256, so that each file is read only once."""
+    """Stream that hashes the bytes read through it, so that each file is read only once."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

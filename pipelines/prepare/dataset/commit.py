@@ -1,4 +1,4 @@
-"""Commit, the last step of a build: combine all receipts into the manifest, which completes the dataset."""
+"""Commit, the last step of a build: combine all receipts into the manifest."""
 
 import collections
 import logging
@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Write the tokenizer, the TFDS files and the manifest, and return the manifest. Splits committed earlier stay.
 
-    An append writes a manifest with the old and new shards, and keeps the previous one as `manifest-0.json`,
-    `manifest-1.json` and so on.
+    An append adds its shards to the manifest, and keeps the previous one as `manifest-0.json`, `manifest-1.json` and so
+    on.
 
     Raises: OutputError if a shard is missing, or another job has written here meanwhile; LedgerError if rows are
         missing; RowsRejectedError if too many were rejected.
     """
-    # Read before the manifest, so that a manifest that another job writes in between is not replaced.
+    # Read before the manifest, so that another job's manifest in between is not replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     generations = storage.generations([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
@@ -81,8 +81,8 @@ def _merge(
 ) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
     """Merge the job's `splits` into the previous manifest: replace them, or extend them in an append.
 
-    Returns: the splits; each split's row ranges; the source split of each renamed split; and per split and engine, the
-        rows that it tokenized and the rows compared with the reference.
+    Returns: the splits; each one's row ranges; the source split of each renamed split; and per split and engine, the
+        rows tokenized and the rows compared with the reference.
     """
     old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
     source = before.source if before else {}
@@ -112,7 +112,7 @@ def _merge(
 
 
 def _remove_copy(job: Job) -> None:
-    """Delete the ingested copy of the source; only warn on failure, since a leftover does no harm."""
+    """Delete the ingested copy of the source; a leftover does no harm."""
     if job.ingested is None:
         return
     try:
@@ -165,7 +165,7 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
 def _manifest_before(job: Job) -> Manifest | None:
     """Return the manifest of an earlier run of the same job, or of the dataset to append to; None without one.
 
-    Raises: OutputError if the manifest is of another job, or the dataset to append to is gone.
+    Raises: OutputError if the manifest is another job's, or the dataset to append to is gone.
     """
     before = own_files.read_manifest(job.root)
     if before is None and job.appends_to is not None:
@@ -201,6 +201,6 @@ def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: 
 
 
 def _delete_tfds(job: Job) -> None:
-    """Delete the TFDS files from before the append, since they list only the old shards."""
+    """Delete the TFDS files, which list only the shards before the append."""
     for name in tfds.NAMES:
         storage.delete(storage.join(job.root, name), inside=job.root)

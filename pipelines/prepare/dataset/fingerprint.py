@@ -1,4 +1,4 @@
-"""Fingerprints: digests of everything that determines the bytes of a dataset, and the differences between two."""
+"""Fingerprints: digests of everything that determines a dataset's bytes, and the differences between two."""
 
 import hashlib
 import json
@@ -15,12 +15,12 @@ _LISTED = 20
 
 
 def fingerprint_of(items: Mapping[str, Any]) -> str:
-    """Return the digest of `items`, everything that determines the bytes of a dataset."""
+    """Return the digest of `items`, everything that determines a dataset's bytes."""
     return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def differences(before: Any, now: Any) -> str:
-    """Return a text that names each differing item, at any depth, with its old and new values."""
+    """Return a text with each differing item, at any depth, and its old and new values."""
     found = list(_differences(before, now, name=""))
     more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return "; ".join(found[:_LISTED]) + more

@@ -1,8 +1,8 @@
 """Job: one run of `build` in the form that travels to workers.
 
-A job holds everything that determines the bytes of a dataset, and its output, as names, numbers and column types: no
-tokenizer object, no open file, no secret and no list of files. Workers without the launcher's open tokenizer load it
-from the job's folder in the output.
+It holds everything that determines a dataset's bytes, and its output, as names, numbers and column types: no tokenizer
+object, no open file, no secret and no list of files. Workers without the launcher's open tokenizer load it from the
+job's folder in the output.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class JobSplit:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
 
@@ -50,8 +49,8 @@ class JobSplit:
 class Job:
     """Build job: the determinants of its bytes (`spec`), the rows to read (`splits`), and the output (`root`, `name`).
 
-    `engine` affects only the speed. `ingested` is the folder of the ingested copy of the source, if any; the commit
-    deletes it. A `strict` job ends at the first rejected row. `appends_to` is the fingerprint of the dataset to append
+    `engine` affects only the speed. `ingested`: the folder of the ingested copy of the source, if any; the commit
+    deletes it. A `strict` job ends at the first rejected row. `appends_to`: the fingerprint of the dataset to append
     to, or None.
     """
 
@@ -95,7 +94,7 @@ class Job:
 
 
 def decided_path(root: str, fingerprint: str, split: str) -> str:
-    """Return the path of the file that lists a split's duplicate and contaminated rows, found before the plan."""
+    """Return the path of the list of a split's duplicate and contaminated rows."""
     return storage.join(root, WORK_FOLDER, fingerprint, "decided", f"{split}.parquet")
 
 
@@ -108,7 +107,7 @@ def tokenizer_files(job: Job) -> saved_copy.Files:
     """Read the saved tokenizer from the job's folder. Raises: FormatError if it has changed."""
     folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
     files = storage.read_folder(folder)
-    # Others with access may have changed it, such as a delayed worker of an earlier job.
+    # A delayed worker of an earlier job may have changed it, for example.
     if (got := bytes_digest(files)) != expected:
         raise FormatError(
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",

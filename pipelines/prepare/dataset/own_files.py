@@ -1,10 +1,10 @@
-"""Files and folders that belong to a dataset, its manifest, and its generations: the build and each append.
+"""A dataset's own files, its manifest, and its generations: the build and each append.
 
     build        train  shards 0, 1, 2    rows [0, 1000)         manifest.json
     append       train  shards 3, 4       rows [1000, 1500)      new manifest.json; the former is manifest-0.json
 
-Only these files are changed or deleted. Each generation has a fingerprint, and a folder with plan and receipts. The
-numbers of tasks and of source rows continue from one generation to the next.
+Only these files are changed or deleted. Each generation has a fingerprint, and a folder with plan and receipts. Task
+and row numbers continue from the previous generation.
 """
 
 import os

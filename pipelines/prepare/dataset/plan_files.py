@@ -1,4 +1,4 @@
-"""Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: which rows of which files go into which shard.
+"""Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard.
 
     plan-00000.parquet, ...     64 shards each: one row per run of rows that is read together, with its shard and file;
                                 a worker reads the one with its shard, at most some megabytes
@@ -43,7 +43,7 @@ _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.json"
 _START_OVER = "start over with --overwrite"
-# The columns of a `DataFile`; then those that describe a piece of it, with their arrays in `Pieces`.
+# The columns of a `DataFile`, then a piece's columns, with their arrays in `Pieces`.
 _OF_FILES = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -65,7 +65,7 @@ _DAMAGED = (*WRONG, pa.ArrowException, OSError)
 
 
 def key_of(task: ShardTask) -> TaskKey:
-    """Return the key by which `task_of` looks up a task."""
+    """Return a task's key for `task_of`."""
     return task.split, task.index, task.count
 
 
@@ -102,7 +102,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Write the addresses and versions of `groups` into a plan from an earlier run of the same job.
 
-    The same content may have moved or been rewritten since: the fingerprint covers only content.
+    The same content may have moved since: the fingerprint covers only content.
 
     Raises: FormatError if the plan is damaged; OutputError.
     """
@@ -130,7 +130,7 @@ def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, f
 
 
 def _relative(groups: Groups, root: str) -> Groups:
-    """Return `groups` with relative paths of files in the output: a plan does not depend on the output's location."""
+    """Make paths in the output relative, so that a plan does not depend on the output's location."""
     inside = storage.join(root, "")
     files = tuple(dataclasses.replace(file, path=file.path.removeprefix(inside)) for file in groups.files)
     return dataclasses.replace(groups, files=files)
@@ -139,7 +139,6 @@ def _relative(groups: Groups, root: str) -> Groups:
 def _table(
     groups: Groups, spans: Sequence[tuple[int, int]] | np.ndarray, *, first: int, rows: Sequence[int]
 ) -> pa.Table:
-    """Return the table of a plan file: the pieces of the shards from `first` on, which have `rows`."""
     pieces = groups.pieces(spans).part(slice(None))
     # A piece belongs to the shard that contains its last row.
     shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
@@ -174,7 +173,7 @@ def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
-    """Yield the row numbers of each shard in reading order, int64 [N]; needs only the plan, not the source.
+    """Yield the row numbers of each shard in reading order, int64 [N]; reads only the plan.
 
     Raises: FormatError if the plan is gone or damaged.
     """
@@ -217,7 +216,7 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PlanFile:
-    """Opened plan: the number of shards in each Parquet file, and the number of rows in each source file."""
+    """Opened plan, with the number of shards per Parquet file and of rows per source file."""
 
     path: str
     plan: SplitPlan
@@ -225,7 +224,6 @@ class _PlanFile:
     file_rows: tuple[int, ...]
 
     def pieces(self, index: int) -> Pieces:
-        """Return the pieces of a shard. Raises: FormatError."""
         group, at = divmod(index, self.group_shards)
         first = group * self.group_shards
         path = storage.join(self.path.rpartition("/")[0], _name_of_group(group))
@@ -244,7 +242,6 @@ def _require(root: str, fingerprint: str, split: str) -> _PlanFile:
 
 
 def _find(path: str) -> _PlanFile | None:
-    """Open a plan, if there is one. Raises: FormatError if it is damaged; OutputError."""
     size = storage.size(path)
     try:
         return None if size is None else _open(path, size)
@@ -282,7 +279,6 @@ def _open(path: str, size: int) -> _PlanFile:
 
 @functools.lru_cache(maxsize=_FILES_HELD)
 def _read_group(path: str, *, first: int, rows: tuple[int, ...]) -> tuple[Pieces, np.ndarray]:
-    """Return the pieces of the shards from `first` on, which have `rows`, and their offsets. Raises: FormatError."""
     try:
         table = _read_table(path)
         return _pieces(table), _offsets(table, first=first, rows=rows)
@@ -298,7 +294,6 @@ def _read_table(path: str) -> pa.Table:
 
 
 def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:
-    """Return the plan of a file, checked against the job's split. Raises: as `read`."""
     plan, asked = found.plan, job.splits[split]
     if (plan.source_split, plan.ranges) != (asked.source_split, asked.ranges):
         was, now = (
@@ -338,7 +333,6 @@ def _pieces(table: pa.Table) -> Pieces:
 
 
 def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
-    """Return the offsets of each shard's pieces, int64 [n + 1]. Raises: ValueError if they disagree with the plan."""
     shard, counts = table.column("shard").to_numpy(), table.column("count").to_numpy()
     offsets = np.searchsorted(shard, np.arange(first, first + len(rows) + 1))
     if (np.diff(shard) < 0).any() or offsets[0] != 0 or offsets[-1] != len(shard) or (np.diff(offsets) < 1).any():

@@ -31,8 +31,7 @@ class Receipt:
     """Result of one task: its shard, or one shard per record length.
 
     `engine`: name and version of the tokenizing engine. The reference engine also tokenized `rows_checked` of the rows,
-    with the same result. `first_rejected`: the first rejected rows. `labels`: the distinct unnamed integer labels, as
-    from `with_labels`; None for other labels.
+    with the same result. `labels`: the distinct unnamed integer labels, as from `with_labels`; None for other labels.
     """
 
     fingerprint: Fingerprint
@@ -46,7 +45,6 @@ class Receipt:
 
     @property
     def ledger(self) -> Ledger:
-        """Sum of the shards' ledgers."""
         return Ledger.total(shard.ledger for shard in self.shards)
 
 
@@ -63,7 +61,7 @@ def dump(receipt: Receipt) -> bytes:
 
 
 def parse(text: bytes, *, path: str) -> Receipt:
-    """Parse the JSON text of a receipt; `path` names the file in errors. Raises: FormatError if it is not a receipt."""
+    """Parse the JSON text of a receipt; `path` names the file in errors. Raises: FormatError."""
     try:
         receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
         # A resumed build makes shards again that a manifest would refuse.
@@ -84,7 +82,7 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
     # Keep shards of one length together.
     by_length = tuple(sorted(in_order, key=lambda shard: shard.length or 0))
-    # There is no label range without labels, or if any receipt leaves its labels out.
+    # There is no label range without labels, or if any receipt omits them.
     known = [np.array(each.labels, np.int64) for each in receipts if each.labels is not None]
     every = functools.reduce(with_labels, known, np.zeros(0, np.int64))
     labels = None
@@ -106,8 +104,7 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     """Return each task's receipt if it is valid, else None.
 
     A valid receipt belongs to exactly this task, its shards have the recorded sizes, and, with --engine hf, the
-    reference engine made them. Receipts are listed together and read concurrently, since there may be thousands on
-    remote storage.
+    reference engine made them. Receipts are read concurrently, since there may be thousands on remote storage.
     """
     sizes = storage.sizes(job.root)
     existing = {

@@ -21,7 +21,7 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, decoded, mapping
 
 _ROW_BYTES = 4096
-# Bytes of one line: JSON text within JSON may take six bytes per byte, and a chat template's details may be long.
+# JSON text within JSON may take six bytes per byte, and a chat template's details may be long.
 _MOST_LINE_BYTES = 1 << 20
 _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
 
@@ -82,12 +82,12 @@ class RejectedRows:
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
             storage.write_atomic(path, chunks, inside=inside, replacing=replacing)
-        elif replacing != 0:  # 0: no file existed when this worker began, so an existing one is not ours
+        elif replacing != 0:  # 0: no file existed when this worker began, so it is not ours
             storage.delete(path, inside=inside)
 
 
 def read(path: str) -> Iterator[RejectedContent]:
-    """Yield the rows of a rejected-rows file. Raises: FileNotFoundError; FormatError if it is not one; OutputError."""
+    """Yield the rows of a rejected-rows file. Raises: FileNotFoundError; FormatError; OutputError."""
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             try:

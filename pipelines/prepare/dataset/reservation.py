@@ -76,7 +76,7 @@ def reserve(
     sweep(job.root, ingested=job.ingested, overwrite=overwrite)
     for name, content in tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
-    rows = {}  # of splits that an earlier run of the same job has read
+    rows = {}  # of splits that an earlier run has read
     with contextlib.suppress(FormatError, *WRONG):
         rows = mapping(source_record.read(job.root, job.fingerprint)["rows"])
     known = {**source, "rows": {**rows, **source["rows"]}}
@@ -88,7 +88,7 @@ def reserve(
 
 
 def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) -> None:
-    """Delete leftovers of killed or abandoned jobs: partial files, and copies of sources other than `ingested`."""
+    """Delete leftovers of other jobs: partial files, and copies of sources except `ingested`."""
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
@@ -137,7 +137,6 @@ def clear(root: str) -> None:
 
 
 def _clear_append(root: str) -> None:
-    """Delete the files of an unfinished append in `root`, and none of the finished dataset."""
     committed = read_manifest(root)
     assert committed is not None, "an append begins at a finished dataset"
     stay = {shard.name for split in committed.splits.values() for shard in split.shards}
@@ -158,7 +157,7 @@ def _fingerprints(committed: Manifest) -> set[str]:
 
 
 def _committed(root: str) -> Manifest | None:
-    """Return the manifest in `root`; None if there is none of ours, as other programs use that name too."""
+    """Return the manifest in `root`; None if it is not ours, since other programs use that name too."""
     try:
         return read_manifest(root)
     except ManifestError:
@@ -166,7 +165,6 @@ def _committed(root: str) -> Manifest | None:
 
 
 def _own_shards(root: str) -> list[str]:
-    """Return the names of shards in `root` that belong to its manifest, or to a job in its work folder."""
     jobs = (_read_job(root, fingerprint) for fingerprint in _work_names(root))
     prefixes = {job["name"] for job in jobs if isinstance(job.get("name"), str) and NAME.match(job["name"])}
     if (committed := _committed(root)) is not None:
@@ -204,13 +202,11 @@ def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | N
 
 
 def _work_names(root: str) -> list[str]:
-    """Return the fingerprints of the jobs that have left files in `root`."""
     names = storage.list_names(storage.join(root, WORK_FOLDER))
     return [name for name in names if name != local_storage.LOCK_FILE and not name.startswith(INGESTED)]
 
 
 def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
-    """Return the content of a job's job.json; empty if it is missing or damaged."""
     try:
         return mapping(json_fields.load(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, JOB_FILE))))
     except (FileNotFoundError, ValueError):

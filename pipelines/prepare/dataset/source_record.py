@@ -20,12 +20,12 @@ _FILE = "source.json"
 
 
 def identity_of(manifest: Manifest) -> dict[str, Any]:
-    """Return the identity of a dataset's source from the manifest, in the form of `SourceListing.identity`."""
+    """Return a source's identity from the manifest, in the form of `SourceListing.identity`."""
     return {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
 
 
 def origin_of(manifest: Manifest, split: str) -> str:
-    """Return the source split from which a dataset's split was made."""
+    """Return the source split of a dataset's split."""
     return str(manifest.source.get("origins", {}).get(split, split))
 
 
@@ -53,9 +53,9 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Return the entries of source.json, from which the source can be opened again.
+    """Return the entries of source.json: locations to open the source again, and the text of the user functions.
 
-    They are an absolute path, an address without credentials or a pinned hub id, and the text of the user functions.
+    A location is an absolute path, an address without credentials or a pinned hub id.
     """
     identity = found.listing.identity
     place = {

@@ -56,7 +56,6 @@ def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, byt
 
 
 def _holds_class_ids(feature: Feature) -> bool:
-    """Return whether a feature holds a class id, or one per token, rather than a multi-hot row of 0 and 1."""
     return feature.role == "token_labels" or (feature.role == "label" and not feature.shape)
 
 

@@ -3,8 +3,8 @@
     gs://      credentials ─ the bucket and its location ─ write, read, list, delete
     a folder   can it be made ─ write, read, list, delete ─ space
 
-Roles alone are not enough to predict this: organizations have policies, and objects may be held. A check without a
-certain result has `ok` None: an account that can write objects may be unable to read the bucket's metadata.
+Roles alone do not predict this: organizations have policies, and objects may be held. A check without a certain result
+has `ok` None: an account that can write objects may be unable to read the bucket's metadata.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """export.json, the commit record of an export, and the receipts of its shards.
 
-A receipt names the exported files of a shard. The record, written last, describes the export's input and lists all
-receipts and other files, each with size and digest. It holds no path, time or host, so that equal exports are equal
-files.
+A receipt names the exported files of a shard. The record, written last, describes the input and lists all receipts and
+other files, each with size and digest. It holds no path, time or host, so that equal exports are equal files.
 """
 
 from __future__ import annotations

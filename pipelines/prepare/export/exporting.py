@@ -10,8 +10,8 @@
       dataset_info.json, features.json      arrayrecord, tfrecord: metadata for TFDS
       .prep/KEY/                            receipts, until the commit
 
-KEY is the digest of everything that determines the bytes. Finished shards with the same key are kept. No shard is
-written before it was read completely and its digest matches the manifest.
+KEY is the digest of everything that determines the bytes. Finished shards with the same key are kept. A shard is
+written only after it was read completely and its digest matches the manifest.
 """
 
 from __future__ import annotations
@@ -141,12 +141,10 @@ class _Job:
 
     @property
     def work(self) -> str:
-        """The folder of the receipts."""
         return storage.join(self.output, WORK_FOLDER, self.key)
 
     @functools.cached_property
     def items(self) -> dict[str, Any]:
-        """Everything that determines the bytes of the export."""
         # Digest of the file: another release may write the same manifest with another format version.
         content = storage.read_bytes(storage.join(self.root, manifests.FILE_NAME))
         dataset = {"name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
@@ -161,12 +159,10 @@ class _Job:
 
     @functools.cached_property
     def key(self) -> str:
-        """The digest of `items`, 16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.items, sort_keys=True).encode()).hexdigest()[:16]
 
     @functools.cached_property
     def tasks(self) -> list[ExportTask]:
-        """The tasks of all shards, in order."""
         slim = dataclasses.replace(self.manifest, source={}, options={}, engines={}, generations=(), splits={})
         described: dict[int | None, Manifest] = {length: slim.bucket(length) for length in slim.bucket_lengths}
         made = functools.partial(ExportTask, root=self.root, settings=self.settings, key=self.key)
@@ -182,7 +178,6 @@ class _Job:
         return tasks
 
     def claim(self) -> None:
-        """Claim the output folder. Raises: OutputError if it is neither new nor holds this export."""
         own_files.refuse_links(self.output)
         works = storage.list_names(storage.join(self.output, WORK_FOLDER))
         keys = {name for name in works if name != local_storage.LOCK_FILE}
@@ -200,7 +195,6 @@ class _Job:
         storage.write_bytes(storage.join(self.work, "begun"), b"", inside=self.output)
 
     def made(self) -> dict[str, ExportedShard]:
-        """Return the receipts of shards with complete exported files, by the shard's name."""
         record, sizes = export_record.read(self.output), storage.sizes(self.output)
         paths = [storage.join(self.work, name) for name in storage.list_names(self.work) if name.endswith(".json")]
         receipts = (export_record.receipt_of(content) for content in storage.read_many(paths) if content is not None)
@@ -214,7 +208,6 @@ class _Job:
         }
 
     def commit(self) -> ExportRecord:
-        """Write the other files, then the record. Raises: OutputError if a shard's files are missing."""
         made = self.made()
         if missing := [task.shard.name for task in self.tasks if task.shard.name not in made]:
             raise OutputError(

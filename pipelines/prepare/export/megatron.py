@@ -4,8 +4,9 @@
     NAME.idx   "MMIDIDX\\0\\0", uint64 version 1, uint8 code of the dtype, uint64 sequences, uint64 entries of `ends`,
                int32 [S] tokens of each sequence, int64 [S] its first byte, int64 [S + 1] `ends`: 0, 1, 2, …, S
 
-Little endian. Source: NVIDIA/Megatron-LM, `megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `DType`), which
-takes uint16 for vocabularies of fewer than 65,500 tokens. Each document is a sequence (`token_columns`).
+Little endian; each document is a sequence (`token_columns`). Source: NVIDIA/Megatron-LM,
+`megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `DType`), which takes uint16 for vocabularies of fewer than
+65,500 tokens.
 """
 
 import struct

@@ -1,9 +1,8 @@
 """Export to Parquet, rows without padding, for `datasets`, TRL, axolotl and every reader of Arrow.
 
-`input_ids` and similar columns are list<int32>; names and types follow packed rows in TRL (`trl/data_utils.py`,
-`pack_dataset`) and pre-tokenized datasets in axolotl (`axolotl/utils/data/wrappers.py`,
-`_is_dataset_already_tokenized`). The file's metadata contains class names under `huggingface`, as
-`datasets.Features.from_arrow_schema` reads them; the card names the files of each split.
+Names and types follow packed rows in TRL (`trl/data_utils.py`, `pack_dataset`) and pre-tokenized datasets in axolotl
+(`axolotl/utils/data/wrappers.py`, `_is_dataset_already_tokenized`): `input_ids` is list<int32>. The file's metadata
+contains class names under `huggingface`, as `datasets.Features.from_arrow_schema` reads them.
 
 Values are encoded by byte stream split and zstd: 106 million tokens a second at 1.4 bytes each. Plain values with zstd
 reach 61 million at 1.8 bytes, uncompressed 190 million at 4 bytes (measured, lists of 30,000 ids). pyarrow reads the
@@ -85,7 +84,6 @@ class ParquetWriter(Writer):
         return {"README.md": "\n".join(lines).encode()}
 
     def _rows(self, batches: Iterable[Columns]) -> Iterator[dict[str, ExportedColumn]]:
-        """Yield columns without padding, with one row per record, or per document with --documents."""
         manifest, extra = self._manifest, self._settings.extra
         if self._settings.documents:
             return token_columns.documents(batches, manifest, extra=extra)

@@ -5,8 +5,7 @@ locate its rows      known_rows             count the rows of old files, which a
 complete its job     new_rows               keep only the rows after the old ones, which keep their numbers
                      items, continued       make the fingerprint and the job of a further generation
 
-The manifest lists the files and rows of each split in the dataset. The source must begin with exactly these; one with a
-grown file is refused.
+The source must begin with exactly the files and rows in the manifest; one with a grown file is refused.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Append:
         return cls(root=root, former=found)
 
     def with_known_lengths(self, config: PrepareConfig) -> PrepareConfig:
-        """Return the config with the lengths that `--bucket-lengths auto:K` chose when the dataset was made."""
+        """Return the config with the lengths that `--bucket-lengths auto:K` chose for the dataset."""
         layout, lengths = config.layout, self.former.bucket_lengths
         if not bucket_lengths.automatic_count(layout.bucket_lengths) or not lengths:
             return config
@@ -77,7 +76,7 @@ class Append:
 
         Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
         """
-        # The source first: it determines a dataset's default name, which would be reported as the difference.
+        # The source first: the options contain a default name that depends on it.
         if why := _why_other_source(source_record.identity_of(self.former), listing, config.source):
             raise self._other_source(why)
         self._require_same_options(items, aside=("hold_out",))
@@ -95,7 +94,7 @@ class Append:
             for split in generation.rows:
                 if made_of[split] not in found:
                     found[made_of[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
-        # A source split is completely in the dataset if each split made from it has all of its rows in this order.
+        # A source split is complete if each split made from it has all of its rows in this order.
         in_part = {of for split, of in made_of.items() if self._rows_before(split) != ((0, found[of].sum()),)}
         return {name: rows for name, rows in found.items() if name not in in_part}
 
@@ -103,7 +102,7 @@ class Append:
         """Return the source with only its new rows, and only the splits that have any.
 
         Raises: NothingNewError if none has; FingerprintMismatchError if the rows in the dataset are not the first ones
-            of a split, or come from another split of the source.
+            of a split, or come from another split.
         """
         found = {}
         for name, split in source.splits.items():
@@ -138,9 +137,8 @@ class Append:
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
         """Return the job as an append, with the tasks and rows that the dataset already has of each split.
 
-        `observed` has the names of labels in the new rows.
-
-        Raises: FingerprintMismatchError if the new rows have other classes or features than the dataset.
+        `observed` has the names of labels in the new rows. Raises: FingerprintMismatchError for other classes or
+        features.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
@@ -169,7 +167,6 @@ class Append:
         return tuple((start, stop) for start, stop in self.former.source["splits"].get(split, ()))
 
     def _require_same_options(self, items: Mapping[str, Any], *, aside: tuple[str, ...] = ()) -> None:
-        """Check that all items except the source and `aside` are unchanged. Raises: FingerprintMismatchError."""
         ignored = {"append", "form", "source", *aside}  # `continued` compares the form
         before, now = (
             {name: each for name, each in some.items() if name not in ignored} for some in (self.former.options, items)
@@ -228,7 +225,6 @@ def _is_same_file(before: Entry, now: Entry) -> bool:
 
 
 def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
-    """Return what happened to file `index` of the split: another file precedes it, it is gone, or it has changed."""
     name = file["name"]
     if any(_is_same_file(file, each) for each in later[index:]):
         return (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
-    """Result of `build`: the dataset in `root`, the numbers of shards made and kept, and the time taken in seconds."""
+    """Result of `build`: the dataset in `root`, the numbers of shards made and kept, and the time in seconds."""
 
     root: str
     manifest: Manifest = dataclasses.field(repr=False)

@@ -66,8 +66,8 @@ class Estimate:
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
     `steps`: the user functions as on the command line. `chats`: the form of conversations. `row`: the unit of text
-    files that is a row. `requests`: requests to the hub for rows. If the split was not read completely, `rows_rejected`
-    is a lower bound, and filtered rows are projected from the sample.
+    files that is a row. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a
+    lower bound, and the sample's filtered rows are projected.
     """
 
     split: str
@@ -107,7 +107,7 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
 def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     config, spec = opened.config, opened.job.spec
     sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
-    # By record bytes rather than text bytes, since records may hold little of a long text.
+    # By record bytes, since records may hold little of a long text.
     scale = planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)
     sampled = collections.Counter(filter(is_filtered, sample.read.reasons.tolist()))
     filtered = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}

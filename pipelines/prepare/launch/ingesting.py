@@ -4,8 +4,8 @@
     local                OUT/.prep/rows-DIGEST; `plan`: a temporary folder      child processes
     of a Beam runner     the same                                               a separate Beam job
 
-Remote workers cannot read files on this machine's disk or behind the user's credentials. Local processes ingest such
-files; Parquet that needs no ingest is copied to that folder byte for byte, without using the disk.
+Remote workers cannot read this machine's disk or use the user's credentials. Local processes ingest such files, or copy
+Parquet that needs no ingest to that folder byte for byte, without using the disk.
 """
 
 import dataclasses
@@ -66,7 +66,6 @@ def locate_rows(
 
 
 def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
-    """Copy the Parquet files that remote workers cannot read to `folder`; return the source with these copies."""
     is_object = opened.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
     files = [
         file

@@ -71,7 +71,7 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
             dataset, made = own_files.require_manifest(root), 0
             kept = sum(len(split.shards) for split in dataset.splits.values())
         except FingerprintMismatchError:
-            # The user will choose another folder, and the ingested copy would stay in this one.
+            # The user will choose another folder, and the copy would stay in this one.
             reservation.remove_copies(root, but=None)
             raise
     return Built(root=root, manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)
@@ -119,7 +119,6 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
 
 
 def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch | None) -> tuple[Manifest, int, int]:
-    """Make the missing shards and commit; return the manifest, and the numbers of requested shards made and kept."""
     progress = Progress()
     opened = open_job(request, runner=runner, progress=progress)
     tasks = _plan(opened)
@@ -135,7 +134,7 @@ def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch | None) 
 
 
 def _plan(opened: OpenJob) -> list[ShardTask]:
-    """Plan the splits that have no plan from an earlier run, and return the tasks of all splits.
+    """Return the tasks of all splits; plan the splits that have no plan from an earlier run.
 
     Writes nothing until every split is planned and few enough rows are known to be unusable.
     """
@@ -168,7 +167,6 @@ def _require_space(config: PrepareConfig, num_bytes: int) -> None:
 
 
 def _run(opened: OpenJob, missing: list[ShardTask], runner: Runner, *, progress: Progress) -> Manifest:
-    """Run the missing tasks, with the commit as the last step; return the manifest."""
     job, config = opened.job, opened.config
     finish = functools.partial(
         commit, job, items=opened.items, identity=opened.source.identity, max_error_rate=config.max_error_rate

@@ -115,7 +115,7 @@ class OpenRequest:
     def early_items(self) -> dict[str, Any] | None:
         """Return the fingerprint's content, or None if some items depend on rows.
 
-        Rows may determine the form of records, too: it is taken from the output, and compared later.
+        The form of records may depend on rows, too: it is taken from the output, and compared later.
         """
         config = self.config
         depends = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out or self.append
@@ -163,9 +163,9 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
     inputs, functions = layouts.inputs_of(config.layout, config.source), user_functions.find(config.source.functions)
-    # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
+    # `datasets` would use a half-imported transformers from sys.modules: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
-    # In parallel: reading footers and digests mostly releases the interpreter lock, loading a tokenizer does not.
+    # Reading footers and digests mostly releases the interpreter lock, loading a tokenizer does not.
     finding = threads.in_background(lambda: find_source(config.source, inputs))
     loading = threads.in_background(
         lambda: tokenization.resolve(config.tokenizer, template=config.layout.chat_template)
@@ -187,12 +187,12 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     )
     if append is not None:
         append.require_same_request(config, source.listing, request.fingerprint_items(append.former.options["form"]))
-    # Report tokenizer errors here, before anything is ingested, rather than on a worker.
+    # Report tokenizer errors here, before anything is ingested.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
 def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None:
-    """Return the names of the columns to read; None for all of them, since user functions may use any."""
+    """Return the names of the columns to read; None for all, since user functions may use any."""
     if config.functions:
         return None
     chat_columns = chats.CANDIDATES if inputs.finds_chats else ()
@@ -234,7 +234,6 @@ class OpenJob:
 
     @property
     def config(self) -> PrepareConfig:
-        """Options of the request."""
         return self.request.config
 
     def reserve(self) -> None:
@@ -335,7 +334,7 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
 def _with_lengths(
     request: OpenRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> OpenRequest:
-    """Return the request with `auto:K` replaced by lengths chosen from a sample of its rows, and without an encoder."""
+    """Replace `auto:K` in the request by lengths chosen from a sample of its rows, and drop its encoder."""
     config = request.config
     plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)

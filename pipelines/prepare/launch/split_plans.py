@@ -33,7 +33,7 @@ from tfrecord_io.schema import UNLABELLED
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
-# The hub allows this many requests per IP address in five minutes without a token (its page on rate limits).
+# The hub's limit per IP address in five minutes without a token (its page on rate limits).
 _HUB_REQUESTS = 3_000
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,6 @@ def _require_room(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
 
 
 def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
-    """Warn if reading the hub's files takes more requests than the hub allows in five minutes."""
     requests = num_bytes = 0
     for split, each in planned.items():
         groups = opened.source.splits[split].groups
@@ -171,8 +170,8 @@ def _texts_of_groups(
     """Return a function of indices of groups, int64 [n], that estimates their texts.
 
     It returns each group's text bytes per usable row, and its share of usable rows; both float64 [n].
-    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows read give the ratio of
-    text bytes to these bytes. They also give the usable share of the rows without nulls.
+    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows read give the ratio to
+    text bytes, and the usable share of rows without nulls.
     """
     groups, read = split.groups, sample.read
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
@@ -232,8 +231,8 @@ def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unus
     rejected.update(row.reason for row in read.refused)
     first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in indices[:NAMED_ROWS]]
     if not read.whole:
-        # The nulls of several columns may be in the same rows: take the column with the most. If a group is covered in
-        # part, count only the nulls in excess of its rows that are not covered.
+        # The nulls of several columns may be in the same rows: take the column with the most. In a partly covered
+        # group, count only the nulls in excess of the rows outside.
         known = list(nulls_by_reason(split, columns))
         nulls = np.zeros(len(known), np.int64)
         for found in covers(split.groups.ends, split.ranges) if known else ():
@@ -269,7 +268,6 @@ def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> No
 
 
 def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> None:
-    """Warn of labels that may have another meaning: whole numbers that are no class ids, or are stored as floats."""
     without = [split for split, sample in samples.items() if sample.labels.tolist() == [UNLABELLED]]
     labelled = [sample for split, sample in samples.items() if split not in without and len(sample.labels)]
     if without and not whole_floats:

@@ -136,7 +136,6 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
 
 
 def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:
-    """Open the source, ingest unreadable files, and return the chosen splits and the column plan."""
     config, functions = request.source, user_functions.find(request.source.functions)
     inputs, opened, plan = _find_source(config)
     source = selection.open_rows(

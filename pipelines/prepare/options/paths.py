@@ -163,7 +163,6 @@ def _other_dataset(path: str) -> str:
 
 
 def _nearest(path: str) -> str | None:
-    """Return the path in the same folder with the most similar name, or None."""
     folder, name = os.path.split(path.rstrip("/"))
     if not folder and "." not in name:
         return None  # a hub id may resemble any folder's name

@@ -309,7 +309,6 @@ class SourceConfig:
 
     @property
     def named_columns(self) -> list[str]:
-        """Columns that the options name."""
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
         # Layouts with these columns read no text column, so they may use its default name.
         texts = () if self.messages_column or self.words_column else self.text_columns
@@ -317,7 +316,6 @@ class SourceConfig:
 
     @property
     def hold_outs(self) -> tuple[HoldOutOption, ...]:
-        """The parsed `hold_out` options."""
         return tuple(map(HoldOutOption.parse, self.hold_out))
 
 

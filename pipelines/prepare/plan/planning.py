@@ -8,11 +8,9 @@
           |............|......|.....|..........|............|
     shards    shard 0         |       shard 1  |   shard 2
 
-The bytes are predicted from a small sample (`sampling`). Equal parts keep shard sizes within a few percent of each
-other. They are within 10 % of the target only if the split's size is near a multiple of it, which always holds from 4.5
-times the target on.
-
-All data is in arrays, since a large split has ten million blocks.
+A small sample predicts the bytes (`sampling`). Shard sizes differ by a few percent. They are within 10 % of the target
+only if the split's size is near a multiple of it, which always holds from 4.5 times the target on. A large split has
+ten million blocks.
 """
 
 from __future__ import annotations
@@ -39,11 +37,11 @@ RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 4_000
 # More blocks per shard make shards more alike: a cut inside a block assumes rows of equal bytes. But a row group cut
-# into several blocks is decoded once per shard that has one: with 128 blocks in a shard of `pad`, 2.7 times at 1 GB,
-# row groups of 2,000 rows of 1.3 KB.
+# into blocks is decoded once per shard: with 128 blocks in a shard of `pad`, 2.7 times at 1 GB, row groups of 2,000
+# rows of 1.3 KB.
 _BLOCKS_PER_SHARD = 32
 # Runs of neighbouring blocks per shard, for a source that limits requests. A shard takes one request per run (one more
-# run if a cut is at its end), and one per file footer.
+# if a cut is at its end), and one per file footer.
 _RUNS_PER_SHARD = 5
 # Approximate number of blocks turned into spans at a time.
 _BLOCKS_AT_ONCE = 1 << 18
@@ -69,11 +67,11 @@ class ShardSpec:
 
     @property
     def index_stride(self) -> int | None:
-        """Number of records per offset in a shard's index; None for compressed shards, which have no index."""
+        """Number of records per offset in a shard's index; None for compressed shards."""
         return record_index.STRIDE if self.compression == "none" else None
 
     def form(self) -> dict[str, Any]:
-        """Return the form of records, for the fingerprint: features, and a digest of the class names."""
+        """Return the form of records for the fingerprint: features, and a digest of the class names."""
         features = [dataclasses.asdict(each) for each in self.schema.features]
         names = json.dumps(self.columns.label_names).encode()
         return {
@@ -96,7 +94,6 @@ class Blocks:
 
     @classmethod
     def joined(cls, parts: Sequence[Blocks]) -> Blocks:
-        """Concatenate blocks."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -131,8 +128,8 @@ class ShardTask:
 class SplitPlan:
     """Plan of one split: shard i has `rows[i]` rows, and all shards together have the `ranges` of `source_split`.
 
-    `spans` int64 [n, 2]: the row ranges of all shards in order; None for a plan read from its file, which workers read
-    for their tasks. Task numbers start at `tasks_before`, the number of tasks of earlier generations.
+    `spans` int64 [n, 2]: the row ranges of all shards in order; None for a plan read from its file. Task numbers start
+    at `tasks_before`, the number of tasks of earlier generations.
     """
 
     split: str
@@ -145,7 +142,6 @@ class SplitPlan:
 
     @property
     def num_shards(self) -> int:
-        """Number of shards."""
         return len(self.rows)
 
     @property
@@ -155,7 +151,6 @@ class SplitPlan:
 
     @functools.cached_property
     def _offsets(self) -> np.ndarray:
-        """Index of each shard's first span, and of the end of spans, int64 [shards + 1]."""
         assert self.spans is not None, "a new plan has them"
         ends = np.cumsum(self.spans[:, 1] - self.spans[:, 0])
         return np.searchsorted(ends, np.cumsum([0, *self.rows]), "right")
@@ -187,7 +182,7 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
     """Cut the rows `numbers` (int64 [n]), of predicted bytes `weights` (float64 [n]), into blocks of consecutive rows.
 
     A block has at most `rows` rows, and ends early at about twice the bytes of `rows` average rows; a single row of
-    that size is a separate block.
+    that size is a block.
     """
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
@@ -244,7 +239,7 @@ def plan_split(
     weights = np.zeros(len(rows))
     np.take(blocks.predicted_bytes, order, out=weights[1:], mode="clip")  # its default mode would make a copy
     total = float(weights[1:].sum())
-    # Shards are equal; choose the number that brings their size nearest to the target.
+    # Choose the number that brings the equal shards nearest to the target size.
     low = max(1, int(total // shard_bytes))
     nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
     num_shards = 1 if total <= shard_bytes else min(nearest, int(rows[-1]))
@@ -304,7 +299,6 @@ def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.nda
 
 
 def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
-    """Join adjacent row ranges of the same owner; return int64 [n, 2]."""
     begins = np.ones(len(starts), bool)
     begins[1:] = starts[1:] != stops[:-1]
     if owners is not None:

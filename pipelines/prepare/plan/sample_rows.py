@@ -4,16 +4,13 @@
     read         |===|      |===|   |===|        whole groups, since they are decoded as a whole
     sample        = =        = =     = =         a few neighbouring rows, at random positions
 
-Every row read is weighed: its text bytes are counted. A split of up to 3 MB is read completely, so nothing is estimated
-from groups. With user functions, which would run on every row read, only the runs are read; if filters leave few rows,
-there are more runs, so that about as many rows are measured.
+Every row read is weighed: its text bytes are counted. A split of up to 3 MB is read completely. With user functions,
+which would run on every row read, only the runs are read; if filters leave few rows, there are more runs.
 
-Tokenizing every long row would take too long, but without long rows all rows would seem short. So every usable row of a
-run is measured: a run is tokenized up to a limit of bytes, and the rest only weighed. Every fourth run comes first; the
-others are tokenized only if these hold little text.
+Long rows take long to tokenize, but belong to the sample. So a run is tokenized up to a limit of bytes, and the rest is
+only weighed. Every fourth run comes first; the others are tokenized only if these hold little text.
 
-The choice depends only on the groups, the ranges and the seed, not on where the rows are stored. A remote launcher
-receives only a small share of their bytes.
+The choice depends only on the groups, the ranges and the seed, not on where the rows are stored.
 """
 
 import collections
@@ -39,15 +36,15 @@ from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
 ROWS = 4096
 _RUN_ROWS = 16
-# Maximum factor by which filters enlarge a sample, and the factor each time that they leave no row of it.
+# Maximum factor by which filters enlarge a sample, and the factor each time that they leave no row.
 _MOST_TIMES = 16
-# Fetched bytes: a launcher receives less than 2 % of a 400 MB source for remote workers.
+# Fetched bytes: less than 2 % of a 400 MB source.
 _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# The first row of a run may exceed the run's limit of bytes. On average, such rows take at most this many bytes per
-# run: of rows twice as long, every second one is tokenized, and so on.
+# Average limit for first rows of runs, which may exceed the run's limit of bytes: of rows twice as long, every second
+# one is tokenized, and so on.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
 # The other runs are tokenized only if the first ones have at most this much text and this many positions in records.
@@ -66,7 +63,7 @@ _IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "t
 class SampleChoice:
     """Rows to read, and rows to tokenize, as ascending [start, stop) ranges of row indices within the split.
 
-    `read_ranges` int64 [S, 2]; `tokenized_ranges` int64 [R, 2], all short. `whole`: every row of the split is read.
+    `read_ranges` int64 [S, 2]; `tokenized_ranges` int64 [R, 2]. `whole`: every row of the split is read.
     """
 
     read_ranges: np.ndarray
@@ -80,7 +77,7 @@ class ReadRows:
 
     `numbers` and `text_bytes` int64 [K]: row numbers in the split and bytes of text. `reasons` object [K]: why a row
     cannot be used, '' if it can (see `columns.extraction`). `whole`: these are all rows of the split. `refused`: rows
-    that only tokenizing showed to be unusable, such as too long ones.
+    that only tokenizing showed to be unusable.
     """
 
     numbers: np.ndarray
@@ -204,8 +201,8 @@ def _tokenize(
     began = time.perf_counter()
     encoded = comparing.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
-    # Before it makes a shard, an engine must match the reference on the first runs, which are spread over the split.
-    # Comparing all runs would take longer than the rest of a small job.
+    # An engine must match the reference on the first runs, which are spread over the split. Comparing all runs would
+    # take longer than the rest of a small job.
     checks = CrossCheck(encoder, split=split.name)
     checks.add(rows, encoded, which=np.flatnonzero(first[fits]))
     checks.finish()

@@ -1,7 +1,6 @@
 """Measure a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
-`sample_rows` chooses and tokenizes them. For other rows, output, tokens and records are predicted from their text bytes
-and position in the split:
+For rows outside the sample (`sample_rows`), text bytes and position in the split predict output, tokens and records:
 
     bytes of a record (`pad`)                         factor
       |            . . . . . . .   cut to L             |     ____.
@@ -10,10 +9,10 @@ and position in the split:
       +------------------------- bytes of text          +------------------------ row index in the split
 
 The curve goes through the averages of sampled rows of similar length. The factor is the measured output of each stretch
-of the split, relative to the curve: another language gives another number of tokens for the same text length. Shards of
-splits of 12.7 targets in random order, sorted by length, and in two languages hold 0.92 to 1.04 of the target as `pad`
-and `concat`, shuffled or not; the last ones of `pack` in sorted order up to 1.3, since long documents leave room that a
-sample cannot show (`tests/prepare/plan/test_sampling.py`).
+of the split, relative to the curve: another language has other tokens per byte. Shards of 12.7 targets in random order,
+sorted by length, and in two languages hold 0.92 to 1.04 of the target as `pad` and `concat`; the last ones of `pack` in
+sorted order up to 1.3, since long documents leave room that a sample cannot show
+(`tests/prepare/plan/test_sampling.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _POINTS = 48
 _STRETCHES, _STRETCH_ROWS = 48, 64
 # A row may be up to a million times as long as the tokenized ones.
 _BEYOND = 1e6
-# Lengths for which the mean output of a row group is computed, from at most this many of the rows read.
+# Lengths for which a row group's mean output is computed, from at most this many rows.
 _LENGTHS, _GROUP_ROWS = 128, 1024
 # Records in order: framed bytes, tokens without padding, positions; and the bytes, if shards are compressed.
 _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions")), ("framed", object)])
@@ -69,8 +68,8 @@ class SizeModel:
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
         """Return a model of the mean output bytes of a group's rows, as a function of the mean bytes of their texts.
 
-        K rows of `text_bytes` [K] in `groups` [K] show the spread of lengths around a group's mean: wide in unordered
-        data, small in sorted data. The mean row is not enough, since long rows are cut.
+        K rows of `text_bytes` [K] in `groups` [K] show the spread of lengths around a group's mean, which matters since
+        long rows are cut.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)
@@ -90,7 +89,7 @@ class Sample:
     `seconds`: time of tokenizing all sampled rows. `read`: all rows read, most of them only weighed.
     `length_shares`: the share of bytes in records of each length, which have separate shards.
     `labels` int64, ascending: the distinct labels of tokenized rows, empty if they have names or fractions.
-    `notes`: remarks on the sampled rows for users.
+    `notes`: remarks for users.
     """
 
     sizes: SizeModel
@@ -162,7 +161,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Return `values` of the N tokenized rows and predicted ones of the M weighed rows, float64 [N + M] (see `fit`)."""
+    """Return `values` of the N tokenized rows and predicted ones of the M weighed rows, float64 [N + M]."""
     model = fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 
@@ -172,7 +171,6 @@ def _row_tokens(rows: SampledRows) -> np.ndarray:
 
 
 def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tuple[float, float | None]:
-    """Return the `num_tokens` and the `padding` of a `Sample`."""
     layout = layout_of(spec.layout)
     if layout.joins_rows:
         # A sample that is too short is repeated in its records, and the last record may have been dropped.

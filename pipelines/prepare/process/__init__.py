@@ -1,1 +1,1 @@
-"""Worker processes, and the threads, imports, memory and progress counters of this process."""
+"""Worker processes, and this process's threads, imports, memory and counters."""

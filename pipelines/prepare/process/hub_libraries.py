@@ -1,7 +1,7 @@
 """Settings of the Hugging Face libraries, made before their import, and a check that the hub answers.
 
-Without the settings, `transformers` warns that PyTorch is missing, and `datasets` reports each load to a server, even
-of local files. Without the check, clients retry each request for a minute if there is no network.
+Without the settings, `transformers` warns about missing PyTorch, and `datasets` reports each load to a server. Without
+the check, clients retry each request for a minute if there is no network.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _answered = threading.Event()
 
 
 def configure() -> None:
-    """Set the environment variables that the libraries read once, when they are imported."""
+    """Set the environment variables that the libraries read on import."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     if "IPython" in sys.modules:
@@ -33,7 +33,7 @@ def configure() -> None:
 
 
 def hub_answers() -> bool:
-    """Return whether the hub answers within 10 seconds, with any status; False if HF_HUB_OFFLINE is set.
+    """Return whether the hub answers within 10 seconds; False if HF_HUB_OFFLINE is set.
 
     A thread sends the request, because a DNS look-up has no time limit. No request follows the first answer.
     """

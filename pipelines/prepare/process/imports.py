@@ -1,4 +1,4 @@
-"""Start of Arrow and Numba without the optional libraries that they would import."""
+"""Start of Arrow and Numba without their optional imports."""
 
 import sys
 import threading
@@ -8,8 +8,6 @@ import numpy as np
 
 
 class _Without:
-    """Context and import finder that hides packages from this thread, unless they are imported already."""
-
     def __init__(self, *names: str) -> None:
         self._names, self._thread = names, threading.get_ident()
 
@@ -25,7 +23,7 @@ class _Without:
 
 
 def keep_pandas_out() -> None:
-    """Hide pandas from pyarrow, which would import it when it first makes arrays: 0.15 s of CPU, 35 MB.
+    """Hide pandas from pyarrow, which imports it for its first arrays: 0.15 s of CPU, 35 MB.
 
     Other code can import pandas later, but pyarrow then reads its objects as plain sequences.
     """
@@ -37,9 +35,9 @@ def keep_pandas_out() -> None:
 
 
 def start_numba() -> None:
-    """Hide awkward and SciPy from Numba: its first kernel would import them, 0.27 s of CPU, 36 MB.
+    """Hide awkward and SciPy from Numba, which imports them for its first kernel: 0.27 s of CPU, 36 MB.
 
-    gigatoken installs awkward, and JAX installs SciPy. Only the user's functions could need these extensions.
+    gigatoken installs awkward, and JAX installs SciPy. Only user functions could need these extensions.
     """
     warnings.filterwarnings("ignore", message="Numba extension module 'awkward")
     with _Without("awkward", "scipy"):
@@ -49,6 +47,6 @@ def start_numba() -> None:
 
 
 def start_worker() -> None:
-    """Start Arrow and Numba without optional imports, in a worker that runs no user code."""
+    """Start Arrow and Numba in a worker that runs no user code."""
     keep_pandas_out()
     start_numba()

@@ -1,4 +1,4 @@
-"""Packages that determine output bytes or belong in a bug report: workers get some, `doctor` lists all.
+"""Packages that determine output bytes or belong in a bug report.
 
 Version bounds are in setup.py. A test compares its extras and the worker's Dockerfile with this table.
 """
@@ -14,8 +14,8 @@ class Package:
     """One distribution.
 
     name: its name in the package index.
-    sent: whether workers get the launcher's version: "installed" if the launcher has it, "loaded" if the launcher has
-        imported it, "" for never.
+    sent: whether workers get the launcher's version: "installed" if it is installed there, "loaded" if it is imported
+        there, "" for never.
     extra: the extra of setup.py that installs it; "" for the base install or a package the user adds.
     """
 

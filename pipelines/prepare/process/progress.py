@@ -1,8 +1,7 @@
-"""Progress counters of a build, and notes to show while it runs.
+"""Progress counters of a build, and notes to print once, such as the address of a job's page.
 
-Code in the launcher's process adds to the counters; worker processes send theirs (see `child_process`). Counters of
-remote workers are lost, unless the service reports them (see `dataflow`). Notes are lines to print once, such as the
-address of a job's page.
+Local worker processes send their counters (see `child_process`). Those on other machines are lost, unless the service
+reports them (see `dataflow`).
 """
 
 import contextlib
@@ -35,7 +34,6 @@ class Progress:
             self._counts = Counts(*map(operator.add, self._counts, Counts(**counts)))
 
     def read(self) -> Counts:
-        """Return the counters."""
         with self._lock:
             return self._counts
 

@@ -78,6 +78,6 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
 
 
 def _unbroken_options(text: str) -> Markup:
-    """Return the text as HTML in which no option such as `--max-length` is broken at a hyphen."""
+    """Return the text as HTML without line breaks inside options such as `--max-length`."""
     escaped = str(escape(visible(text, lines=True)))  # `re.sub` joins pieces of Markup by escaping them once more
     return Markup(re.sub(r"--[a-z][a-z-]*[a-z]", r'<span class="option">\g<0></span>', escaped))

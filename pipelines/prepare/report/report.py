@@ -1,4 +1,4 @@
-"""Report of a finished dataset, made from its manifest and a sample of its records, some of which are shown.
+"""Report of a finished dataset, made from its manifest and a sample of its records.
 
 A report reads the manifest and a few thousand records: of 10 million rows in 100 shards, 5.2 GB, it takes 2 seconds of
 processor time, mostly imports, and 290 MB of memory.
@@ -53,8 +53,8 @@ _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]],
 def of_dataset(root: str) -> bytes:
     """Return the report of the finished dataset in `root` as an HTML page.
 
-    Raises: ManifestError if there is none, or it is of a newer format; ReaderError if a shard or the tokenizer is
-        missing; CorruptRecordError if a sampled record is damaged.
+    Raises: ManifestError if there is none, or its format is newer; ReaderError if a shard or the tokenizer is missing;
+        CorruptRecordError if a sampled record is damaged.
     """
     manifest = own_files.require_manifest(root)
     shown = [name for name, split in manifest.splits.items() if split.shards][:_SPLITS]
@@ -106,7 +106,7 @@ def check_output(path: str) -> None:
 
 
 def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
-    """Yield examples of rejected rows, at most `_REJECTED` for each reason, from the first lists that have any."""
+    """Yield at most `_REJECTED` rejected rows per reason, from the first lists that have any."""
     wanted = dict.fromkeys(split.ledger.rejected, _REJECTED)
     for task, shards in split.by_task().items():
         if not any(wanted.get(reason) for reason in shards[0].ledger.rejected):

@@ -25,7 +25,7 @@ _RUN = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRecords:
-    """N records of one row length, which is the row length of `manifest`; `columns`: values by feature, [N, ...]."""
+    """N records with the row length of `manifest`; `columns`: values by feature, [N, ...]."""
 
     manifest: Manifest
     columns: Mapping[str, np.ndarray]
@@ -39,7 +39,7 @@ class SampledRecords:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSubject:
-    """One split: its sampled records for each row length, its entry in the manifest, and examples of rejected rows."""
+    """One split: its sampled records per row length, its manifest entry, and examples of rejected rows."""
 
     name: str
     parts: tuple[SampledRecords, ...]
@@ -48,12 +48,11 @@ class SplitSubject:
 
     @property
     def num_sampled(self) -> int:
-        """Number of sampled records."""
         return sum(part.num_records for part in self.parts)
 
     @property
     def source_of_figures(self) -> str:
-        """Note on the records behind the figures."""
+        """Note on the records that the figures come from."""
         if self.num_sampled == self.finished.num_examples:
             return f"from all {self.num_sampled:,} records"
         return f"from a sample of {self.num_sampled:,} of {self.finished.num_examples:,} records"
@@ -88,7 +87,7 @@ def sampled_records(root: str, manifest: Manifest, split: str, *, share: float =
 
 
 def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
-    """Divide the split into equal parts, and read a run of records at a random place in each of them."""
+    """Read a run of records at a random place in each equal part of the split."""
     # `manifest` describes one bucket, or a dataset with one row length.
     opened = random_access.open(root)
     rows = (opened.bucket(manifest.row_length) if opened.manifest.bucket_lengths else opened)[split]

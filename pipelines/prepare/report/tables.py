@@ -92,7 +92,6 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
-    """Count each token id in the sampled records, int64 [V]."""
     counts = np.zeros(vocab_size, np.int64)
     for part in split.parts:
         for feature in part.manifest.schema.token_features:
@@ -138,7 +137,6 @@ def facts_section(subject: Subject) -> Section:
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the manifest's facts, except splits, features and options, which have separate tables."""
     for name, value in json.loads(dump(manifest)).items():
         inner = value if isinstance(value, dict) else {"": value}
         for key, each in inner.items() if name not in ("features", "options", "splits") else ():

@@ -13,7 +13,7 @@ def local() -> Runner:
 
 
 def choose(beam_args: Sequence[str], *, workers: int | None) -> Runner:
-    """Return the runner for a command's arguments after `--`; local processes if there are none.
+    """Return the runner for a command's arguments after `--`, by default local processes.
 
     Raises: ConfigError for options that Beam does not take.
     """

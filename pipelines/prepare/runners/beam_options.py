@@ -1,4 +1,4 @@
-"""Parse and check Beam's options before any work begins, and start the chosen runner's job server."""
+"""Parse and check Beam's options, and start the chosen runner's job server."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.runners import dataflow
 from tfrecord_io.errors import ConfigError, PrepError
 
-# Run in this process without a port, all of them by FnApiRunner.
+# Run by FnApiRunner in this process, without a port.
 _DIRECT = (None, "DirectRunner", "FnApiRunner", "SwitchingDirectRunner")
 _CONNECT_SECONDS = 20
-# Beam stops waiting for a job after --job_server_timeout, which is meant for single requests; default 300 s.
+# Beam stops waiting for a job after --job_server_timeout, meant for single requests; default 300 s.
 _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
     """Check Beam's options, and that the named job service answers.
 
-    Raises: ConfigError for options that Beam or its runner does not take, or if workers cannot reach the output in
-        `root`; PrepError if no job service answers.
+    Raises: ConfigError for wrong options, or if workers cannot reach the output in `root`; PrepError if no job service
+        answers.
     """
     options = parse(beam_args)
     if runner_name(options) == dataflow.RUNNER:
@@ -77,19 +77,19 @@ def runner_name(options: PipelineOptions) -> str | None:
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
-    """Parse the options. Raises: ConfigError for unknown options, or values that Beam does not take."""
+    """Parse the options. Raises: ConfigError for unknown options or wrong values."""
     given = {arg.partition("=")[0] for arg in beam_args}
     defaults = {}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
-    if "--job_endpoint" in given:  # Beam's value for every core is 0, but its job service then starts no worker
+    if "--job_endpoint" in given:  # with Beam's value for every core, 0, its job service starts no worker
         defaults["--direct_num_workers"] = str(workers or cores())
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
     options = PipelineOptions([*beam_args, *added])
     unknown: list[str] = []
 
     def look(parser: Any) -> None:
-        parser.error = refuse  # Beam's prints a hundred lines, and only the last states the error
+        parser.error = refuse  # Beam's prints a hundred lines before the error
         unknown.extend(parser.parse_known_args(list(beam_args))[1])
 
     def refuse(message: str) -> NoReturn:
@@ -103,7 +103,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
             remedy="check the spelling; our own options go before the --, and Beam's after it",
         )
     direct = options.view_as(DirectOptions)
-    # Its other modes open ports on all addresses of this machine, let anybody connect, and unpickle their input.
+    # Its other modes open ports on all addresses, let anybody connect, and unpickle their input.
     if is_direct(options) and (direct.direct_running_mode != "in_memory" or direct.direct_num_workers != 1):
         raise ConfigError(
             f"--direct_running_mode={direct.direct_running_mode} --direct_num_workers={direct.direct_num_workers}: "
@@ -116,7 +116,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 
 @contextlib.contextmanager
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Run the job server that the pipeline's runner needs, if any, such as Flink's. Call this in the main thread.
+    """Run the runner's job server, if it needs one, such as Flink's. Call this in the main thread.
 
     Beam would start it in `Pipeline.run`, which we run in another thread, and set an interrupt handler.
     Raises: PrepError if the server does not start, or this is not the main thread.

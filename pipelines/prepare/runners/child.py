@@ -21,7 +21,7 @@ from pipelines.prepare.runners import child_process
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 _END_SECONDS = 5.0
-# A child may use half of the machine's memory, and at least this much: Arrow and its threads reserve some.
+# Least memory limit of a child, otherwise half of the machine's: Arrow and its threads reserve some.
 _LEAST_MEMORY = 4 << 30
 
 _stems: set[Child] = set()
@@ -56,7 +56,7 @@ class Child:
         target: Callable[..., None] | None = None,
         function: Callable[[Any, Progress], Any] | None = None,
     ) -> None:
-        """Start a process: a stem with `target`, a fork with `function`, or else a reusable one by `spawn`."""
+        """Start a stem with `target`, a fork with `function`, or else a reusable child by `spawn`."""
         self.owner, self.is_stem = os.getpid(), target is not None
         self.is_reusable = target is None and function is None
         if function is not None:
@@ -80,14 +80,14 @@ class Child:
             _stems.add(self)
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, and the pickled function if it differs from the last one."""
+        """Send the child a task, with the pickled function if it differs from the last one."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` reports the death
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Add counts to `progress`; return the task's answer, or None before its end. Raises: WorkerDiedError."""
+        """Add counts to `progress`; return the task's answer, None before its end. Raises: WorkerDiedError."""
         try:
             counts, answer = self.pipe.recv()
         except (EOFError, OSError):  # OSError: it died while it sent more than the pipe holds
@@ -134,10 +134,10 @@ def end_stems() -> None:
 
 
 def _spawn(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a spawned process completely, even during an interrupt; a half-started one prints a traceback."""
+    """Start a process completely, even during an interrupt; a half-started one prints a traceback."""
 
     def start() -> None:
-        # The child inherits this, and ignores the signal before it imports anything.
+        # The child inherits this, and so ignores the signal while it imports.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         with _starting, _without_main():
             process.start()
@@ -151,7 +151,7 @@ def _spawn(process: multiprocessing.process.BaseProcess) -> None:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module, because `spawn` would run it again, and a script may lack the `__name__` guard."""
+    """Hide the main module: `spawn` would run it again, possibly without a `__name__` guard."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = type(main)("__main__")
     try:

@@ -1,6 +1,6 @@
 """A child process that runs tasks: its side of the pipe (`child` is the launcher's).
 
-It answers each task with (result, error, traceback), and a thread sends counts meanwhile.
+It answers each task with (result, error, traceback); a thread sends counts.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def begin(most_memory: int) -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the launcher ends this one
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's process: opening a tokenizer takes 2.0 s of CPU, not 2.3
-    # Locks of a spawned child have names, and a kill reports them as leaked; locks of `fork` have none.
+    # A kill reports the named locks of a spawned child as leaked; locks of `fork` have no names.
     multiprocessing.set_start_method("fork", force=True)
     if sys.platform == "linux":  # elsewhere the limit excludes mapped memory
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
-    """Run tasks until the pipe is closed or the process has been idle for long.
+    """Run tasks until the pipe is closed or the process is idle for `IDLE_SECONDS`.
 
     `most_memory`: for a spawned process; None for one forked to run `function`.
     """
@@ -93,11 +93,10 @@ class Channel:
 def leave(status: int) -> NoReturn:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
-    os._exit(status)  # an orderly exit takes 0.1 s with these libraries, and the launcher waits for it
+    os._exit(status)  # an orderly exit takes 0.1 s with these libraries
 
 
 def _report(channel: Channel) -> None:
-    """Report until the launcher ends, then exit."""
     launcher = multiprocessing.parent_process()
     assert launcher is not None
     while not connection.wait([launcher.sentinel], timeout=POLL_SECONDS):

@@ -1,6 +1,6 @@
 """Preparation and monitoring of Beam jobs on Google Cloud Dataflow.
 
-The job does not need the launcher: an interrupt only ends the monitoring, and the job commits by itself.
+An interrupt only ends the monitoring: the job commits without the launcher.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards":
 # The service updates counters every few seconds, and allows a few hundred requests a minute per project.
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
-# Beam would upload the launcher's `pip freeze`, which may contain passwords in package addresses.
+# Beam would upload the launcher's `pip freeze`, possibly with passwords in package addresses.
 _EXPERIMENT = "disable_logging_submission_environment"
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 def check(options: PipelineOptions, *, root: str) -> None:
     """Check the options for Dataflow.
 
-    Raises: ConfigError if an option is missing, or the workers cannot reach the output; OutputError if the location for
+    Raises: ConfigError if an option is missing, or workers cannot reach the output; OutputError if the location for
         temporary files cannot be listed.
     """
     if importlib.util.find_spec("google.cloud.dataflow") is None:
@@ -74,7 +74,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
     cloud = options.view_as(GoogleCloudOptions)
-    if not cloud.job_name:  # a function of the work, since the service never runs two jobs with one name at a time
+    if not cloud.job_name:  # the service never runs two jobs with one name at a time
         digest = hashlib.sha256(work.encode()).hexdigest()[:12]
         room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
         shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
@@ -93,7 +93,7 @@ class Monitor:
         self._ended = threading.Event()
 
     def follow(self, result: Any) -> None:
-        """Show a link to the job of Beam's `result`, and follow its counters in the background."""
+        """Show a link to the job of Beam's `result`, and follow its counters."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
@@ -102,7 +102,6 @@ class Monitor:
         threading.Thread(target=self._follow, args=(result,), name="dataflow", daemon=True).start()
 
     def close(self) -> None:
-        """Stop following the counters."""
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:

@@ -98,7 +98,7 @@ def from_text(text: str) -> PrepError:
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Raise Reported in place of a PrepError: the runner's text contains the traceback with all causes."""
+    """Raise Reported in place of a PrepError: the runner's text contains all causes."""
     try:
         yield
     except PrepError as error:

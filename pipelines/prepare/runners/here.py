@@ -7,11 +7,11 @@
     launcher ──── function, tasks ───► stem ──── number ────► child, child, ...     several children, on Linux
              ◄─── counts, results ────      ◄─── as above ───
 
-A child is started by `spawn`, and shares only a pipe with its launcher. Several children of one call are forked from a
-stem, a spawned child that does their common imports and opens once: 16 children with Arrow and Numba took 0.8 s of CPU,
-the last answering after 2.4 s, where 16 spawned ones took 10 s and 23 s. The stem runs no Python thread; OpenBLAS and
-jemalloc stop theirs around a fork. All end with the launcher. If a child crashes or runs out of memory, the error names
-its task and the cause. On Linux each child has a memory limit, which protects the launcher and the other children.
+A single child is started by `spawn`. Several are forked from a stem, a spawned child that does their common imports
+once: 16 children with Arrow and Numba took 0.8 s of CPU, the last answering after 2.4 s, where 16 spawned ones took 10
+s and 23 s. The stem runs no Python thread; OpenBLAS and jemalloc stop theirs around a fork. A child ends with the
+launcher and shares only a pipe with it. If it dies, the error names its task and the cause. On Linux each child has a
+memory limit.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Result = TypeVar("Result")
 # Elsewhere system libraries may run threads, which a fork interrupts.
 _FORKS = sys.platform == "linux"
 
-# With less to read or write, starting children costs more than they save: 2 s of CPU each with a tokenizer, in which a
-# core makes shards of 120 MB of text.
+# With less to read or write, children don't pay: one with a tokenizer takes 2 s of CPU to start, enough to make shards
+# of 120 MB of text.
 _SMALL_BYTES = 400_000_000
-# On two cores (byte-level BPE, concat) 1 GB of text took 12.2 s in one process with a thread per core and 13.2 s in two
+# On two cores (byte-level BPE, concat) 1 GB of text took 12.2 s in one process with two threads and 13.2 s in two
 # processes; 4 GB took 38.8 and 32.8 s.
 _THREADED_BYTES = 750_000_000
 # Memory of a child with a tokenizer before its first shard; a shard adds three times its bytes.
@@ -81,8 +81,8 @@ def run(
 ) -> list[Result]:
     """Call a picklable function for each task in child processes; return the results in the order of the tasks.
 
-    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in order in this
-    process. An error is raised when the running tasks are done; no other task begins. A child that a signal ended from
+    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in this process.
+    After an error no other task begins; it is raised when the running tasks are done. A child that a signal ended from
     outside is replaced, once per task. A single child stays for the next call, since starting it takes 0.8 s of CPU. A
     stem calls the function's `prepare`, if any, before it forks.
 
@@ -128,7 +128,7 @@ def _deal(
     try:
         while busy or (waiting and failed is None):
             if failed is None:
-                # Start all before feeding one: a full pipe would wait for the imports of one child after another.
+                # Start all before feeding one: a full pipe would wait for one child's imports after another.
                 free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
                 while waiting and free:
                     child, number = free.pop(), waiting.pop()
@@ -162,7 +162,6 @@ def _deal(
 
 
 def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
-    """End all children except reusable free ones, which wait for the next call."""
     kept = [child for child in free if child.is_reusable]
     for child in kept:
         child.rest()
@@ -186,7 +185,7 @@ def number(
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
     `wanted` is the user's number. Without it, take `default` or the number of cores, limited by memory and by `most`,
-    beyond which nothing is faster. Start no child that saves no time: 4 tasks take as long in 2 children as in 3.
+    beyond which nothing is faster. Useless children are left out: 4 tasks take as long in 2 children as in 3.
     `threaded`: this process alone would use all cores, too.
     """
     asked = min(tasks, wanted or default or cores())
@@ -236,7 +235,7 @@ def _take_idle() -> Child | None:
     while _idle:
         if (child := _idle.pop()).owner != os.getpid():
             continue
-        if child.is_awake():  # a child that is about to end after a long idle time does not answer
+        if child.is_awake():  # a child about to end after idling does not answer
             return child
         child.end()
     return None
@@ -260,7 +259,7 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
             function = pickle.loads(pickled)
             if (prepare := getattr(function, "prepare", None)) is not None:
                 prepare()
-            gc.freeze()  # keeps collections from touching, and so copying, pages that the children share
+            gc.freeze()  # keeps collections from touching, and so copying, shared pages
             channel.result = _deal(
                 tasks,
                 None,

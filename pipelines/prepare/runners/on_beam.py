@@ -2,7 +2,7 @@
 
     Create(tasks) | Reshuffle | Call(function) | ToList | Call(finish)
 
-DirectRunner makes one shard at a time in this process, in memory, without a port: a rehearsal for Dataflow or Flink.
+DirectRunner makes one shard at a time in this process, without a port: a rehearsal for Dataflow or Flink.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _jobs: dict[str, Progress | None] = {}
 
 
 class OnBeam:
-    """Runner of tasks as a Beam job, with the command's arguments for Beam. Implements `Runner`."""
+    """Runner of tasks as a Beam job. Implements `Runner`."""
 
     is_here = False
 
@@ -94,8 +94,8 @@ def add_steps(pipeline: beam.Pipeline, work: Work, *, job_id: str = "") -> None:
 def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Monitor | None) -> None:
     try:
         with stderr_held_back(), beam_options.job_server_running(pipeline, options):
-            # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current step, or
-            # continue until every thread has made all of its shards.
+            # On the main thread, Beam would turn an interrupt into an error of the current step, or continue until
+            # every thread has made its shards.
             wait_for(in_background(lambda: _require_done(pipeline.run(), monitor)))
     except PrepError:
         raise
@@ -106,7 +106,6 @@ def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Mo
 
 
 def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
-    """Wait for the end of a job. Raises: the job's error; PrepError if its final state is not DONE."""
     if monitor:
         monitor.follow(result)
     state = result.wait_until_finish() or result.state
@@ -118,7 +117,7 @@ def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
 def _without_ipython() -> Iterator[None]:
     """Hide IPython while a graph is built, so that Beam does not take this process for a notebook.
 
-    In a notebook, Beam imports its interactive mode to number the steps by cell, which fails with pandas 3.
+    There, Beam imports its interactive mode to number the steps by cell, which fails with pandas 3.
     """
     hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is how Python marks a missing module
@@ -145,7 +144,6 @@ class _Stderr:
         return thread not in self._others
 
     def release(self) -> None:
-        """Let new threads print. Threads that still run stay silent: their job is over."""
         self._left = {*filter(self.is_held, threading.enumerate())}
         if sys.stderr is self and not self._left:
             sys.stderr = self.below
@@ -155,8 +153,8 @@ class _Stderr:
 def stderr_held_back() -> Iterator[None]:
     """Log the stderr output of threads that start during the context. A process may run several jobs at a time.
 
-    Beam prints the traceback of a failed worker to stderr at any log level, and its threads print one when their
-    connection breaks; a PrepError reports the same in two lines.
+    Beam prints the traceback of a failed worker at any log level, and its threads print one when their connection
+    breaks; a PrepError reports the same in two lines.
     """
     sys.stderr = held = _Stderr()
     try:
@@ -173,9 +171,9 @@ def stderr_held_back() -> Iterator[None]:
 
 
 class Call(beam.DoFn):
-    """The only DoFn of our jobs: call a function for each task, on a worker with the launcher's versions.
+    """The only DoFn of our jobs: call a function per task, on a worker with the launcher's versions.
 
-    The threads of a worker process share the function, and so the objects that it opens.
+    The threads of a worker process share the function and the objects that it opens.
     """
 
     def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:

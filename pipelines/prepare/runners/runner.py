@@ -17,10 +17,10 @@ from pipelines.prepare.process.progress import Progress
 class Work:
     """Tasks to run. The functions travel by pickle: module functions, or objects of module-level classes.
 
-    `function` returns the counts that a task adds to the metrics of a Beam job. `finish` runs after all tasks, where
-    they run: a remote job completes without this process. `processes`: local child processes, 0 for none. `name` is for
-    people. `place`, the folder of the results, identifies the work: a remote service never runs two jobs with the same
-    name and place.
+    `function` returns the counts that a task adds to a Beam job's metrics. `finish` runs after all tasks, where they
+    run: a remote job completes without this process. `processes`: local child processes, 0 for none. `name` is for
+    people. `place`, the folder of the results, identifies the work: a remote service never runs the same name and place
+    twice at a time.
     """
 
     function: Callable[[Any, Progress], Mapping[str, int]]
@@ -36,7 +36,7 @@ class Runner(Protocol):
 
     @property
     def is_here(self) -> bool:
-        """Return whether tasks run in local processes, which see the files of this one."""
+        """Return whether tasks run in local processes, which see this machine's files."""
 
     def check(self, root: str) -> None:
         """Check that the runner is reachable, and that its workers can reach the output `root`.
@@ -47,6 +47,6 @@ class Runner(Protocol):
     def run(self, work: Work, progress: Progress) -> None:
         """Run all tasks, and finish; `progress` counts finished work, if the workers report it.
 
-        Raises: the error of the first failed task, once the running ones have ended; WorkerDiedError on this machine;
+        Raises: the first failed task's error, once the running tasks have ended; WorkerDiedError on this machine;
             PrepError for any other failure of a remote job.
         """

@@ -5,9 +5,9 @@
     datasets, tokenizers, transformers, external engines, and packages that an        --requirements_file
     export or a ready function needs, in the launcher's versions
 
-Workers get base dependencies only, since they do not need TensorFlow. An --extra_package is installed even if the same
-version is present. A user's own --setup_file, --extra_package or --sdk_container_image takes precedence; then the user
-must provide this package. Each worker compares its versions with the launcher's before it starts.
+Workers get base dependencies only, without TensorFlow. An --extra_package is installed even if the same version is
+present. A user's own --setup_file, --extra_package or --sdk_container_image takes precedence and must provide this
+package. Each worker compares its versions with the launcher's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-# The trainer, the commands, and folders that no task imports. An export's tasks import `launch` and `audit`.
+# Packages that no task imports. An export's tasks import `launch` and `audit`.
 _NOT_FOR_WORKERS = {"train", "cli", "report", "doctor"}
 
 

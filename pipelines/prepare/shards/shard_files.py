@@ -50,7 +50,7 @@ def write(
     """Write the shard of a task's rows of one record length, and return its manifest entry.
 
     `threads` encode records. The shard's ledger counts `rows_in` rows, and `rejected` and `filtered` rows by reason.
-    `generations` are the versions that may be replaced (see `storage.generations`). `progress` counts the bytes.
+    `generations`: the versions that may be replaced (see `storage.generations`). `progress` counts the bytes.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
         job; LedgerError if its rows do not add up. The existing file then stays unchanged.
@@ -96,7 +96,7 @@ def _pieces(
     *,
     threads: int,
 ) -> Iterator[memoryview | bytes]:
-    """Yield the file's bytes in pieces, and update `counts` and `indexes`; threads make the next pieces meanwhile."""
+    """Yield the file's bytes in pieces, and update `counts` and `indexes`."""
     schema = job.spec.schema_of(group.length)
     label = schema.with_role("label") if job.spec.columns.label_names is not None else None
 
@@ -135,8 +135,8 @@ def _indexes(job: Job, name: str) -> ShardIndexes:
 def _check(shard: Shard, expected: Shard | None) -> None:
     """Check a shard before its file appears.
 
-    Raises: OutputError if it is empty or not as expected; LedgerError if the independent counts of rows read, laid out
-        and rejected disagree.
+    Raises: OutputError if it is empty or not as expected; LedgerError if the counts of rows read, laid out and rejected
+        disagree.
     """
     if not shard.num_examples:
         raise OutputError(

@@ -76,7 +76,6 @@ def make(
 
 
 def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int | None, *, concurrent: bool) -> int:
-    """Return the number of local worker processes that make the shards; 0 if this process makes them."""
     is_local = storage.local_path(job.root) is not None
     files = plan_files.task_of(job, keys[0]).located.files if workers and is_local and keys else ()
     waits = not is_local or any("://" in file.path for file in files)
@@ -87,7 +86,7 @@ def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int 
 
 
 def _packed(encoder: BatchEncoder) -> bytes:
-    """Pickle an encoder for worker processes, and free its memory, 25 to 90 MB, which this process no longer needs.
+    """Pickle an encoder for worker processes, and free its memory here, 25 to 90 MB.
 
     Opening an encoder takes each process a second and 130 MB; the reference encoder cannot travel.
     """
@@ -139,7 +138,7 @@ class ShardMaker:
     def _open(self) -> BatchEncoder:
         with self._opening:
             if self._encoder is None:
-                # Several threads call the engine at once; by default each call would start 32 more on a large machine.
+                # Several threads call the engine at once, so it needs no threads itself (default 32).
                 os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
                 if multiprocessing.parent_process() is not None:
                     # Libraries get as many threads as this worker process has, not one per core.

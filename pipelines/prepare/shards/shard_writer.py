@@ -33,8 +33,8 @@ from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import without_access
 
-# Bytes of text per call of the engine: enough to occupy all cores and make Python's cost per batch negligible, but no
-# more, since the Rust tokenizer keeps about 100 bytes per token. The fast engines keep almost nothing.
+# Bytes of text per call of the engine: enough to occupy all cores and make Python's cost negligible, but no more, since
+# the Rust tokenizer keeps about 100 bytes per token. The fast engines keep almost nothing.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 22
 
@@ -88,7 +88,7 @@ def write(
 def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
     """Return the generator that permutes the rows of a shard; None if the job does not shuffle.
 
-    `length`: its record length in tokens, None if all records of the job have the same length.
+    `length`: its record length in tokens, None if there is only one.
     """
     return shard_rng(job.spec.seed, split=task.split, index=task.index, length=length) if job.spec.shuffle else None
 
@@ -104,7 +104,7 @@ def batches(
     """Yield (row numbers int64 [N], record batch) of a split's rows: one row, or up to about `num_bytes` of text.
 
     Small pieces are joined, since every batch takes about a millisecond, but to no more rows than a large piece has,
-    since kept columns may be many times larger than the texts.
+    since kept columns may be much larger than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0
@@ -144,10 +144,7 @@ def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
 
 
 class _TaskRows:
-    """Tokenized rows of a task; `rows_checked` of them were compared with the reference tokenizer.
-
-    `labels`: as `Receipt.labels`, int64.
-    """
+    """Tokenized rows of a task; `rows_checked` of them were compared with the reference tokenizer."""
 
     def __init__(self, task: ShardTask, job: Job, encoder: BatchEncoder, progress: Progress, threads: int) -> None:
         self._task, self._job, self._encoder, self.progress, self._threads = task, job, encoder, progress, threads
@@ -157,7 +154,6 @@ class _TaskRows:
         self.labels: np.ndarray | None = None
 
     def gather(self) -> None:
-        """Read, tokenize and collect the rows; reject unusable ones."""
         encoder, split = self._encoder, self._task.split
 
         def encode(batch: tuple[Rows, pa.RecordBatch | None]) -> tuple[Rows, pa.RecordBatch | None, Encoded]:
@@ -179,10 +175,7 @@ class _TaskRows:
         self.rows_checked = checks.rows_checked
 
     def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch | None]]:
-        """Yield the usable rows in batches, and reject the others.
-
-        Yields: (rows, their record batch if the encoder may reject some, else None).
-        """
+        """Yield batches of usable rows, with their record batch if the encoder may reject some."""
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
         for numbers, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
@@ -196,7 +189,6 @@ class _TaskRows:
             yield rows, source
 
     def _reject(self, batch: pa.RecordBatch, reasons: np.ndarray, numbers: np.ndarray, **details: Any) -> None:
-        """Record the rows that have a reason. Raises: RowsRejectedError if there is one and the job allows none."""
         self.rejected.add(batch, reasons, numbers, **details)
         if self._job.strict and self.rejected.first:
             raise unusable_row(self.rejected.first[0], self._task)
@@ -238,10 +230,7 @@ class _TaskRows:
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
-        """Return the number of rows that each file accounts for; the first file includes the unused rows.
-
-        Raises: LedgerError if they do not add up to the planned rows. Each file checks its ledger.
-        """
+        """Return the rows of each file, with the unused ones in the first. Raises: LedgerError."""
         num_unused = self.rejected.rejected.total() + self.rejected.filtered.total()
         used = self._rows_in - num_unused
         rows_in = [used if group.rows is None else len(group.rows) for group in groups]

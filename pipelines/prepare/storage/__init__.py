@@ -29,16 +29,16 @@ from pipelines.prepare.storage.storage_errors import as_output_error, retry_tran
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
-# Limit of a file read into memory, such as a manifest. The largest tokenizers have 40 MB.
+# Limit of a file read into memory. The largest tokenizers have 40 MB.
 _MOST_BYTES = 256 << 20
 # Threads that read remote files: each small file costs a round trip.
 _READERS = 32
-# Version of an object, a generation on gs://; 0 for a missing object.
+# Generation of a gs:// object; 0 for a missing object.
 Version: TypeAlias = int
 
 
 def join(root: str, *parts: str) -> str:
-    """Join a root and parts with one slash between them, for local paths and URLs."""
+    """Join a root and parts with one slash between them, for paths and URLs."""
     return posixpath.join(root.rstrip("/") or "/", *parts)
 
 
@@ -54,7 +54,7 @@ def file_system(path: str) -> tuple[Any, str]:
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
     """Return a service's metadata of a remote file or folder: type, size, checksums or version.
 
-    Retries errors for which `passes` is true.
+    Errors for which `passes` is true are retried.
     Raises: FileNotFoundError; errors of the service's library, for `as_source_error` to translate.
     """
     return dict(_store(path).info(path, passes=passes))
@@ -66,7 +66,7 @@ def exists(path: str) -> bool:
 
 
 def size(path: str) -> int | None:
-    """Return a file's size in bytes, or None if it does not exist. Raises: OutputError."""
+    """Return a file's size in bytes, None if it does not exist. Raises: OutputError."""
     local = local_path(path)
     try:
         with _reading(path):
@@ -78,7 +78,7 @@ def size(path: str) -> int | None:
 def sizes(folder: str) -> dict[str, int]:
     """Return the size in bytes of each file in `folder`, by sorted name; empty if the folder does not exist.
 
-    Sends one listing request; leaves out temporary files. Raises: OutputError.
+    One listing request; no temporary files. Raises: OutputError.
     """
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
@@ -121,7 +121,7 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Read all files in a folder and its subfolders, by relative name (`inner/file`), except temporary files.
+    """Read all files below a folder by relative name (`inner/file`), except temporary files.
 
     Raises: FormatError if they exceed 256 MiB together; OutputError.
     """
@@ -161,7 +161,6 @@ def read_stream(path: str) -> Iterator[BinaryIO]:
 
 
 def _open_remote(path: str) -> BinaryIO:
-    """Open a remote file for reading; on gs://, pin its current generation."""
     from pipelines.prepare.storage import object_storage
 
     fs, inner = file_system(path)
@@ -186,7 +185,7 @@ def _open_remote(path: str) -> BinaryIO:
 
 
 def generations(paths: Sequence[str]) -> dict[str, Version]:
-    """Return the current generation of each gs:// object, 0 for a missing one; empty for other storage.
+    """Return the generation of each gs:// object, 0 for a missing one; empty for other storage.
 
     Pass them to `write_atomic(replacing=...)`. Raises: OutputError.
     """
@@ -212,7 +211,7 @@ def write_atomic(
         half full. Links below it are not followed, here and in `delete` and `sweep`. Local only.
     replacing: the generation that may be replaced (see `generations`), 0 for none. An object of another generation
         stays, and counts as written if its content is the same. gs:// only; elsewhere the last writer wins.
-    Raises: OutputError, also if an object of another generation has other content. Errors of `chunks` pass unchanged.
+    Raises: OutputError, also if an object of another generation has other content; errors of `chunks`.
     """
     local = local_path(path)
     if local is not None:
@@ -274,7 +273,6 @@ def _store(path: str) -> ModuleType:
 
 
 def _entries(folder: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file, by sorted name; None for links and for folders, named `folder/`."""
     local = local_path(folder)
     try:
         with _reading(folder):
@@ -286,10 +284,6 @@ def _entries(folder: str) -> dict[str, int | None]:
 
 @contextlib.contextmanager
 def _reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
-    """Translate errors of reading from `path`.
-
-    Raises: FileNotFoundError; OutputError if the bucket does not exist; `kind` for all others.
-    """
     try:
         with storage_errors.reading(path, kind):
             yield

@@ -3,18 +3,17 @@
     metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
     reading                                 `open_fs`, of gcsfs
 
-Both libraries are imported on first use, and share credentials, endpoint and the project to bill. `GCSFileSystem` comes
-from `gcsfs.core`, because the class that `gcsfs` exports may ask another service for the bucket's type.
+Both libraries are imported on first use, and share credentials, endpoint and the project to bill. The `GCSFileSystem`
+that `gcsfs` exports may ask another service for the bucket's type; that of `gcsfs.core` does not.
 
-An upload of up to one block is one request, with a checksum that the service compares before the object appears. A
-larger upload is a session of parts; the object appears with the last part, if its checksum is right. After an error the
-client sends the part again, and the service ignores bytes that it already has
-(https://cloud.google.com/storage/docs/performing-resumable-uploads). The client cannot continue if the service lost the
-session or kept less than a part, because earlier parts are no longer in memory.
+An upload of up to one block is one request, with a checksum that the service compares. A larger upload is a session of
+parts; the object appears with the last part, if its checksum is right. After an error the client sends the part again
+(https://cloud.google.com/storage/docs/performing-resumable-uploads). If the service lost the session or kept less than
+a part, the client cannot continue, because earlier parts are no longer in memory.
 
-An upload may name the generation that it replaces, 0 for none. The service answers 412 if the object has another
-generation (https://cloud.google.com/storage/docs/request-preconditions). That object may be ours, from a request with a
-lost answer, or another worker's with the same content, so its checksum is compared.
+An upload may name the generation that it replaces, 0 for none. The service answers 412 if the object has another one
+(https://cloud.google.com/storage/docs/request-preconditions). That object may be ours, from a request with a lost
+answer, or another worker's with the same content, so its checksum is compared.
 """
 
 import base64
@@ -106,7 +105,7 @@ def find_credentials() -> Any | None:
 
     try:
         with warnings.catch_warnings():
-            # google.auth warns if a user's credentials have no quota project, which storage does not need.
+            # google.auth warns about a missing quota project, which storage does not need.
             warnings.simplefilter("ignore")
             credentials, _ = google.auth.default(scopes=[_SCOPE])
     except DefaultCredentialsError as error:
@@ -136,7 +135,7 @@ def _client(process: int, emulator: str, key_file: str) -> Any:
     from google.cloud import storage
 
     fs = _file_system(process, emulator, key_file)
-    # The client requests the bucket's metadata for traces even without tracing, on the first request and after a 404.
+    # Without this, the client requests the bucket's metadata for traces on the first request and after a 404.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     return storage.Client(
         project=None,
@@ -297,7 +296,7 @@ class _Content:
             self._pending += memoryview(chunk).cast("B")
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next block, regardless of `size`; empty at the end. Raises: errors of the chunks."""
+        """Return the next block, regardless of `size`; empty at the end."""
         self._fill()
         block = bytes(self._pending[: object_storage.BLOCK_BYTES])
         del self._pending[: object_storage.BLOCK_BYTES]
@@ -309,7 +308,7 @@ class _Content:
         return self._num_bytes
 
     def is_same(self, metadata: dict[str, Any]) -> bool:
-        """Read the rest, and return whether an object has the size and CRC-32C of this content."""
+        """Read the rest, and return whether an object has the same size and CRC-32C."""
         while self.read():
             pass  # updates the checksum
         checksum = base64.b64encode(self._checksum.digest()).decode()

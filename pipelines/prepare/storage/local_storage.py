@@ -2,15 +2,15 @@
 
     OUT/.partial-1f0c…-NAME    written, synced ──► renamed to OUT/NAME ──► the folder synced
 
-Listings leave out the temporary file of a killed process, and the next run deletes it.
+Listings leave out temporary files of killed processes, and the next run deletes them.
 
 Links are not followed at the end of a path, nor between it and the dataset folder `inside`, because the sender of a
 dataset, or another user who can write there, could redirect reads and writes. The path to `inside` may contain links.
 
 A job holds `.prep/lock` with flock; the kernel releases it when the process ends. The file names the holder and is
-deleted at the end. The library `filelock` leaves its file, names nobody, and accepts a hard link to another file.
-Object stores have no locks: two jobs for the same dataset write the same bytes there, and a job for another dataset is
-refused because of the first one's work folder (`reservation`).
+deleted at the end. The library `filelock` leaves its file, names nobody, and accepts a hard link. Object stores have no
+locks: two jobs for the same dataset write the same bytes there, and a job for another dataset is refused because of the
+first one's work folder (`reservation`).
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
     """Yield a descriptor of a folder; with `make`, make missing folders, but never `inside`.
 
     A folder that was deleted during a job must not come back half full.
-    Raises: OutputError for a link between `inside` and the folder; FileNotFoundError; other OSErrors.
+    Raises: OutputError for a link between `inside` and the folder; OSError.
     """
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
@@ -80,7 +80,7 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
     """Open a regular file and return its descriptor; `folder` is its folder's descriptor, if that is open.
 
-    Raises: OutputError for a link, a pipe or a device, which may block or never end; OSError.
+    Raises: OutputError for a link, a pipe or a device, which may block; OSError.
     """
     name = path if folder is None else os.path.basename(path)
     try:
@@ -197,7 +197,6 @@ def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> Non
 
 
 def _open_below(above: int, path: str, *, make: bool) -> int:
-    """Open the folder `path` with its parent's descriptor `above`, and return its descriptor."""
     name = os.path.basename(path)
     if make:
         with contextlib.suppress(FileExistsError):

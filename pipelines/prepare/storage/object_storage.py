@@ -57,7 +57,7 @@ def entries(path: str) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for entry in retry_transient(lambda: fs.ls(inner, detail=True), path=path):
         name = str(entry["name"]).rstrip("/")
-        # The listing of a file, or of a folder with a marker object, contains the file or folder itself.
+        # The listing of a file, or of a folder with a marker object, contains itself.
         if name != inner.rstrip("/"):
             name = posixpath.basename(name) + "/" * (entry["type"] == "directory")
             found[name] = int(entry["size"]) if entry["type"] == "file" else None

@@ -1,10 +1,9 @@
 """Storage errors: retries of transient ones, messages and remedies for all others.
 
-Every library has its own exceptions, and uses one exception for several causes. The HTTP status, errno or the service's
-message, which the error quotes, distinguishes them.
+Libraries use one exception for several causes. The HTTP status, errno or the service's message distinguishes them.
 
-Transient errors, such as an overloaded service or a lost connection, are retried for three minutes, and logged. Pauses
-grow and are random, so that a thousand workers do not retry at the same moment. google-cloud-storage retries its
+Transient errors, such as an overloaded service or a lost connection, are logged and retried for three minutes, with
+growing random pauses, so that a thousand workers do not retry at the same moment. google-cloud-storage retries its
 requests itself, with the same limits.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
@@ -31,8 +30,8 @@ _PATIENCE_SECONDS = 180.0
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 32.0
 
-# Functions that drop refused credentials, so that the next request looks for them again: a metadata server may be
-# silent for a moment.
+# Functions that drop refused credentials, so that the next request looks again: a metadata server may be silent for a
+# moment.
 on_refusal: list[Callable[[], None]] = []
 
 _log = logging.getLogger(__name__)
@@ -221,7 +220,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
 
 
 def words(error: BaseException) -> str:
-    """Return an error's message on one line, without secrets; the service's own message if the error holds it."""
+    """Return an error's message, or the service's own one, on one line and without secrets."""
     try:
         said = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):
