@@ -1,12 +1,11 @@
-"""Access to stored columns: struct fields by dotted names, and casts to the types of the split.
+"""Select stored columns and struct fields by dotted names, and cast them to the types of the split.
 
-`translation.en` is the field `en` of the column `translation`. A column that is itself named `translation.en` takes
-precedence. A field of a null struct is null. Stored columns are cast as `datasets` casts a file whose types differ from
-the first file's:
+`translation.en` is the field `en` of the column `translation`; a column named `translation.en` takes precedence. A
+field of a null struct is null. Casts follow `datasets`, which casts files to the types of the first file:
 
 dictionary of strings           string
 int32                           int64
-int64                           int32           an error if a value does not fit
+int64                           int32           an error if a value doesn't fit
 lists, structs                  the same for their items; fields by name, a missing one is null
 """
 
@@ -23,7 +22,7 @@ _ELSEWHERE = "the first file or the dataset card has it"
 
 
 def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | None:
-    """Return the path to `name`: the column, then the struct fields inside it; None if it does not exist."""
+    """Return the path to `name`: the column, then the struct fields inside it; None if it doesn't exist."""
     if fields.get_field_index(name) >= 0:
         return (name,)
     parts = name.split(".")
@@ -36,7 +35,7 @@ def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | N
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
-    """Return the Arrow field of a column or struct field, under its full `name`; None if it does not exist."""
+    """Return the Arrow field of a column or struct field, under its full `name`; None if it doesn't exist."""
     if (path := path_of(schema, name)) is None:
         return None
     field = schema.field(path[0])
@@ -54,7 +53,7 @@ def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array | None:
-    """Return the values of a column or struct field; None if it does not exist."""
+    """Return the values of a column or struct field; None if it doesn't exist."""
     if (path := path_of(rows.schema, name)) is None:
         return None
     column = rows.column(path[0])
