@@ -1,6 +1,6 @@
 """Measure how fast the command answers, and the cost of a build before it tokenizes.
 
-A build of 400 rows is nearly all start-up. Its CPU seconds are divided by the CPU seconds of a process that only imports
+A build of 400 rows is nearly all start-up. Its CPU time is divided by the CPU time of a process that only imports
 pyarrow, `datasets` and `AutoTokenizer`, as any script that uses them must. Imports and builds take turns, so the ratio
 hardly depends on the machine's other work.
 """
