@@ -68,9 +68,9 @@ OPTIONAL = ("tools", "options", "input", "system", "history")
 
 
 def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
-    """Return the columns of the first matching form, by purpose; the default is the column `messages`.
+    """Return the columns of the first matching form, by purpose; by default `messages`.
 
-    `named`: the column of messages that the user named.
+    `named`: the user's choice of the column of messages.
     """
     common = [name for name in splits[0] if all(name in known for known in splits)]
     needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
@@ -134,7 +134,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose, with conversations of any form converted to one column `messages`."""
+    """Return the columns by purpose, with conversations of any form as one column `messages`."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     parts: list[pa.Array] = []
     if "messages" in nested:
@@ -159,7 +159,7 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
 
 
 def _with_roles(messages: pa.Array) -> pa.Array:
-    """Convert ShareGPT messages to `role` and `content`, keeping other fields; return other messages unchanged."""
+    """Convert ShareGPT messages to `role` and `content`; keep other fields and other messages."""
     items = messages.flatten()
     if is_json(items.type):
         return _lists(_as_json(map(renamed, objects_of(items)), items.type), list_lengths(messages))
@@ -177,7 +177,6 @@ def _with_roles(messages: pa.Array) -> pa.Array:
 
 
 def _are_sharegpt(messages: pa.Array) -> np.ndarray:
-    """Return whether each row contains a message with ShareGPT's fields, bool [N]."""
     items = messages.flatten()
     if not is_json(items.type):
         return np.full(len(messages), is_sharegpt(messages.type))
@@ -187,12 +186,10 @@ def _are_sharegpt(messages: pa.Array) -> np.ndarray:
 
 
 def _turns(column: pa.Array, role: str) -> pa.Array:
-    """Return lists of messages unchanged, and convert each text to a list of one message with this role."""
     return _with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
 
 
 def _texts(contents: pa.Array, roles: Sequence[str | None], lengths: np.ndarray | None = None) -> pa.Array:
-    """Return messages with these roles and contents, in lists of `lengths`, by default of one message."""
     items = _structs({"role": pa.array(roles, pa.string()), "content": contents})
     return _lists(items, np.ones(len(contents), np.int64) if lengths is None else lengths)
 
@@ -205,7 +202,7 @@ def _lines(asked: pa.Array, given: pa.Array) -> pa.Array:
 
 
 def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
-    """Return a list with the system prompt per row; empty without one, or if the messages begin with one."""
+    """Return a list with the system prompt per row, empty if the messages begin with one."""
     lengths = list_lengths(messages)
     filled = np.flatnonzero(lengths > 0)
     firsts = objects_of(messages.flatten().take(pa.array((np.cumsum(lengths) - lengths)[filled])))
@@ -217,7 +214,7 @@ def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
 
 
 def _history(history: pa.Array) -> pa.Array:
-    """Return the earlier pairs of question and answer as messages; roles are null in lists that are not pairs."""
+    """Return pairs of question and answer as messages; roles are null in lists that are not pairs."""
     pairs = history.flatten()
     counts, lengths = list_lengths(pairs), list_lengths(history)
     firsts = np.repeat(np.cumsum(counts) - counts, counts)
@@ -229,7 +226,6 @@ def _history(history: pa.Array) -> pa.Array:
 
 
 def _of_prompt(messages: pa.Array) -> pa.Array:
-    """Return a prompt's messages with its answers marked by `OF_PROMPT`."""
     items = messages.flatten()
     if is_json(items.type):
         marked = [
@@ -243,7 +239,7 @@ def _of_prompt(messages: pa.Array) -> pa.Array:
 
 
 def _wrapped(tools: pa.Array) -> pa.Array:
-    """Return tools as JSON text with each bare function in the form that chat templates expect."""
+    """Wrap bare functions in tools, which are JSON text, in the form that chat templates expect."""
     unique = tools.dictionary_encode()
     changed = [text and _wrapped_text(text) for text in unique.dictionary.to_pylist()]
     return pa.array(changed, tools.type).take(unique.indices)
@@ -266,7 +262,6 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def _concatenated(items: Sequence[pa.Array]) -> pa.Array:
-    """Concatenate messages: structs with the union of their fields, or else JSON."""
     if not any(is_json(each.type) for each in items):
         try:
             tables = [pa.Table.from_struct_array(each) for each in items]

@@ -38,7 +38,7 @@ _SEPARATED = ("csv", "tsv")
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """Plan the columns from their types only; classes and vector lengths that depend on rows stay open.
+    """Plan the columns from their types; classes and vector lengths that depend on rows stay open.
 
     `inputs` become tokens, by default the text columns; `kind` is `Source.kind`.
 
@@ -72,9 +72,9 @@ def plan_columns(
 ) -> ColumnPlan:
     """Plan the columns like `plan_types`, then read classes and vector lengths from rows.
 
-    `plan`: the result of `plan_types`, if the caller already has it.
+    `plan`: the result of `plan_types`, if known.
 
-    Raises: like `plan_types`; ColumnError if values can't be used as planned.
+    Raises: ColumnError.
     """
     if plan is None:
         columns = {name: source.columns_of(split) for name, split in source.splits.items()}
@@ -165,7 +165,7 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_
 
 
 def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
-    """Return the plan that all splits share. Raises: ColumnError if plans differ, since a dataset has one schema."""
+    """Return the plan that all splits share. Raises: ColumnError if plans differ."""
     (first, plan), *others = ((split, plan_of(known)) for split, known in columns.items())
     for split, other in others:
         if other != plan:
@@ -203,7 +203,7 @@ def _kept_type(name: str, columns: Columns) -> Feature:
 
 
 def _with_length(feature: Feature, *, source: Source) -> Feature:
-    """Return the feature with the vector length from the rows. Raises: ColumnError if it differs between splits."""
+    """Return the feature with the vector length from the rows. Raises: ColumnError."""
     kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
     if not any(map(is_list, kinds)) or pa.types.is_fixed_size_list(kinds[0]):
         return feature
@@ -225,7 +225,6 @@ def _first_length(name: str, *, split: SplitSource) -> int:
 
 
 def _dtype(kind: pa.DataType) -> DType | None:
-    """Return the dtype for keeping values of an Arrow type, or None."""
     if is_text(kind):
         return "string"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -247,12 +246,11 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
 
 
 def _is_frame(kind: pa.DataType) -> bool:
-    """Return whether a column is an object with one field per row, the default output of pandas."""
+    """Return whether a column has one field per row, the default output of pandas."""
     return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
 
 
 def _is_media(schema: pa.Schema, name: str) -> bool:
-    """Return whether a column holds images, audio or other files in the form of `datasets`."""
     if (index := schema.get_field_index(name)) < 0 or not pa.types.is_struct(kind := schema.field(index).type):
         return False
     return {field.name for field in kind} == {"bytes", "path"}

@@ -64,8 +64,8 @@ Purpose = Literal[ChatPurpose, "system", "history", "words", "tags", "answers", 
 class Inputs:
     """Input columns, which become tokens: text columns, and nested columns by purpose.
 
-    `finds_chats`: look for conversations in any known form (see `chats`); columns in `nested` take precedence.
-    `joins_pairs`: a prompt and a completion that are texts stay texts.
+    `finds_chats`: look for conversations (see `chats`); `nested` takes precedence. `joins_pairs`: prompts and
+    completions that are texts stay texts.
     """
 
     texts: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class ColumnPlan:
     """Plan of the columns to read and their uses, made on the launcher and sent to workers.
 
     `nested`: columns that the layout uses, by purpose, mostly lists or structs. `chats`: description of the
-    conversations' form. `joins_pairs`: the conversations are prompts and completions as texts, without a template.
+    conversations. `joins_pairs`: see `Inputs`.
     """
 
     texts: tuple[str, ...]
@@ -97,7 +97,7 @@ class ColumnPlan:
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """Class names of the labels, or else of the tags; None for plain numbers, or without either."""
+        """Class names of the labels, or else of the tags, or None."""
         plan = self.label or self.tags
         return plan.names if plan else None
 
@@ -121,7 +121,7 @@ class ColumnPlan:
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Names of columns that may be null: a conversation may have no tools, an instruction no input."""
+        """Names of columns that may be null, such as tools."""
         return tuple(name for purpose, name in self.nested.items() if purpose in chats.OPTIONAL)
 
 
@@ -230,7 +230,7 @@ def _text_bytes(column: pa.Array) -> np.ndarray:
 
 
 def _utf8(column: pa.Array, name: str) -> pa.Array:
-    """Return the column, validated. Raises: SourceError if a text is not UTF-8, or offsets are damaged."""
+    """Validate a column. Raises: SourceError if a text is not UTF-8, or offsets are damaged."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:

@@ -76,7 +76,7 @@ class LabelPlan:
 
     @property
     def value_set(self) -> pa.Array:
-        """Source values of the classes in the order of their ids, in the type that `_comparable` returns."""
+        """Source values of the classes by id, in the type that `_comparable` returns."""
         names = self.names or ()
         return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
@@ -84,9 +84,7 @@ class LabelPlan:
 def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool = False) -> LabelPlan:
     """Plan the labels of a column, or with `lists` the tags in its lists; `with_names` completes the plan.
 
-    `classes`: each distinct number is a class.
-
-    Raises: ColumnError if the column can't be a label.
+    `classes`: each distinct number is a class. Raises: ColumnError if the column can't be a label.
     """
     several = is_list(found.kind) and not lists
     kind, names = (found.kind.value_type, found.item_names) if lists or several else (found.kind, found.names)
@@ -108,7 +106,7 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
     """Complete the plan with the classes in rows, or with the length of vectors of 0 and 1.
 
-    Classes are collected from all splits of the source and sorted, so ids don't depend on the requested splits.
+    Classes come from all splits of the source and are sorted, so ids don't depend on the requested splits.
 
     Raises: ColumnError for too many or no classes, fractions or unequal vectors; SourceError if a string is not UTF-8.
     """
@@ -152,7 +150,7 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
 
 
 def _notes_on(names: Sequence[str]) -> Iterator[str]:
-    """Yield notes on texts that become classes, though they look like another kind of label."""
+    """Yield notes on classes that look like another kind of label."""
     if all(re.fullmatch(r"\s*\[.*\]\s*", name, re.DOTALL) for name in names) and names:
         yield (
             f"its labels are lists written as text, such as {names[0]!r}, so each different list is one class; for "
@@ -181,7 +179,7 @@ def _is_number(text: str) -> bool:
 
 
 def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
-    """Return the distinct class values. Raises: ColumnError if one is not whole; SourceError if one is not UTF-8."""
+    """Return the distinct class values. Raises: ColumnError for fractions; SourceError."""
     found = pc.unique(values).drop_null()
     if plan.kind == "string":
         return decode_texts(found, plan.column)
@@ -289,7 +287,7 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array]]:
-    """Yield each split with its label column, batch by batch, if its type fits the plan."""
+    """Yield splits with their label columns, in batches, if the type fits the plan."""
     for split in source.all_splits.values():
         schema = source.columns_of(split).arrow_schema
         kind = schema.field(plan.column).type if plan.column in schema.names else pa.null()
@@ -300,7 +298,7 @@ def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Cast values to the common type for comparing splits: strings, or int64 for numbers."""
+    """Cast values to a common type of all splits: strings, or int64 for numbers."""
     if is_text(values.type):
         return values.cast(pa.string())
     if not pa.types.is_floating(values.type):
@@ -321,5 +319,4 @@ def list_lengths(column: pa.Array) -> np.ndarray:
 
 
 def _owners(column: pa.Array) -> np.ndarray:
-    """Return the row index of each item in the lists, int64 [items]."""
     return np.repeat(np.arange(len(column)), list_lengths(column))

@@ -1,8 +1,7 @@
 """Convert messages and other nested values to Python objects, and the names of ShareGPT.
 
-Arrow knows no missing keys: a struct holds nulls instead. So a null in a struct counts as missing, at any depth. Nulls
-inside values that `datasets` stores as JSON were written explicitly, and stay. TRL 1.16 (`remove_none_values`), Axolotl
-0.19 and ms-swift also drop nulls of structs.
+Arrow knows no missing keys: a struct holds nulls instead. So a null in a struct counts as missing, at any depth, as in
+TRL 1.16 (`remove_none_values`), Axolotl 0.19 and ms-swift. Nulls inside values that `datasets` stores as JSON stay.
 
 The processes that run chat templates import this module, so it imports nothing heavier than PyArrow.
 """
@@ -26,12 +25,12 @@ ROLES = {
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Return whether a type is `arrow.json`, the JSON text to which `datasets` converts values of several types."""
+    """Return whether a type is `arrow.json`, which `datasets` uses for values of several types."""
     return str(kind) == "extension<arrow.json>"
 
 
 def objects_of(column: pa.Array) -> list[Any]:
-    """Return a column as Python objects, with JSON parsed, without the null fields of structs."""
+    """Return a column as Python objects, with parsed JSON and without null fields of structs."""
     read = _reader(column.type)
     return [None if value is None else read(value) for value in column.to_pylist()]
 

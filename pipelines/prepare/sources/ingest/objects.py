@@ -26,8 +26,7 @@ _CORRECT = "correct what makes these rows; if their types differ, give the objec
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     """Write an object's rows to a folder in `home`, named by their digest; return the folder and the split names.
 
-    Raises: ConfigError if it is not a dataset, frame or table; SourceError if its rows can't be read; OutputError if
-    they can't be written.
+    Raises: ConfigError if it is not a dataset, frame or table; SourceError if unreadable; OutputError.
     """
     digest = xxhash.xxh3_128()
     try:
@@ -60,7 +59,6 @@ def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _splits_of(source: Any) -> dict[str, Any]:
-    """Return a Dataset or an IterableDataset per split. Raises: ConfigError, SourceError."""
     if isinstance(source, Mapping):
         found = {str(name): _dataset_of(each) for name, each in source.items()}
     else:
@@ -88,7 +86,6 @@ def _dataset_of(source: Any) -> Any:
 
 
 def _table_of(source: Any) -> pa.Table:
-    """Convert a table or frame to an Arrow table, without the index of pandas. Raises: ConfigError, SourceError."""
     if isinstance(source, pa.Table):
         return source
     if type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame":
@@ -109,7 +106,6 @@ def _table_of(source: Any) -> pa.Table:
 
 
 def _part(dataset: Any, split: str) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet part with the rows, and the features in its schema. Raises: SourceError."""
     rows = 0
 
     def tables(types: pa.Schema) -> Iterator[pa.Table]:

@@ -53,8 +53,8 @@ def opened(
 
     `ahead`: ranges [start, stop) of a remote file to request at once; reads inside them need no further request.
 
-    Raises: SourceError if it is missing, can't be opened, or has changed since the plan, also during reads of a remote
-    file. Errors of the local disk and of decoders pass.
+    Raises: SourceError if it is missing or has changed since the plan, also during reads of a remote file. Errors of
+    the local disk and of decoders pass.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
@@ -74,7 +74,7 @@ def opened(
 
 
 def require_unchanged(file: DataFile) -> None:
-    """Check by its metadata that a file is the planned one. Raises: SourceError if it is missing or has changed."""
+    """Check by its metadata that a file is the planned one. Raises: SourceError."""
     if not is_remote(file.path):
         _require_unchanged(storage.local_path(file.path) or file.path, file)
     elif not is_pinned(file.path):
@@ -108,7 +108,7 @@ def _reading(address: str) -> Iterator[None]:
 
 
 def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]]) -> object_storage.RemoteFile:
-    """Open a remote file, at the planned version if the service can select it; every other read is a request."""
+    """Open a remote file, at the planned version if possible; every read outside `ahead` is a request."""
     with _reading(address):
         fs, inner = storage.file_system(address)
     options: dict[str, str] = {}
@@ -139,7 +139,6 @@ def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]])
 
 @functools.lru_cache(maxsize=_MOST_COMPARED)
 def _require_same_version(address: str, size: int, version: str) -> None:
-    """Check a file against the service's metadata, once per process. Raises: SourceError if it has changed."""
     with _reading(address):
         info = storage.describe(address)
     current = version_of(info)
@@ -160,7 +159,7 @@ def relay(
 ) -> dict[str, DataFile]:
     """Copy files to `FOLDER/source` unless they are there; return the copies by original path.
 
-    Raises: SourceError if a file can't be read or has changed; OutputError.
+    Raises: SourceError; OutputError.
     """
     target = storage.join(folder, "source")
     copies = {file.path: _copy_of(file, number, target) for number, file in enumerate(files)}
@@ -187,7 +186,7 @@ def relay(
 
 
 def _copy_of(file: DataFile, number: int, folder: str) -> DataFile:
-    """Return the copy of a file, named by a digest of its content; a newly signed address gives the same name."""
+    """Return the copy of a file, named by a digest that is the same for a newly signed address."""
     shown = without_access(file.path)
     identity = (number, shown, file.name, file.size, file.tag or (file.version, file.stamp))
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]

@@ -47,7 +47,6 @@ def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[st
 
 
 def _arrow_schema(file: DataFile) -> pa.Schema:
-    """Return the schema of an Arrow file. Raises: SourceError if it is missing; OSError or ArrowInvalid if damaged."""
     with access.opened(file, {}) as handle:
         try:
             return pa.ipc.open_stream(handle).schema
@@ -61,7 +60,7 @@ def united(
 ) -> tuple[Columns, dict[str, NewIds]]:
     """Return the columns with the classes of all files, in order of appearance, and the new ids by path.
 
-    `columns` are the columns of the first file, `schemas` are by path; `names`: the columns to examine.
+    `columns` come from the first file, `schemas` are by path; `names`: the columns to examine.
 
     Raises: SourceError if a column has classes in one file but not in another.
     """
@@ -105,7 +104,7 @@ def _with_classes(column: Column, classes: tuple[str, ...]) -> Column:
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:
-    """Return the table with new class ids; ids outside the file's classes become ids of no class."""
+    """Replace class ids; ids outside the file's classes become ids of no class."""
     for name, new in ids.items():
         index = table.schema.get_field_index(name)
         column = pa.chunked_array([_mapped(each, new) for each in table.column(index).chunks], table.field(index).type)

@@ -61,8 +61,8 @@ _locks: dict[DataFile, threading.Lock] = {}
 class Footer:
     """Footer of a file: `schema` with its metadata, and row `groups`; `is_in_place`: all are small enough for blocks.
 
-    The `nulls` of the groups cover columns and struct fields, but not the inside of lists. `notes` of an ingested part
-    describe, by kind, how its rows differ from the source.
+    The `nulls` of the groups exclude the inside of lists. `notes` of an ingested part describe differences from the
+    source.
     """
 
     schema: pa.Schema
@@ -73,8 +73,6 @@ class Footer:
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
     """Read the footers of Parquet files in order, with the byte sizes of `columns` (None: all columns).
-
-    Columns that a file lacks count no bytes.
 
     Raises: SourceError if a file can't be read, is damaged, or has changed.
     """
@@ -109,7 +107,7 @@ def _remedy(file: DataFile) -> str:
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
-    """Return the Parquet leaf indices of the columns, and by name the positions among them of leaves outside lists."""
+    """Return the Parquet leaves of the columns, and by name the positions among them of leaves outside lists."""
     leaves: list[int] = []
     flat: dict[str, int] = {}
     for index, column in enumerate(schema):
@@ -173,8 +171,7 @@ def read_rows(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (number of the first row, record batch with `columns`) for each piece, in order.
 
-    Raises: SourceError if a file is missing, has changed since the plan, can't be decoded, or has a column that can't
-    be cast to the type of the split.
+    Raises: SourceError if a file is missing, changed or damaged, or a column can't be cast.
     """
     wanted = stored_columns.schema_of(types, columns)
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)
@@ -183,7 +180,6 @@ def read_rows(
         return pieces.files[pieces.file[index]], int(pieces.at[index]), int(pieces.starts[index])
 
     def fetches(run: np.ndarray) -> list[_Fetch]:
-        """Divide the pieces of a run, int64 [n], into pieces to decode together, with the ranges to request."""
         if not remote:
             return [(run, ())]
         with _decoding(*place_of(run[0])) as file, access.opened(file, addresses) as handle:
@@ -195,7 +191,6 @@ def read_rows(
             ]
 
     def load(fetch: _Fetch) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode the row groups of a fetch once, and return the rows of its pieces."""
         which, ranges = fetch
         at = pieces.at[which]
         groups = list(range(int(at[0]), int(at[-1]) + 1))
@@ -220,7 +215,7 @@ def read_rows(
 
 
 def _runs(pieces: Pieces, *, neighbours: bool) -> list[np.ndarray]:
-    """Return the indices of consecutive pieces in the same row group, or in the same and `neighbours`."""
+    """Return the indices of consecutive pieces in the same row group, or also in its `neighbours`."""
     steps = np.diff(pieces.at)
     apart = (steps != 0) & (steps != 1) if neighbours else steps != 0
     edges = [0, *(np.flatnonzero((np.diff(pieces.file) != 0) | apart) + 1).tolist(), len(pieces)]
@@ -228,7 +223,6 @@ def _runs(pieces: Pieces, *, neighbours: bool) -> list[np.ndarray]:
 
 
 def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> Iterator[list[int]]:
-    """Yield batches of successive groups of at most `_FETCH_BYTES` and `_DECODED_BYTES`, or of one group."""
     batch: list[int] = []
     room, decoded_room = _FETCH_BYTES, _DECODED_BYTES
     for group in groups:
@@ -243,7 +237,7 @@ def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[
 
 
 def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the bytes [start, stop) that hold the leaves of row groups, including small holes."""
+    """Return the bytes [start, stop) of the leaves of row groups, including small holes."""
     ranges: list[tuple[int, int]] = []
     chunks = (metadata.row_group(group).column(leaf) for group in groups for leaf in leaves)
     for start, size in sorted(
@@ -277,9 +271,9 @@ def _read_groups(
     remote: bool,
     stop: int,
 ) -> pa.RecordBatch:
-    """Read at least the first `stop` rows of row groups as the columns and struct fields `wanted`.
+    """Read at least the first `stop` rows of row groups with the columns and struct fields `wanted`.
 
-    A dictionary of a few kB may represent gigabytes of equal values, so rows are decoded in batches and counted.
+    Decodes in batches and counts, because a dictionary of a few kB may represent gigabytes of equal values.
     """
     if groups[-1] >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
@@ -308,7 +302,6 @@ def _read_groups(
 
 
 def _metadata(file: DataFile, handle: pa.NativeFile) -> pq.FileMetaData:
-    """Return the parsed footer, cached; only one thread fetches it."""
     with _locks.setdefault(file, threading.Lock()):
         if (found := _footers.get(file)) is None:
             found = pq.ParquetFile(handle).metadata

@@ -1,7 +1,7 @@
 """Keep cells of CSV and TSV files as the characters in the file.
 
-`datasets` reads them with pandas, which infers types for every 10,000 rows: `007` may be text in one chunk and 7 in the
-next. So all cells are read as text, and the first 10,000 rows decide which columns are `parsed`:
+With `datasets`, pandas infers types for every 10,000 rows: `007` may be text in one chunk and 7 in the next. So all
+cells are read as text, and the first 10,000 rows decide which columns are `parsed`:
 
     column                               first rows        type
     text, or `dtype` says str            any               string
@@ -57,7 +57,6 @@ def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceList
 
 
 def _types(builders: Mapping[str | None, Any]) -> Any:
-    """Return the features that fit the cells of the first rows."""
     import datasets
 
     with library.quiet():
@@ -94,11 +93,9 @@ def delimiter_of(builder: Any) -> str:
 
 
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
-    """Return the table in `types`, with numbers and booleans parsed from text.
+    """Return the table in `types`, with numbers and booleans parsed from text, and note rewritten numbers.
 
-    Adds a note if parsing changes how a number is written. `row` is the number of the first row in the file `where`.
-
-    Raises: SourceError if a cell can't be parsed.
+    `row` is the number of the first row in the file `where`. Raises: SourceError if a cell can't be parsed.
     """
     columns = []
     for field, cells in zip(types, table.columns, strict=True):
@@ -160,7 +157,7 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
 
 
 def _look_like_rows(lines: list[list[str]], table: pa.Table, *, but: int) -> bool:
-    """Return whether the lines fit the table: cells of columns with few values, such as labels, have known values."""
+    """Return whether cells in columns with few values, such as labels, have known values."""
     for index, column in enumerate(table.columns):
         known = set(map(str, pc.unique(column).to_pylist()))
         has_few = index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column)

@@ -52,12 +52,11 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 class DataFile:
     """Data file of the source, or an `ingested` part.
 
-    `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`). It may
-    contain credentials, so pass it through `shown.without_access` in messages. `name` is the file's name in the
-    manifest.
-    `version` changes when a remote file changes: its generation or etag. It is empty if the address pins the file (a
-    commit of the hub) or the service reports none. `tag` identifies the content: `xxh3:...` or the service's digest;
-    empty before `identify`. `stamp` is the `stamp_of` a local file.
+    `path`: absolute local path or address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`). It may contain
+    credentials, so show it through `shown.without_access`. `name`: its name in the manifest. `version`: generation or
+    etag of a remote file; empty if the address pins it (a commit of the hub) or the service reports none. `tag`:
+    identifies the content: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: `stamp_of` a local
+    file.
     """
 
     path: str
@@ -111,7 +110,7 @@ def is_folder(dataset: str) -> bool:
 
 
 def list_folder(folder: str) -> tuple[list[DataFile], bool]:
-    """Return the visible files in a folder and its subfolders, sorted, and whether it contains outputs of builds.
+    """Return the visible files in a folder, sorted, and whether it contains outputs of builds.
 
     Raises: SourceError if it can't be listed, or is the output of a build.
     """
@@ -167,7 +166,6 @@ def identify(files: Sequence[DataFile]) -> list[DataFile]:
 
 
 def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
-    """Return the metadata of all files in a folder by relative path, and the folder's path or address."""
     path = storage.local_path(folder)
     root = (folder if path is None else os.path.abspath(path)).rstrip("/")
     fs, inner = storage.file_system(root)
@@ -179,7 +177,6 @@ def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
 
 
 def _listed(path: str, info: Mapping[str, Any], *, name: str) -> DataFile | None:
-    """Describe a listed file; None for a folder, and for a bucket object with a name that ends in a slash."""
     if "://" not in path:
         return describe(path, name=name) if os.path.isfile(path) else None
     if info.get("type") == "directory" or path.endswith("/"):
@@ -218,14 +215,14 @@ def _info(address: str) -> Mapping[str, Any] | None:
 
 
 def _is_visible(path: str, pattern: str) -> bool:
-    """Return whether a path has no more hidden or special parts than the glob `pattern`, the rule of `datasets`."""
+    """Return whether a path has no more hidden or special parts than `pattern`, the rule of `datasets`."""
     hidden, asked_hidden = (sum(part.startswith(".") for part in each.split("/")) for each in (path, pattern))
     special, asked_special = (sum(part.startswith("__") for part in each.split("/")[:-1]) for each in (path, pattern))
     return hidden <= asked_hidden and special <= asked_special
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether to retry: only after a response. A server that doesn't answer is probably misspelled."""
+    """Return whether to retry: only after a response, since a silent server is probably misspelled."""
     return storage_errors.status_of(error) is not None and storage_errors.is_transient(error)
 
 

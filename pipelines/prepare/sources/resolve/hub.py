@@ -85,7 +85,6 @@ def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
 
 
 def _cached(name: str, *, revision: str | None) -> Repository:
-    """Find a dataset in the hub's cache. Raises: SourceError unless all its files are there."""
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -140,7 +139,7 @@ def as_source_error(dataset: str) -> Iterator[None]:
 def read_range(address: str, start: int, stop: int) -> bytes:
     """Read bytes [start, stop) of `hf://datasets/NAME@COMMIT/FILE`.
 
-    Raises: FileNotFoundError; SourceError if access is refused; the client's error if the hub can't be reached.
+    Raises: FileNotFoundError; SourceError if access is refused; errors of the client.
     """
     import huggingface_hub.utils
     from huggingface_hub import errors

@@ -138,7 +138,7 @@ def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: A
 
 
 def with_members(builder: Any) -> Any:
-    """Replace tar archives in a builder by their members, because `datasets` doesn't unpack them in streams.
+    """Replace tar archives by their members, because `datasets` doesn't unpack them in streams.
 
     Also reopens a builder with options by its reader: for a folder, `datasets` ignores some, such as `delimiter`.
 
@@ -158,7 +158,7 @@ def members(path: str) -> list[str]:
 
 
 def _members(path: str) -> list[str]:
-    """Return the addresses of the visible files in a tar archive, in unpacking order; or `[path]` for other files."""
+    """Return the addresses of the visible files in a tar archive, in unpacking order, or `[path]`."""
     if not path.endswith(_TARS):
         return [path]
     # fsspec infers the compression from the extension, but doesn't know this one.
@@ -186,7 +186,7 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 def with_ours(builder: Any) -> Any:
-    """Set the option of `_OURS` in a builder, unless it was changed or the builder has no types yet."""
+    """Set the option of `_OURS` in a builder, unless it was changed or types are unknown."""
     option, default, ours = _OURS.get(builder.name, ("", None, None))
     is_early = builder.name == "json" and builder.info.features is None
     if option and not is_early and getattr(builder.config, option) == default:
@@ -261,9 +261,9 @@ def require_split_names(names: Iterable[str], *, where: str) -> None:
 class SourceListing:
     """Splits of a dataset and their files, both in the order of `datasets`.
 
-    `kind` is the reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders` read
-    the rows: one for all splits under the key None, or one per split name (`save_to_disk`). `needs_token`: the files
-    require the launcher's credentials for the hub. `named`: see `agent_traces`.
+    `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: one for all
+    splits under the key None, or one per split name (`save_to_disk`). `needs_token`: the files require the launcher's
+    credentials. `named`: see `agent_traces`.
     """
 
     kind: str
@@ -291,7 +291,7 @@ class SourceListing:
 
     @property
     def batch_rows(self) -> int:
-        """Rows per read: 1 for generator-based readers, since `datasets` infers types for each of their batches."""
+        """Rows per read: 1 for generator-based readers, since `datasets` infers types per batch."""
         import datasets
 
         is_generated = any(isinstance(each, datasets.GeneratorBasedBuilder) for each in self.builders.values())
@@ -343,7 +343,7 @@ def _open(builders: Mapping[str | None, Any], named: Sequence[str] | None) -> di
 
 
 def is_seen_by_others(paths: Iterable[str]) -> bool:
-    """Return whether other processes of this machine can surely read the files: all are local or on the hub."""
+    """Return whether other processes of this machine can read the files: all are local or on the hub."""
     return all("://" not in path or path.startswith("hf://") for path in (each.rpartition("::")[2] for each in paths))
 
 

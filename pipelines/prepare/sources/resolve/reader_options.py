@@ -24,7 +24,7 @@ _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--re
 
 
 def require_reader(name: str | None) -> None:
-    """Check that --format names a reader. `datasets` would look up any other name on the hub. Raises: ConfigError."""
+    """Check that --format names a reader, not a dataset of the hub. Raises: ConfigError."""
     if name is None:
         return
     with library.quiet():
@@ -97,7 +97,6 @@ def _options(config: SourceConfig) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    r"""Parse the value of a --source-option as JSON, or else as plain text, with \t as a tab."""
     try:
         return json.loads(text)
     except ValueError:
@@ -127,8 +126,8 @@ def resolved(
 ) -> dict[str, Any]:
     """Return a card's options and features, unless a revision pins them, and the chunk size of JSON files.
 
-    The chunk size matters because in a nested object 1 becomes 1.0 if its chunk also holds 1.5. All sizes that hold
-    whole files are equal. `largest_chunk` is left out: a build chooses it if the default doesn't fit.
+    In a nested object, 1 becomes 1.0 if its chunk also holds 1.5. All sizes that hold whole files are equal.
+    `largest_chunk` is left out: a build chooses it if the default doesn't fit.
     """
     given, entry = _options(config), {}
     if builder is not None and not is_pinned:

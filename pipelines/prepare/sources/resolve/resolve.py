@@ -58,10 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Resolve the dataset to its splits, and their files with versions.
-
-    Raises: SourceError if it doesn't exist, can't be listed, or `datasets` can't read it.
-    """
+    """Resolve the dataset to its splits, and their files with versions. Raises: SourceError."""
     reader_options.require_options(config)
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
@@ -102,7 +99,6 @@ def _of_folder(folder: str, config: SourceConfig) -> SourceListing:
 
 
 def _open_folder(folder: str, config: SourceConfig, *, where: str) -> Any:
-    """Open a local folder by the reader of --format, or else by its card and file names."""
     options = reader_options.arguments(config)
     if config.format:
         return library.open_builder(config.format, data_dir=folder, name=config.config, **options)
@@ -122,7 +118,7 @@ def _of_files(config: SourceConfig) -> SourceListing:
 
 
 def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | None) -> SourceListing:
-    """Resolve files as if their common folder held nothing else; `card` is a folder that may have a card."""
+    """Resolve files as if their common folder held nothing else; `card`: a folder with a card."""
     where = without_access(config.dataset)
     if not files:
         raise SourceError(f"{where}: no files, expected a dataset", remedy="check the path")
@@ -155,7 +151,7 @@ def _visible(path: str) -> str:
 
 @contextlib.contextmanager
 def _mirror(files: Mapping[str, DataFile], *, card: str | None) -> Iterator[str]:
-    """Yield a folder with these file names, for resolution: links to local files, empty files for remote ones."""
+    """Yield a folder with these file names: links to local files, empty files for remote ones."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         for name, file in files.items():
             path = os.path.join(folder, name)
@@ -202,7 +198,7 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
 
 
 def _say_what_joins(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
-    """Warn of files that are in several splits, and of archives with member names that suggest several."""
+    """Warn of files in several splits, and of archives with member names that suggest several."""
     in_splits: dict[str, list[str]] = {}
     for split, some in splits.items():
         for path in dict.fromkeys(each.rpartition("::")[2] for each in some):
@@ -243,7 +239,6 @@ def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
 
 
 def _of_object(config: SourceConfig) -> SourceListing:
-    """Resolve the parts of an object that the user passed in Python (see `ingest.objects`)."""
     files = data_files.list_folder(config.dataset)[0] if os.path.isdir(config.dataset) else []
     splits = {
         split: [each.path for each in files if re.fullmatch(rf"{re.escape(split)}-\d+-of-\d+\.\w+", each.name)]
@@ -308,7 +303,6 @@ def _listing(
     described: Mapping[str, Any] | None = None,
     needs_token: bool = False,
 ) -> SourceListing:
-    """Identify the files of all splits, and describe those that are not in `files`."""
     library.require_split_names(splits, where=where)
     in_splits = {split: [path.rpartition("::")[2] for path in some] for split, some in splits.items()}
     used = list(dict.fromkeys(path for some in in_splits.values() for path in some))

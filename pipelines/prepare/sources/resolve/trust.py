@@ -48,7 +48,7 @@ def require_modest_cards(folder: str, *, where: str) -> None:
 
 
 def _read(path: str, *, where: str) -> str:
-    """Read a card, or a link to one; empty if there is none. Raises: SourceError if it is too large."""
+    """Read a card, or a link to one; empty if there is none. Raises: SourceError if too large."""
     try:
         with storage.as_source_error(path):
             if data_files.describe(path).size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
@@ -64,7 +64,7 @@ def _read(path: str, *, where: str) -> str:
 
 
 def _require_small(text: str, *, where: str) -> None:
-    """Check the depth and number of nodes of YAML, with aliases expanded, without building it. Raises: SourceError."""
+    """Check depth and number of nodes of YAML, with aliases expanded, without building it."""
     import yaml
 
     too_large = SourceError(

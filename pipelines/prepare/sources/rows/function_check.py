@@ -38,7 +38,7 @@ def apply_functions(
 
     If the functions fail on a split that is not `requested`, it is left out with a warning.
 
-    Raises: SourceError if a function fails on rows of the sample.
+    Raises: SourceError.
     """
     if not functions:
         return readers, columns
@@ -72,7 +72,7 @@ def examine_functions(
 
     `stored` are the columns before the functions, `rows` the number of rows of the split.
 
-    Raises: SourceError like `call`, and if the functions leave no row of any sample.
+    Raises: SourceError if a function fails, or no row is left.
     """
     seen = 0
     for table, where in samples:
@@ -103,7 +103,7 @@ def examine_functions(
 
 
 def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]]:
-    """Yield a sample of the split, then all its rows in batches, in case the filters drop the whole sample."""
+    """Yield a sample of the split, then all its rows in case the filters drop the sample."""
     names = reader.types.names
     table = pa.Table.from_batches([batch for _, batch in reader.read(groups.pieces(_clusters(groups)), names)])
     yield table, f"{table.num_rows} sampled rows of split {reader.split!r}"
@@ -112,7 +112,7 @@ def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]
 
 
 def _clusters(groups: Groups) -> list[tuple[int, int]]:
-    """Choose short row ranges in groups across the split, in fewer groups if these are large."""
+    """Choose short row ranges in groups across the split, fewer if groups are large."""
     stored = int(groups.stored_bytes.sum())
     room = max(stored * _STORED_SHARE, _STORED_BYTES)
     count = int(np.clip(room * len(groups) // max(stored, 1), 1, min(_CLUSTERS, len(groups))))

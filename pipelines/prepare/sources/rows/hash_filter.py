@@ -36,7 +36,7 @@ _NULL = np.uint64(0x9E3779B97F4A7C15)
 class HashFilter:
     """Filter of rows by the hash of `columns`: keeps hashes in [low, high) if `held_out`, or else all others.
 
-    A row with a null in one of the columns, except the `optional` ones, is never held out.
+    A row with a null in a column that is not `optional` is never held out.
     """
 
     columns: tuple[str, ...]

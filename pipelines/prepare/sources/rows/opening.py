@@ -127,9 +127,9 @@ class OpenedSource:
 
 
 def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
-    """List the dataset's files and find its columns; `columns`: names to read later, None for all.
+    """List the dataset's files and find its columns. `columns`: names to read later, None for all.
 
-    Raises: SourceError if it doesn't exist, or can't be read.
+    Raises: SourceError.
     """
     listing = resolve.resolve(config)
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
@@ -177,8 +177,7 @@ def locate_rows(
     `known`, int64 [S] by split: row counts of its first files (see `Groups.source_rows`), which nobody will read. Parts
     that hold only such files are not ingested, and count as one group each.
 
-    Raises: SourceError if rows can't be read, or a Parquet file lacks columns of its split; OutputError if a part can't
-    be written.
+    Raises: SourceError; OutputError.
     """
     for name in splits:
         for column in dict.fromkeys(column for ids in source.ids_of(name).values() for column in ids):
@@ -223,7 +222,6 @@ def locate_rows(
 
 
 def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
-    """Return the names of `columns` that exist in `types`; all of `types` for None."""
     return types.names if columns is None else [name for name in columns if stored_columns.path_of(types, name)]
 
 
@@ -234,10 +232,10 @@ class RowsOnDemand:
         rows per file          1,000               2,110                         12,000        from the plan
         row 2,000                                  row 1,000 of the file
 
-    `source_rows` int64 [S] is the planned number of rows of each file, or of each shard of its stream if files are not
-    known. `is_longer`: ignore files that were added to the source. Ingested files go to a temporary folder.
+    `source_rows` int64 [S]: planned rows per file, or per shard of the stream if files are not known. `is_longer`:
+    ignore files that were added to the source. Ingested files go to a temporary folder.
 
-    Raises: FingerprintMismatchError if the source has a different number of files.
+    Raises: FingerprintMismatchError if the number of files differs.
     """
 
     def __init__(
@@ -277,7 +275,7 @@ class RowsOnDemand:
         return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
-        """Return a row's file and its number in that file, from 0; None and `row` itself if the file is not known."""
+        """Return a row's file and its number in that file, from 0; or None and `row` if the file is not known."""
         index = int(np.searchsorted(self._ends, row, "right"))
         file = self._files[index]
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])

@@ -39,9 +39,7 @@ class RowChanges:
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
         """Apply the functions; return the `columns` of all n rows, and reasons, object [n], '' for rows that stay.
 
-        `where` names the rows in messages.
-
-        Raises: SourceError if a function fails, or returns a column with a type other than in `schema`.
+        `where` names the rows in messages. Raises: SourceError if a function fails, or changes a type of `schema`.
         """
         table, numbers = pa.Table.from_batches([batch]), np.arange(batch.num_rows)
         reasons = np.full(batch.num_rows, "", object)
@@ -64,10 +62,7 @@ class RowChanges:
 
 
 def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Return the columns of `schema` as one batch, with nulls and dictionaries cast.
-
-    Raises: SourceError if a column is missing, or has another type.
-    """
+    """Return the columns of `schema` as one batch, with nulls and dictionaries cast. Raises: SourceError."""
     arrays = []
     for field in schema:
         column = stored_columns.column_of(table, field.name)
@@ -86,7 +81,7 @@ def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatc
 
 
 def describe_rows(first: int, count: int, *, split: str) -> str:
-    """Return a phrase for `count` rows of a split from row `first` on, for messages."""
+    """Return a phrase for `count` rows from row `first` on, for messages."""
     return f"rows {first} to {first + count - 1} of split {split!r}" if count > 1 else f"row {first} of split {split!r}"
 
 
@@ -94,9 +89,9 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Rows go through the user's `changes`. Rows that `hold_out` assigns to other splits, and `decided` duplicate or
-    contaminated rows, are marked (see `unused_rows`). `addresses` maps a file's address without credentials to the
-    address with credentials; it is filled only in the launcher's process, and never leaves it.
+    Applies the user's `changes`. Marks rows of other splits by `hold_out`, and `decided` duplicate or contaminated rows
+    (see `unused_rows`). `addresses` maps addresses without credentials to addresses with them; it is filled only in the
+    launcher's process, and never sent to others.
     """
 
     split: str
@@ -178,8 +173,8 @@ class SplitSource:
 class Source:
     """Dataset with its located rows.
 
-    `splits` are the splits of the output, `all_splits` the whole splits of the source, and `columns` the columns of
-    each source split. `identity` describes the source in the fingerprint and the manifest.
+    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: columns by source split.
+    `identity` describes the source in the fingerprint and the manifest.
     """
 
     splits: Mapping[str, SplitSource]

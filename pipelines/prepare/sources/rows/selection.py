@@ -64,10 +64,7 @@ class SelectedSplit:
 
 
 def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the splits of the source that the options name, before their row counts are known.
-
-    Raises: SplitNotFoundError if an option names a split that doesn't exist.
-    """
+    """Return the splits of the source that the options name. Raises: SplitNotFoundError."""
     if not config.splits:
         return tuple(names)
     options = map(SplitOption.parse, config.splits)
@@ -120,10 +117,10 @@ def open_rows(
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, SelectedSplit]:
     """Return the requested splits of the output, or all non-empty ones, each cut at `limit` rows.
 
-    `lengths` are the row counts of the source's splits.
+    `lengths`: rows by split of the source.
 
-    Raises: SplitNotFoundError if a split doesn't exist, a slice has no rows, or two slices have the same name;
-    SourceError if there are no rows at all.
+    Raises: SplitNotFoundError if a split doesn't exist, has no rows, or a name repeats; SourceError if there are no
+    rows.
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
@@ -158,7 +155,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
 
 
 def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ...]]:
-    """Parse a specification such as `train[:1%]` like `datasets`; return the split and its non-empty row ranges."""
+    """Parse a specification such as `train[:1%]`; return the split and its non-empty row ranges."""
     if spec in lengths:  # split names such as `my-split` don't fit the syntax of slices
         return spec, _filled([(0, lengths[spec])])
     import datasets
@@ -182,7 +179,6 @@ def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ..
 
 
 def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range, ...]:
-    """Return the non-empty ranges, cut at `limit` rows in total."""
     left, found = 1 << 62 if limit is None else limit, []
     for start, stop in ranges:
         if (rows := min(stop - start, left)) > 0:
@@ -222,12 +218,12 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Assign each held-out split a range of hashes of one of `splits`; ranges of the same split don't overlap.
+    """Assign each held-out split a range of hashes of one of `splits`; ranges of a split don't overlap.
 
     `by`: the column to hash, by default the columns that become tokens.
 
-    Raises: ConfigError if a new split has the name of a chosen one, or would get more rows than exist;
-    SplitNotFoundError if a split doesn't exist, or the choice is ambiguous.
+    Raises: ConfigError if a name is taken, or a split has too few rows; SplitNotFoundError if a split doesn't exist, or
+    the choice is ambiguous.
     """
     hold_outs: list[HoldOut] = []
     for option in options:
@@ -270,8 +266,7 @@ def divide(
 ) -> dict[str, SplitSource]:
     """Return the splits without their held-out rows, and the new splits with these rows.
 
-    `columns` are hashed after the user's functions, unless a hold-out names its column. A row with a null in one of
-    them, except the `optional` ones, is never held out.
+    `columns` are hashed after the user's functions, unless a hold-out names its column. `optional`: see `HashFilter`.
     """
     divided = dict(splits)
     for each in hold_outs:

@@ -8,14 +8,12 @@
     --filter clean:is_long_enough   True                                a Table in, one bool per row out
                                     False                               left out, and counted as filtered
 
-A function gets one or more rows per call. The machine and the plan decide which rows, so its result for a row must
-depend on that row only.
+The result for a row must depend on that row only, because machine and plan decide which rows a call gets.
 
-A ready function is pinned by its version, and comes from the installed package on each machine.
-
-Any other function is pinned by the text of its module. That text is part of the fingerprint, travels in the job, is
-stored with the dataset, and is executed under a unique name. Stored functions run only with consent (`consent`).
-Functions passed as objects in Python are
+A ready function is pinned by its version, and comes from the installed package on each machine. Any other function is
+pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored with the dataset, and
+is executed under a unique name. Stored functions run only with consent (`consent`). Functions passed as objects in
+Python are
 
     from an imported module                named as package.module:function
     from a notebook or a script            their text, with the imports that they use, is the module __main__
@@ -139,10 +137,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
 
 
 def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Locate the functions, and load each once to check that it can run.
-
-    Raises: like `locate`; ConfigError if a module can't be executed, or has no such function.
-    """
+    """Locate the functions, and load each once to check that it can run. Raises: ConfigError."""
     functions = locate(options)
     for function in functions:
         load(function)
@@ -171,7 +166,6 @@ def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
 
 
 def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
-    """Return the text of a module with the function and the imports that it uses. Raises: ConfigError."""
     try:
         text = textwrap.dedent(inspect.getsource(function))
         (node,) = ast.parse(text).body
@@ -191,7 +185,7 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
     """Call a function on `table`; return the table of a map, or the mask of a filter, bool [n], null as False.
 
-    Raises: SourceError if the function raises, or returns a result of the wrong type or size.
+    Raises: SourceError if the function raises, or returns the wrong type or size.
     """
     callee = load(function)
     try:
@@ -247,7 +241,6 @@ def load(function: UserFunction) -> Callable[[pa.Table], Any]:
 
 
 def _read_module(option: FunctionOption) -> tuple[str, str]:
-    """Return the text of a module and its path; no text for a ready function. Raises: ConfigError."""
     if CalledFunction.of(option.spec).is_ready:
         return "", str(filters.__file__)
     name = CalledFunction.of(option.spec).module
@@ -310,7 +303,7 @@ def _module(function: UserFunction) -> types.ModuleType:
 
 
 def _line(error: BaseException, function: UserFunction) -> str:
-    """Return a phrase with the line of the module that raised an error; empty if another module raised it."""
+    """Return a phrase with the module's line that raised an error, or an empty string."""
     module = filters if function.called.is_ready else sys.modules[_unique_name(function)]
     path = module.__file__  # path of the first function with the same text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
