@@ -41,7 +41,7 @@ class Comparison:
     """Settings and files common to all tasks of a comparison.
 
     `dedup`: None to ignore duplicates. `train`: the number of that split if it yields to the others. `sets`: names of
-    evaluation sets, with their runs in a file of `folder`. `columns`: plan of the columns to compare.
+    evaluation sets; `folder` has their runs. `columns`: plan of the columns to compare.
     """
 
     columns: ColumnPlan
@@ -162,7 +162,7 @@ def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> 
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return the duplicates among keys, with the kept rows; `train`, the last split, yields to all others."""
+    """Return the duplicates among keys, with the kept rows; `train`, the last split, yields to all."""
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)
@@ -182,9 +182,9 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
 
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Return the decided rows by split, and the number of duplicates with a label that differs from the kept row's.
+    """Return the decided rows by split, and the number of duplicates with a label unlike the kept row's.
 
-    `splits`: in the order in which `divide` numbered them.
+    `splits`: in the order of `divide`.
     """
     num_ranges = 0 if comparison.dedup is None else comparison.num_ranges
     same = comparison.read([f"found-{number}" for number in range(num_ranges)], _FOUND)

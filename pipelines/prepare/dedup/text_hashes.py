@@ -39,10 +39,7 @@ _WORD = 4
 
 
 def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
-    """Return the keys of n rows, uint64 [n, 2], over all columns together.
-
-    Nested columns, such as conversations, are compared without normalization.
-    """
+    """Return the keys of n rows, uint64 [n, 2], over all columns; nested columns are not normalized."""
     digests = [_digests(column, verbatim=verbatim) for column in columns]
     if len(digests) > 1:
         digests = [[xxhash.xxh3_128_digest(b"".join(row)) for row in zip(*digests, strict=True)]]
@@ -60,7 +57,6 @@ def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def _squeeze(data, edges, out, out_edges):  # type: ignore[no-untyped-def]
-    """Write each text with one blank per inner run of white space, and none at the ends."""
     to = 0
     for row in range(len(edges) - 1):
         for at in range(edges[row], edges[row + 1]):
@@ -157,7 +153,6 @@ def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hash of each unit, 0 for an empty one, uint64 [n], and its size in letters, int64 [n]."""
     units = units.dictionary_encode()
     texts = units.dictionary.cast(pa.large_binary()).to_pylist()
     hashes = np.array([xxhash.xxh3_64_intdigest(text) if text else 0 for text in texts], np.uint64)
