@@ -114,7 +114,6 @@ def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
 
 
 def _failure(encoder: BatchEncoder, row: Rows) -> str:
-    """Return the cause of the tokenizer's failure on one row, or an empty string."""
     try:
         encoder.encode(row)
     except BaseException as error:
