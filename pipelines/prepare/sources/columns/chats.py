@@ -97,7 +97,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
-    """Return the form of conversations and its columns, such as `ShareGPT (conversations)`; empty without any."""
+    """Return a phrase with the form and columns, such as `ShareGPT (conversations)`, or an empty string."""
     if "messages" in nested:
         name = nested["messages"]
         form = "ShareGPT" if name == "conversations" or is_sharegpt(columns[name].kind) else "messages"
@@ -107,7 +107,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def form_of(names: Sequence[str]) -> str:
-    """Return the remedy for rows with column names of conversations; empty for others."""
+    """Return the remedy for rows with column names of conversations, or an empty string."""
     form = next((form for form, needed in CHATS.items() if set(needed) <= set(names)), "")
     if form:
         return f"the columns are those of chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
@@ -120,13 +120,13 @@ def form_of(names: Sequence[str]) -> str:
 
 
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
-    """Return the names of unused columns in any split. A column is used if one of its fields is."""
+    """Return the names of unused columns. A column is used if one of its fields is."""
     names = dict.fromkeys(itertools.chain(*splits))
     return listing([name for name in names if not any(f"{each}.".startswith(f"{name}.") for each in used)], most=10)
 
 
 def is_sharegpt(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of messages with text fields `from` and `value`, and without `role`."""
+    """Return whether a type is a list of messages with text fields `from` and `value`, without `role`."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return False
     fields = {field.name: field.type for field in kind.value_type}
@@ -159,7 +159,6 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
 
 
 def _with_roles(messages: pa.Array) -> pa.Array:
-    """Convert ShareGPT messages to `role` and `content`; keep other fields and other messages."""
     items = messages.flatten()
     if is_json(items.type):
         return _lists(_as_json(map(renamed, objects_of(items)), items.type), list_lengths(messages))
@@ -239,7 +238,6 @@ def _of_prompt(messages: pa.Array) -> pa.Array:
 
 
 def _wrapped(tools: pa.Array) -> pa.Array:
-    """Wrap bare functions in tools, which are JSON text, in the form that chat templates expect."""
     unique = tools.dictionary_encode()
     changed = [text and _wrapped_text(text) for text in unique.dictionary.to_pylist()]
     return pa.array(changed, tools.type).take(unique.indices)

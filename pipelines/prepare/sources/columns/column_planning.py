@@ -88,7 +88,7 @@ def plan_columns(
 
 
 def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """Complete a plan of `plan_types` with the classes and vector lengths of a finished dataset."""
+    """Complete a plan of `plan_types` from the manifest of a finished dataset."""
 
     def named(label: LabelPlan | None) -> LabelPlan | None:
         if label is None or not label.from_rows:
@@ -165,7 +165,6 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_
 
 
 def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
-    """Return the plan that all splits share. Raises: ColumnError if plans differ."""
     (first, plan), *others = ((split, plan_of(known)) for split, known in columns.items())
     for split, other in others:
         if other != plan:
@@ -203,7 +202,6 @@ def _kept_type(name: str, columns: Columns) -> Feature:
 
 
 def _with_length(feature: Feature, *, source: Source) -> Feature:
-    """Return the feature with the vector length from the rows. Raises: ColumnError."""
     kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
     if not any(map(is_list, kinds)) or pa.types.is_fixed_size_list(kinds[0]):
         return feature

@@ -182,10 +182,7 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
 
 
 def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
-    """Return the usable rows, and the reasons from `validate`.
-
-    `numbers` int64 [N]: row numbers of the batch, by default from 0 on.
-    """
+    """Return the usable rows, and the reasons from `validate`. `numbers` int64 [N]: row numbers, by default from 0."""
     reasons = validate(batch, plan)
     if reasons.any():
         batch = batch.filter(pa.array(reasons == ""))
@@ -209,7 +206,7 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | No
 
 
 def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """Return the UTF-8 bytes of all texts per row, including nested ones, int64 [N]; reads offsets only."""
+    """Return the UTF-8 bytes of all texts per row, int64 [N]; reads offsets only."""
     return sum((_text_bytes(batch.column(name)) for name in columns), np.zeros(batch.num_rows, np.int64))
 
 
@@ -230,7 +227,6 @@ def _text_bytes(column: pa.Array) -> np.ndarray:
 
 
 def _utf8(column: pa.Array, name: str) -> pa.Array:
-    """Validate a column. Raises: SourceError if a text is not UTF-8, or offsets are damaged."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:

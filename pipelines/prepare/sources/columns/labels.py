@@ -179,7 +179,6 @@ def _is_number(text: str) -> bool:
 
 
 def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
-    """Return the distinct class values. Raises: ColumnError for fractions; SourceError."""
     found = pc.unique(values).drop_null()
     if plan.kind == "string":
         return decode_texts(found, plan.column)
@@ -215,7 +214,7 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
-    """Set the reasons of rows with unusable tags or words, except null lists. `reasons`: see `reject_labels`."""
+    """Set the reasons of rows with unusable tags or words, except null lists, in `reasons`, object [N]."""
     values, owners = tags.flatten(), _owners(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"
@@ -228,7 +227,7 @@ def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: Labe
 
 
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
-    """Return the labels of usable rows: int64 [N], float32 [N], or uint8 [N, C] for several classes per row."""
+    """Return the labels of usable rows: int64 [N], float32 [N], or uint8 [N, C] for several classes."""
     values = column.flatten() if label.several else column
     if label.from_rows:
         values = pc.index_in(_comparable(values), value_set=label.value_set).fill_null(UNLABELLED)
@@ -244,7 +243,7 @@ def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
 
 
 def tag_values(column: pa.Array, plan: LabelPlan) -> np.ndarray:
-    """Return the tags of all W words of usable rows, concatenated, int64 [W]."""
+    """Return the tags of all W words of usable rows, int64 [W]."""
     return label_values(column.flatten(), plan)
 
 
@@ -254,7 +253,7 @@ def null_mask(column: pa.Array) -> np.ndarray:
 
 
 def outside_range(column: pa.Array, low: int, high: int) -> np.ndarray:
-    """Return the mask of integers below `low` or above `high`, bool [N]; False for nulls."""
+    """Return the mask of integers outside [low, high], bool [N]; False for nulls."""
     values = np.asarray(column.fill_null(0 if low <= 0 <= high else low))
     # Comparisons with Python integers don't wrap around, whatever the NumPy type.
     return np.asarray((values > high) | ((values < low) if values.dtype.kind != "u" else False))
@@ -287,7 +286,6 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array]]:
-    """Yield splits with their label columns, in batches, if the type fits the plan."""
     for split in source.all_splits.values():
         schema = source.columns_of(split).arrow_schema
         kind = schema.field(plan.column).type if plan.column in schema.names else pa.null()

@@ -48,13 +48,13 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
 
 
 def whole_function(function: Any) -> Any:
-    """Wrap a bare function, or a call of one, in an object of type function, which `transformers` expects."""
+    """Wrap a bare function, or a call of one, in the object that `transformers` expects."""
     is_bare = isinstance(function, dict) and "function" not in function
     return {"type": "function", "function": function} if is_bare else function
 
 
 def renamed(message: Any) -> Any:
-    """Convert a ShareGPT message, with `from` and `value`, to `role` and `content`; return others unchanged."""
+    """Convert a ShareGPT message to `role` and `content`; return others unchanged."""
     if not isinstance(message, dict) or "role" in message or not isinstance(name := message.get("from"), str):
         return message
     found = {FIELDS.get(field, field): value for field, value in message.items()}

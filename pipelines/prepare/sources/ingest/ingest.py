@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class IngestTask(NamedTuple):
-    """Task to write one Parquet part: shard group `part` of `parts`, as `IterableDataset.shard` divides a stream."""
+    """Task to write one Parquet part: shard group `part` of `parts`, as in `IterableDataset.shard`."""
 
     split: str
     part: int
@@ -271,7 +271,7 @@ def part_chunks(
 
 
 def even_tables(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows in tables of at most 1,000 rows and about 1 MB; a larger row is a table by itself."""
+    """Yield tables of at most 1,000 rows and about 1 MB; a larger row is a table by itself."""
     held: list[pa.Table] = []
     rows = num_bytes = 0
     for table in tables:

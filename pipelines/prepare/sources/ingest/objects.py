@@ -52,7 +52,7 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
 
 
 def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
-    """Load the object saved in a folder by `save_to_disk`, and store it. Returns and raises: like `store`."""
+    """Load and store the object that `save_to_disk` saved in a folder. Returns and raises: like `store`."""
     with library.quiet() as datasets, library.reading(lambda: path):
         saved = datasets.load_from_disk(path)
     return store(saved, home)

@@ -51,7 +51,7 @@ def opened(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow. `addresses`: see `RowReader`.
 
-    `ahead`: ranges [start, stop) of a remote file to request at once; reads inside them need no further request.
+    `ahead`: ranges [start, stop) of a remote file, each fetched once; reads inside them need no further request.
 
     Raises: SourceError if it is missing or has changed since the plan, also during reads of a remote file. Errors of
     the local disk and of decoders pass.
@@ -147,7 +147,7 @@ def _require_same_version(address: str, size: int, version: str) -> None:
 
 
 def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Return whether remote workers can read the file: it is on gs://, or public on the hub or the web."""
+    """Return whether remote workers can read the file: on gs://, or public on the hub or the web."""
     if file.path.startswith("hf://"):
         return not needs_token
     is_public = is_web(file.path) and without_access(file.path) == file.path
@@ -186,7 +186,6 @@ def relay(
 
 
 def _copy_of(file: DataFile, number: int, folder: str) -> DataFile:
-    """Return the copy of a file, named by a digest that is the same for a newly signed address."""
     shown = without_access(file.path)
     identity = (number, shown, file.name, file.size, file.tag or (file.version, file.stamp))
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]

@@ -32,7 +32,7 @@ _NO_CLASS = -2
 
 
 def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[str, dict[str, pa.Schema]]:
-    """Return the schemas of the files by split and path, for splits where `datasets` uses only the first schema."""
+    """Return the schemas of files by split and path, for splits where `datasets` uses only the first one."""
     found = {}
     for name, files in listing.splits.items():
         if listing.features_of(name) is not None:

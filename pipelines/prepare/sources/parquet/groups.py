@@ -103,7 +103,7 @@ def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, 
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span of indices into the rows of `ranges` to ranges of row numbers in the source split."""
+    """Translate a span of positions in `ranges` to ranges of row numbers in the source split."""
     found = []
     first = 0
     for start, stop in ranges:
@@ -175,7 +175,7 @@ class Groups:
 
     @classmethod
     def unread(cls, source_rows: np.ndarray, *, columns: Sequence[str] = ()) -> Groups:
-        """Return one placeholder group for files that nobody reads, with their rows; `columns` have no nulls."""
+        """Return one placeholder group for the rows of files that nobody reads; `columns` have no nulls."""
         none = np.zeros(1, np.int64)
         return cls(
             files=(DataFile(path="", size=0),),

@@ -22,7 +22,7 @@ _ELSEWHERE = "the first file or the dataset card has it"
 
 
 def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | None:
-    """Return the path to `name`: the column, then the struct fields inside it; None if it doesn't exist."""
+    """Return the path to `name`: the column, then the struct fields; None if it doesn't exist."""
     if fields.get_field_index(name) >= 0:
         return (name,)
     parts = name.split(".")
@@ -35,7 +35,7 @@ def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | N
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
-    """Return the Arrow field of a column or struct field, under its full `name`; None if it doesn't exist."""
+    """Return the Arrow field of a column or struct field under its full `name`, or None."""
     if (path := path_of(schema, name)) is None:
         return None
     field = schema.field(path[0])
@@ -45,7 +45,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the schema of the columns and struct fields `names`. Raises: KeyError if one is missing."""
+    """Return the schema of the columns and struct fields `names`. Raises: KeyError."""
     found = {name: field_of(schema, name) for name in names}
     if missing := [name for name, field in found.items() if field is None]:
         raise KeyError(f"no column {missing[0]!r}")
@@ -53,7 +53,7 @@ def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array | None:
-    """Return the values of a column or struct field; None if it doesn't exist."""
+    """Return the values of a column or struct field, or None."""
     if (path := path_of(rows.schema, name)) is None:
         return None
     column = rows.column(path[0])
@@ -61,13 +61,13 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | p
 
 
 def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | pa.RecordBatch:
-    """Select the columns and struct fields `names`, in this order. Raises: KeyError if one is missing."""
+    """Select the columns and struct fields `names`, in this order. Raises: KeyError."""
     schema = schema_of(rows.schema, names)
     return type(rows).from_arrays([column_of(rows, name) for name in names], schema=schema)
 
 
 def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str, as_named: bool = False) -> None:
-    """Check that columns of `schema` can be cast to `types`, with the same values unless a card names these types.
+    """Check that columns of `schema` can be cast to `types`, without new values unless a card names the types.
 
     Raises: SourceError, naming the file `where`.
     """
@@ -106,7 +106,7 @@ def _form(kind: pa.DataType) -> str:
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Cast the batch to the columns of `types`, in their order. Raises: SourceError, naming the file `where`."""
+    """Cast the batch to the columns of `types`, in their order. Raises: SourceError, naming `where`."""
     if batch.schema.equals(types):
         return batch
     columns = [_cast_column(batch.column(field.name), field, where=where) for field in types]

@@ -32,7 +32,7 @@ _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
 def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
-    """Return the listing of a CSV source with a builder that reads text, and the target features of its columns."""
+    """Return the listing of a CSV source with a builder that reads text, and the target features."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")
@@ -67,7 +67,6 @@ def _types(builders: Mapping[str | None, Any]) -> Any:
 
 
 def _type(cells: pa.ChunkedArray) -> str:
-    """Return the type of cells that are all plainly written numbers or booleans; otherwise string."""
     cells = pc.utf8_trim_whitespace(cells.drop_null())
     if not len(cells) or pc.any(pc.match_substring_regex(cells, r"^[+-]?0\d|^\+")).as_py():
         return "string"
@@ -87,7 +86,7 @@ def _can_be(cells: pa.ChunkedArray | pa.Scalar, kind: pa.DataType) -> bool:
 
 
 def delimiter_of(builder: Any) -> str:
-    """Return the delimiter if quotes enclose cells; empty for other readers, or without quotes."""
+    """Return the delimiter if quotes enclose cells, else an empty string."""
     config = builder.config
     return (config.delimiter or config.sep) if builder.name == "csv" and config.quoting == 0 else ""
 

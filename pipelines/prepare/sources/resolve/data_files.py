@@ -75,14 +75,14 @@ class DataFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Entry of the file in the dataset's identity: `name`, `bytes`, and `xxh3` or the service's `mark`."""
+        """Entry of the file in the dataset's identity: `name`, `bytes`, and `xxh3` or `mark`."""
         ours = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if ours else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
 def is_pinned(path: str) -> bool:
-    """Return whether an address fixes the content, as a hub address with a commit does."""
+    """Return whether an address fixes the content, like a hub address with a commit."""
     return path.startswith("hf://") and "@" in path
 
 
@@ -152,7 +152,7 @@ def list_files(dataset: str) -> list[DataFile]:
 
 
 def describe(path: str, *, name: str = "") -> DataFile:
-    """Describe one file, local or remote. Raises: FileNotFoundError; SourceError if it can't be reached."""
+    """Describe one file, local or remote. Raises: FileNotFoundError; SourceError."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
             return _remote_file(path, storage.describe(path), name=name)
@@ -161,7 +161,7 @@ def describe(path: str, *, name: str = "") -> DataFile:
 
 
 def identify(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return the files with their tags. Raises: SourceError if a file is gone, unreadable, or changes meanwhile."""
+    """Return the files with their tags. Raises: SourceError if one is gone, unreadable, or changes."""
     return list(ordered_map(_identified, files, threads=min(_THREADS, len(files))))
 
 

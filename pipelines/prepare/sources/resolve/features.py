@@ -16,8 +16,7 @@ import pyarrow as pa
 class Column:
     """Column of a split: its Arrow type `kind`, and its feature in `datasets` as `text` for messages.
 
-    `names` are the class names of a ClassLabel, `item_names` the class names in a list of ClassLabel, and `fields` the
-    columns inside a struct.
+    `names`: class names of a ClassLabel. `item_names`: class names in a list. `fields`: columns inside a struct.
     """
 
     kind: pa.DataType
@@ -36,7 +35,7 @@ class Columns(dict[str, Column]):
         return pa.schema([(name, column.kind) for name, column in self.items()])
 
     def with_fields(self) -> Columns:
-        """Return the columns, followed by the fields of structs, such as `translation.en` (see `stored_columns`)."""
+        """Return the columns and the fields of structs, such as `translation.en` (see `stored_columns`)."""
         within = {
             f"{name}.{inner}": column
             for name, outer in self.items()
@@ -46,7 +45,7 @@ class Columns(dict[str, Column]):
 
 
 def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
-    """Return the columns of files with this schema, described by `features`, or else by the schema's metadata.
+    """Return the columns of files with this schema, described by `features` or the schema's metadata.
 
     A type that `datasets` doesn't know keeps its stored type.
     """
@@ -56,7 +55,6 @@ def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
 
 
 def _features_of(schema: pa.Schema) -> Any | None:
-    """Return the features of a schema; None if a type is unknown, or the metadata is damaged."""
     import datasets
 
     with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -65,7 +63,7 @@ def _features_of(schema: pa.Schema) -> Any | None:
 
 
 def without_views(features: Any) -> Any:
-    """Replace string and binary views in features by plain types, because few functions accept views."""
+    """Replace string and binary views by plain types, because few functions accept views."""
     text = json.dumps(features.to_dict())
     plain = re.sub(r'("dtype": "(?:string|binary))_view"', r'\1"', text)
     return features if plain == text else type(features).from_dict(json.loads(plain))

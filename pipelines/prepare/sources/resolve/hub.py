@@ -48,10 +48,7 @@ def is_repository(dataset: str) -> bool:
 
 
 def repository(dataset: str, *, revision: str | None) -> Repository:
-    """Resolve a dataset to the current commit of `revision` (default: the main branch), for all workers.
-
-    Raises: SourceError if it doesn't exist or can't be read.
-    """
+    """Resolve a dataset to the current commit of `revision` (default: the main branch). Raises: SourceError."""
     import huggingface_hub
     from huggingface_hub import constants
 

@@ -69,7 +69,7 @@ def as_written() -> Iterator[None]:
 def _read_json(source: io.BytesIO, read_options: pyarrow.json.ReadOptions) -> pa.Table:
     """Read JSON lines like `pyarrow.json.read_json`, but keep timestamps as text.
 
-    pyarrow infers timestamps if every text of a column is one. Only such files are parsed twice.
+    Parses twice if pyarrow infers timestamps, that is, if every text of a column is one.
     """
     table = pyarrow.json.read_json(source, read_options=read_options)
     texts = [field.with_type(kind) for field in table.schema if (kind := _as_text(field.type)) != field.type]
@@ -97,7 +97,6 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
 
 
 def _require_same(cells: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> None:
-    """Check that a cast changes no characters. Raises: ValueError, like the casts of `datasets`."""
     if cells.type == kind:
         return
     if pa.types.is_struct(kind) and pa.types.is_struct(cells.type):

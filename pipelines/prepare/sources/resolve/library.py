@@ -59,7 +59,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets` with quiet settings, to one thread at a time, and restore the user's settings afterwards."""
+    """Yield `datasets` with quiet settings, to one thread at a time; restore the user's settings afterwards."""
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
@@ -119,7 +119,7 @@ def open_builder(path: str, **options: Any) -> Any:
 
 
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return `data_files` for files known to exist, so that `datasets` doesn't check each one again."""
+    """Return `data_files` for existing files, so that `datasets` doesn't check each one again."""
     from datasets.data_files import DataFilesList
 
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
@@ -158,7 +158,6 @@ def members(path: str) -> list[str]:
 
 
 def _members(path: str) -> list[str]:
-    """Return the addresses of the visible files in a tar archive, in unpacking order, or `[path]`."""
     if not path.endswith(_TARS):
         return [path]
     # fsspec infers the compression from the extension, but doesn't know this one.
@@ -178,7 +177,7 @@ def _members(path: str) -> list[str]:
 
 
 def options_of(config: Any) -> dict[str, Any]:
-    """Return the options of a reader that differ from its defaults, such as the separator of .tsv files."""
+    """Return the options of a reader that differ from its defaults."""
     default = type(config)()
     fixed = {"name", "version", "data_dir", "data_files", "description", "features"}
     names = [field.name for field in dataclasses.fields(config) if field.name not in fixed]
@@ -195,7 +194,7 @@ def with_ours(builder: Any) -> Any:
 
 
 def asked_options(builder: Any) -> dict[str, Any]:
-    """Return the options that the user, a card or file names gave a builder, without ours."""
+    """Return the options of a builder from the user, a card or file names, without ours."""
     option, _, ours = _OURS.get(builder.name, ("", None, None))
     return {name: value for name, value in options_of(builder.config).items() if (name, value) != (option, ours)}
 
@@ -206,7 +205,7 @@ class LateKeysError(SourceError):
 
 @contextlib.contextmanager
 def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = "") -> Iterator[None]:
-    """Turn errors during reading into SourceError; `where` names the place, `remedy` is the default remedy."""
+    """Turn errors during reading into SourceError; `where` names the place."""
     smaller = "write it again with row_group_size=10" if reader == "parquet" else "convert it to Parquet"
     try:
         yield
@@ -311,7 +310,7 @@ class SourceListing:
 
 
 def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any], *more: Any) -> Any:
-    """Call a function that reads rows, in a child process if the reader may crash and a child can see the files."""
+    """Call a function that reads rows: in a child process if the reader may crash and a child sees the files."""
     every = list(builders.values())
     files = [path for each in every for some in splits_of(each).values() for path in some]
     is_safe = every[0].name == "parquet" or are_small_texts(every[0].name, files)
@@ -348,13 +347,13 @@ def is_seen_by_others(paths: Iterable[str]) -> bool:
 
 
 def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
-    """Return whether all files are small plain texts: no reader crashes on them, and a child costs a second of CPU."""
+    """Return whether all files are small plain texts, which are not worth a child's second of CPU."""
     is_plain = reader == "text" and all(path.endswith(".txt") and "://" not in path for path in paths)
     return is_plain and sum(map(os.path.getsize, paths)) < _SMALL_BYTES
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:
-    """Yield the shards of a stream in order. Divides recursively, since one division into n shards costs O(n)."""
+    """Yield the shards of a stream in order, divided recursively: one division into n shards costs O(n)."""
     count = min(dataset.num_shards, _CUT)
     if count <= 1:
         yield dataset
@@ -364,7 +363,7 @@ def shards_of(dataset: Any) -> Iterator[Any]:
 
 
 def features_of_rows(splits: Mapping[str, Any]) -> Any:
-    """Return the features of the first rows, which `load_dataset` gives all rows. Raises: SourceError without rows."""
+    """Return the features of the first rows, which `load_dataset` gives all rows. Raises: SourceError."""
     import datasets
 
     # Shard by shard, so that no other file is read to fill a batch.

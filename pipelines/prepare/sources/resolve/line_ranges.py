@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
 
 
 def ranges_of(file: DataFile, *, kind: str) -> list[str]:
-    """Return the range addresses of a large local file with one row per line, or else the file's path."""
+    """Return range addresses of a large local file with one row per line, or else the file's path."""
     is_plain = file.path.lower().endswith((".jsonl", ".ndjson", ".json", ".txt"))
     if file.size <= _LARGE_BYTES or "://" in file.path or not is_plain:
         return [file.path]

@@ -69,7 +69,7 @@ def _instead(name: str, value: str, dataset: str) -> str:
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:
-    """Return the arguments of `load_dataset`: the patterns of --data-files by split, and the reader's options."""
+    """Return the arguments of `load_dataset`: patterns of --data-files by split, and reader options."""
     files: dict[str, list[str]] = {}
     for text in config.data_files:
         split, equals, pattern = text.partition("=")
@@ -82,7 +82,7 @@ def arguments(config: SourceConfig) -> dict[str, Any]:
 
 
 def text_dtypes(config: SourceConfig) -> frozenset[str]:
-    """Return the columns of a CSV file that `--source-option dtype=…` reads as text. Raises: ConfigError."""
+    """Return the columns that `--source-option dtype=…` reads as text. Raises: ConfigError."""
     given = _options(config).get("dtype", {})
     if not isinstance(given, dict) or not set(given.values()) <= {"str", "string", "object"}:
         raise ConfigError(
@@ -104,7 +104,7 @@ def _value(text: str) -> Any:
 
 
 def described(config: SourceConfig) -> dict[str, Any]:
-    """Return the options in effect, without credentials, for the source's identity; `resolved` adds chunk sizes."""
+    """Return the options in effect, without credentials, for the source's identity."""
     options = {key: without_access(value) for key, _, value in (each.partition("=") for each in config.source_options)}
     options.pop("chunksize", None)
     given = {
@@ -117,7 +117,7 @@ def described(config: SourceConfig) -> dict[str, Any]:
 
 
 def largest_chunk(files: Iterable[DataFile]) -> int:
-    """Return the chunk size in bytes for a second attempt at JSON lines that have late keys."""
+    """Return the chunk size in bytes for a second attempt at JSON lines with late keys."""
     return min(4 * max(file.size for file in files), 1_000_000_000)
 
 

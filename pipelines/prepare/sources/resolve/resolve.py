@@ -145,7 +145,7 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
 
 
 def _visible(path: str) -> str:
-    """Remove the prefixes of hidden files: the user named these files, but `datasets` leaves them out."""
+    """Remove the prefixes of hidden files, which `datasets` leaves out, though the user named them."""
     return re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path)
 
 

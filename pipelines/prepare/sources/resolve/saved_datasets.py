@@ -31,7 +31,7 @@ def is_saved(folder: str) -> bool:
 
 
 def read(folder: str) -> dict[str, tuple[list[str], Any]]:
-    """Return the files, in row order, and features of each split. Raises: SourceError for missing or damaged files."""
+    """Return files, in row order, and features by split. Raises: SourceError for missing or damaged files."""
     if _content(folder, _DICT) is None:
         loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
         return {own_name(str(loaded or "")): _split(folder, "")}
@@ -59,7 +59,7 @@ def _split(folder: str, split: str) -> tuple[list[str], Any]:
 
 
 def own_name(loaded: str) -> str:
-    """Return the split of a specification such as `test[:10%]`; `train` if it doesn't name exactly one."""
+    """Return the split of a specification such as `test[:10%]`; `train` unless it names exactly one."""
     names = {part.partition("[")[0] for part in loaded.split("+")}
     return (names.pop() if len(names) == 1 else "") or "train"
 

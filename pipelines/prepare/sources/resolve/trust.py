@@ -23,7 +23,7 @@ _LEADS_OUT = re.compile(r"^[/~]|::|://|(^|/)\.\.(/|$)")
 
 
 def require_modest_cards(folder: str, *, where: str) -> None:
-    """Check that the cards in a local or remote folder are small, and name only data inside the folder.
+    """Check that the cards in a folder are small, and name only data inside it.
 
     Raises: SourceError; yaml.YAMLError if a card is not valid YAML.
     """
@@ -48,7 +48,6 @@ def require_modest_cards(folder: str, *, where: str) -> None:
 
 
 def _read(path: str, *, where: str) -> str:
-    """Read a card, or a link to one; empty if there is none. Raises: SourceError if too large."""
     try:
         with storage.as_source_error(path):
             if data_files.describe(path).size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
@@ -113,7 +112,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
-    """Check that every resolved file lies in the folder or repository that the user named. Raises: SourceError."""
+    """Check that all resolved files lie in the folder or repository `root`. Raises: SourceError."""
     from huggingface_hub import constants
 
     # Links of a snapshot lead to the hub's cache.

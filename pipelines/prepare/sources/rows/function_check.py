@@ -103,7 +103,6 @@ def examine_functions(
 
 
 def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]]:
-    """Yield a sample of the split, then all its rows in case the filters drop the sample."""
     names = reader.types.names
     table = pa.Table.from_batches([batch for _, batch in reader.read(groups.pieces(_clusters(groups)), names)])
     yield table, f"{table.num_rows} sampled rows of split {reader.split!r}"

@@ -1,9 +1,8 @@
 """Open a dataset in two steps: find its splits and columns, then locate its stored rows.
 
 open_source    splits, files and column types, from `datasets` and footers
-locate_rows    row groups of the source's Parquet files; for other formats and for splits with huge row groups, row
-groups
-               of ingested parts, which the caller makes on its workers
+locate_rows    row groups of the source's Parquet files; for other formats and for splits with huge row groups, those in
+               ingested parts, which the caller makes on its workers
 """
 
 import collections

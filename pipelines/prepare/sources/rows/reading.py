@@ -62,7 +62,6 @@ class RowChanges:
 
 
 def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Return the columns of `schema` as one batch, with nulls and dictionaries cast. Raises: SourceError."""
     arrays = []
     for field in schema:
         column = stored_columns.column_of(table, field.name)

@@ -12,9 +12,8 @@ Rows keep their numbers in the source's split.
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
-With --hold-out-by, the hash is taken from one column, so that all rows with the same value are in the same split. Each
-of these splits reads all rows, and its ledger counts the rows of the others: as `held_out` in train, as `not_held_out`
-in the held-out splits.
+--hold-out-by hashes one column, so that all rows with the same value are in the same split. Each of these splits reads
+all rows. Its ledger counts the rows of the others as `held_out` in train, and `not_held_out` in the held-out splits.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectedSplit:
-    """Split `name` of the output: [start, stop) row ranges of a split of the source, in the requested order."""
+    """Split `name` of the output: [start, stop) row ranges of a source split, in the requested order."""
 
     name: str
     source_split: str

@@ -67,7 +67,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the column of reasons, str objects [n], empty for rows that stay; None if the batch has none."""
+    """Return the column of reasons, str objects [n], empty for rows that stay; None without one."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -97,10 +97,7 @@ def remedy_of(reasons: Mapping[str, int]) -> str | None:
 
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """Return the counts of filtered rows by reason, and the sorted indices of rejected rows.
-
-    `reasons`: from `extraction.validate`.
-    """
+    """Return the counts of filtered rows by reason, and the sorted indices of rejected rows."""
     found = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
     filtered = {reason: int(rows.sum()) for reason, rows in found.items() if is_filtered(reason)}
     rejected = [np.flatnonzero(rows) for reason, rows in found.items() if not is_filtered(reason)]
@@ -109,7 +106,7 @@ def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnusedRows:
-    """Unused rows of a split by reason, and its `first` rejected rows. Unless `exact`, `rejected` is a lower bound."""
+    """Unused rows of a split by reason, and its `first` rejected rows. `rejected` is a lower bound unless `exact`."""
 
     rejected: Mapping[str, int]
     filtered: Mapping[str, int]
@@ -147,7 +144,7 @@ class DecidedRows:
 
 
 def encode(table: pa.Table, *, decided_for: str) -> bytes:
-    """Return a table of decided rows as the content of a file; `decided_for` identifies their source."""
+    """Return a table of decided rows as the content of a file; `decided_for` identifies their input."""
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_DECIDED_FOR: decided_for}), sink, compression="zstd")
     return sink.getvalue()

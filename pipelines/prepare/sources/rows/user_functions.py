@@ -79,7 +79,7 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the function's entry in the fingerprint and the manifest. Raises: ConfigError without its package."""
+        """Return the function's entry in fingerprint and manifest. Raises: ConfigError without its package."""
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -109,7 +109,7 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
-    """Parse functions stored by `to_json`. Raises: FormatError if their identities are not the `expected` ones."""
+    """Parse functions stored by `to_json`. Raises: FormatError unless they have the `expected` identities."""
     try:
         functions: tuple[UserFunction, ...] = decoded(tuple[UserFunction, ...], stored)
         for each in functions:
@@ -226,7 +226,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return the callable of a function, executing its module once per process. Raises: ConfigError if that fails."""
+    """Return the callable of a function, executing its module once per process. Raises: ConfigError."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
@@ -303,7 +303,6 @@ def _module(function: UserFunction) -> types.ModuleType:
 
 
 def _line(error: BaseException, function: UserFunction) -> str:
-    """Return a phrase with the module's line that raised an error, or an empty string."""
     module = filters if function.called.is_ready else sys.modules[_unique_name(function)]
     path = module.__file__  # path of the first function with the same text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
