@@ -3,8 +3,8 @@
     1  one task per part of the rows    keys ──► a file per range of keys, 32 bytes per row; contaminated rows
     2  one task per range of keys       the files of that range, sorted ──► duplicates, and the kept rows
 
-A range is a bucket of hashes. It has about 4 million keys, 130 MB, for any number of rows. The first of several equal
-rows of a split is kept; with `across`, rows of `train` are also dropped if any other split has an equal row.
+A range is a bucket of hashes with about 4 million keys, 130 MB. The first of several equal rows of a split is kept;
+with `across`, rows of `train` are also dropped if any other split has an equal row.
 """
 
 import dataclasses
@@ -90,7 +90,7 @@ def divide(
     folder: str,
     inside: str | None,
 ) -> tuple[Comparison, list[Part]]:
-    """Divide all splits into parts of about 256 MB or a million rows, and write the file of evaluation runs."""
+    """Divide all splits into parts of about 256 MB or a million rows, and write the evaluation runs."""
     if runs is not None:
         storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
     parts: list[Part] = []
@@ -116,7 +116,7 @@ def divide(
 
 
 def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[str, int]:
-    """Write the keys of a part's usable rows, one file per range of keys, and the part's contaminated rows."""
+    """Write the keys of a part's usable rows, one file per range, and the part's contaminated rows."""
     keys = [np.zeros(0, _KEY)]
     contaminated = [np.zeros(0, _FOUND)]
     plan, runs = comparison.columns, None

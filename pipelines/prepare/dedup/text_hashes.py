@@ -1,4 +1,4 @@
-"""Hash the content of rows: keys of whole texts, and hashes of word runs shared with evaluation sets.
+r"""Hash the content of rows: keys of whole texts, and hashes of word runs shared with evaluation sets.
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
@@ -7,9 +7,9 @@ white space, and characters that NFKD converts to it. A kernel squeezes it, seve
 expression.
 
 A run is a sequence of words separated by white space, in NFKD and lower case, without punctuation and symbols, as in
-the overlap analysis of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165) with 13 words, and of
-Llama 2 (appendix A.6) with tokens. In scripts without spaces, a character counts as a word (Han, kana), or four letters
-do (Thai, Lao, Khmer, Myanmar, Tibetan). Evaluation texts of fewer words have no runs, and can't be found.
+the overlap analyses of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and
+Llama 2 (appendix A.6), with tokens. In scripts without spaces, a word is a character (Han, kana) or four letters (Thai,
+Lao, Khmer, Myanmar, Tibetan). Shorter evaluation texts have no runs, and can't be found.
 
     evaluation sets ──► hashes of their runs, once ──► sorted uint64 [M] ──► each row's runs are looked up
 """
