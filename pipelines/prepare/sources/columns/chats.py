@@ -13,17 +13,14 @@
     every form    optional: tools                                      the template's tools
                   optional: chat_template_kwargs                       the row's variables for the template
 
-The first form in this order with all its columns is used; --messages-column names a column instead. An optional column
-is used if it exists in every split with a suitable type.
-
-Sources of these rules:
+The first form with all its columns is used; --messages-column names a column instead. An optional column is used if it
+exists in every split with a suitable type. Sources of these rules:
 
     TRL 1.16              names of fields, order of prompt and completion, learning only completions, text pairs without
                           a template, columns of every form (`data_utils.maybe_convert_to_chatml`,
                           `SFTTrainer._prepare_dataset`)
-    Axolotl 0.19          the roles human and gpt (`prompt_strategies.chat_template.ChatTemplatePrompter`)
-    LLaMA-Factory 0.9.5   function calls and observations, system, Alpaca's history, bare functions in tools as JSON
-    text
+    Axolotl 0.19          human and gpt (`prompt_strategies.chat_template.ChatTemplatePrompter`)
+    LLaMA-Factory 0.9.5   function calls, observations, system, Alpaca's history, bare functions in JSON tools
                           (`data.converter.SharegptDatasetConverter`, `AlpacaDatasetConverter`, `data.tool_utils`)
     ShareGPT's dumps      bing, chatgpt and bard as assistants
 """

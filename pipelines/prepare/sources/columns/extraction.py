@@ -1,6 +1,7 @@
 """Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
-A row without a reason is used. Reasons depend only on the row's columns:
+A row without a reason is used. Reasons depend only on the row's columns, so the launcher can count rejected rows before
+tokenizing:
 
     filtered            left out by one of the user's filters, not an error (filtered:NAME: by a ready filter)
     held_out            in another split by --hold-out, not an error (not_held_out: not in this held-out split)
@@ -11,10 +12,10 @@ A row without a reason is used. Reasons depend only on the row's columns:
     word_null           a word is null (tag_null: a tag)
     tags_length         tags and words differ in number
     tag_out_of_range    a ClassLabel id outside its names, or a negative number
-    tag_unknown         a string that was in no split when the names of tags were collected
+    tag_unknown         a string that is no known class
     label_null          the label is null, or NaN
     label_out_of_range  a ClassLabel id outside its names, except -1, which is "no label" in `datasets`
-    label_unknown       a string or a number that was in no split when the classes were collected
+    label_unknown       a string or a number that is no known class
     label_length        a vector of 0 and 1 with a different length
     column_null         a kept column is null, or one of its values is
     column_length       a kept vector has another length than the first row's
@@ -22,7 +23,7 @@ A row without a reason is used. Reasons depend only on the row's columns:
     int_out_of_range    a label or kept integer does not fit int32, the integer type of the device
     float_out_of_range  a label or kept number is finite, but infinite as float32
 
-So the launcher can count rejected rows before tokenizing.
+Known classes are those in any split of the source.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Rows:
     """N usable rows: texts, nested columns, and arrays for features.
 
     `texts`: N valid UTF-8 strings per text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns by
-    purpose, without top-level nulls except in optional columns. `numbers` int64 [N]: row numbers.
+    purpose, top-level nulls only in optional ones. `numbers` int64 [N]: row numbers.
     """
 
     texts: tuple[pa.Array, ...]

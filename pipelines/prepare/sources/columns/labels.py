@@ -10,14 +10,11 @@
     ["b"], ["a", "b"]           string, as above; several per row     [0 1] [1 1]
     [7], [3, 7]                 number, as above; several per row     [0 1] [1 1]
     [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
+    List(ClassLabel(O, PER))    class, as above                       one value per word
 
 In `datasets`, a class id of -1 means "no label", for example in test splits with secret labels. Such a row keeps the
 label -1, which training and evaluation ignore. With --label-classes, a number -1 has this meaning if all labels of a
 split are -1 and no other split has negative ones.
-
-    List(ClassLabel(O, PER))    class, as above                       one value per word
-
-Rows with unusable labels or tags get a reason (see `extraction`).
 """
 
 import dataclasses

@@ -125,8 +125,8 @@ class Groups:
     """N groups of a split in row order, without gaps. All arrays are [N], of any signed integer dtype.
 
     `file` and `at` as in `Pieces`. `num_bytes`: uncompressed bytes of the columns that the job reads; `stored_bytes`:
-    their compressed bytes in the file. `nulls`: number of nulls, for columns where it is known. `source_rows` int64
-    [S]: rows of each file of the source, or of each shard of its stream if files are not known.
+    their bytes in the file. `nulls`: known numbers of nulls by column. `source_rows` int64 [S]: rows of each file of
+    the source, or of each shard of its stream if files are not known.
     """
 
     files: tuple[DataFile, ...]

@@ -1,13 +1,11 @@
 """Read the footers and row groups of Parquet files.
 
-The launcher keeps only the schema of a footer and arrays of numbers: rows, bytes and nulls of each group.
-
     pieces      a/0 from 800    a/1 to 500    b/3    b/4 ...
     fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
     batches     one per piece, with the requested columns in the types of the split
 
-Several threads fetch remote files ahead, with one request for neighbouring row groups. Footers are cached because each
-group of a file needs them.
+Of a footer, the launcher keeps the schema and arrays of numbers: rows, bytes and nulls per group. Several threads fetch
+remote files ahead, with one request for neighbouring row groups. Footers are cached because every group needs them.
 """
 
 import contextlib

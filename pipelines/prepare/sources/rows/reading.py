@@ -5,8 +5,7 @@
     as stored    0 'Good.<br />'   1 'ok'   2 'Fine.<br />'
     changed      0 'Good. '        1 null   2 'Fine. '           and row 1 is marked as filtered
 
-Rows keep their numbers. User functions get all columns, since they may use any. A `RowReader` is small and travels to
-workers in the job. The launcher's `SplitSource` adds the places of all rows.
+Rows keep their numbers. User functions get all columns, since they may use any.
 """
 
 import contextlib

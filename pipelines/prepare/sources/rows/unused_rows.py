@@ -8,13 +8,11 @@ A column of reasons marks filtered rows, which keep their numbers:
     'Fine.'              'held_out'            for another split
 
 A batch has the column only if it has such rows; their other values are meaningless. Duplicate and contaminated rows are
-decided before the plan, and stored with it:
+decided before the plan, from source and options only:
 
     row     reason               of_split   of_row
     17      duplicate            train      3            row 3 of train stays
     40      contaminated:gsm8k                           shares a run of words with that evaluation set
-
-Source and options determine each decision, so shards depend only on the plan and the source.
 """
 
 import dataclasses
