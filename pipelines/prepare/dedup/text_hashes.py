@@ -87,7 +87,7 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Runs of `num_words` words in evaluation sets `names`: sorted `hashes`, uint64 [M], with set indices `of`, [M]."""
+    """Runs of `num_words` words in evaluation sets `names`: sorted `hashes`, uint64 [M]; set indices `of`, [M]."""
 
     names: tuple[str, ...]
     num_words: int
@@ -96,7 +96,7 @@ class EvaluationRuns:
 
     @classmethod
     def joined(cls, sets: Mapping[str, Sequence[np.ndarray]], *, num_words: int) -> EvaluationRuns:
-        """Join the hashes of several sets by name; a run in several sets counts for the first."""
+        """Join the hashes of several sets; a run in several sets counts for the first."""
         found = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
         every, first = np.unique(np.concatenate(found), return_index=True)
         of = np.repeat(np.arange(len(found)), [len(each) for each in found])[first]
