@@ -27,9 +27,9 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 class StyleTemplate:
     """Template of a tokenizer: everything except the vocabulary.
 
-    `first` and `last`: special tokens with the first and the last ids; `roles` maps roles such as `pad_token`, as in
-    tokenizer_config.json, to some of them. `reserved`: ordinary tokens with the ids after `first`. `row` and `pair`:
-    the templates of one text and of two, empty for none.
+    `first` and `last`: special tokens with the first and the last ids. `roles`: tokens by role, such as `pad_token` in
+    tokenizer_config.json. `reserved`: ordinary tokens with the ids after `first`. `row` and `pair`: the templates of
+    one text and of two, empty for none.
     """
 
     kind: Kind

@@ -6,8 +6,7 @@
     DIR/chat_template.jinja       if one was given
     DIR/training.json             the training's settings, and the digests of the other files; written last
 
-The files are written without transformers, so that they don't depend on its release. The class in the config is the one
-that loads tokenizer.json unchanged.
+The files don't depend on the release of transformers. The class in the config loads tokenizer.json unchanged.
 """
 
 import hashlib

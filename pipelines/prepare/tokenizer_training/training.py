@@ -1,8 +1,8 @@
 """Train a tokenizer, with the trainer for its kind and the template of its style, and evaluate it.
 
-The trainers of `tokenizers` number characters that continue a word (`##a`) in the order of a randomly seeded hash map,
-and these numbers break ties between equally frequent merges. So WordPiece reads the texts twice: first to collect its
-characters, which the trainer then gets in the order of their code points.
+The trainers of `tokenizers` number characters that continue a word (`##a`) in random order, and these numbers break
+ties between equally frequent merges. So WordPiece reads the texts twice: first to collect its characters, which the
+trainer then gets in the order of their code points.
 """
 
 import dataclasses
@@ -142,8 +142,7 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 class TokenizerEvaluation:
     """Evaluation of a tokenizer on texts.
 
-    `tokens_per_word`: words are separated by white space. `unknown_share`: fraction of the tokens. `engine`: the engine
-    that `build` uses for the tokenizer.
+    `tokens_per_word`: white space separates words. `unknown_share`: fraction of the tokens. `engine`: used by `build`.
     """
 
     texts: int
