@@ -1,8 +1,7 @@
 """Compare a fast engine with the reference tokenizer while a job runs: both encode one row in 2,000.
 
-The choice depends only on the seed and the row's number, so it is the same on any runner and when a shard is made
-again. Whole rows are compared: special tokens, truncation, reasons for rejection. The job ends with an error that names
-the row if tokens differ, or if a tokenizer's library fails on a row.
+The choice depends only on the seed and the row's number, not on the runner. Whole rows are compared: special tokens,
+truncation, reasons for rejection. If tokens differ or a tokenizer's library fails, an error names the row.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ def engine_of(encoder: BatchEncoder) -> str:
 
 
 class CrossCheck:
-    """Comparison of a split's rows with the reference, in batches: calls with two or three rows take twice as long.
+    """Comparison of a split's rows with the reference, in batches: two or three rows per call take twice as long.
 
-    `rows_checked` counts rows that were equal.
+    `rows_checked` counts equal rows.
     """
 
     def __init__(self, encoder: BatchEncoder, *, split: str) -> None:
