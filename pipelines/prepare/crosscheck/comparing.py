@@ -1,7 +1,7 @@
 """Compare a fast engine with the reference tokenizer while a job runs: both encode one row in 2,000.
 
 The choice depends only on the seed and the row's number, not on the runner. Whole rows are compared: special tokens,
-truncation, reasons for rejection. If tokens differ or a tokenizer's library fails, an error names the row.
+truncation, reasons for rejection. If tokens differ or a tokenizer's library fails, the job ends and names the row.
 """
 
 from __future__ import annotations
