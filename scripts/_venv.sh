@@ -1,15 +1,15 @@
-# Sourced by the scripts beside it: finds a Python, makes .venv, and installs this project there when that is due.
+# Sourced by the other scripts: finds a Python, makes .venv, and installs this project there if needed.
 #
-#   venv_make [PYTHON]      .venv exists and runs; PYTHON, if given, decides its version
-#   venv_install EXTRA      `pip install -e .[EXTRA]`, unless setup.py and Python are those of the last install; for base
-#                           without an extra, for dev the versions and digests that scripts/lock wrote for this Python
-#   venv_ready EXTRA        whether that install is up to date
+#   venv_make [PYTHON]      make sure that .venv exists and runs; PYTHON, if given, decides its version
+#   venv_install EXTRA      `pip install -e .[EXTRA]`, unless setup.py and Python are unchanged; base means no extra, dev
+#                           the versions and digests that scripts/lock wrote for this Python
+#   venv_ready EXTRA        check whether that install is up to date
 #
-# The stamp .venv/.installed-EXTRA is written after a successful install only, so that an interrupted one is redone.
+# The stamp .venv/.installed-EXTRA is written only after a successful install, so an interrupted one is repeated.
 
 VENV=.venv
 CALLED_FROM="$OLDPWD" # the scripts change to the project's root before they source this file
-# Versions of Python that are tested, newest first: setup.py's classifiers name them, and nothing else does.
+# Tested versions of Python, newest first. Only setup.py's classifiers list them.
 PYTHONS="$(sed -n 's/.*"Programming Language :: Python :: \(3\.[0-9][0-9]*\)".*/\1/p' setup.py | sort -t. -k2 -rn)"
 OLDEST_PYTHON="${PYTHONS##*$'\n'}"
 TESTED="$(tr '\n' ' ' <<<"$PYTHONS")"
@@ -23,8 +23,8 @@ die() {
   exit 1
 }
 
-# A name on PATH proves nothing: a version manager's shim may stand for a Python that is not installed, and some
-# distributions package venv and ensurepip separately. Hence every candidate is run.
+# Runs the candidate, because a name on PATH may be a version manager's shim for a Python that is not installed, and some
+# distributions package venv and ensurepip separately.
 python_works() {
   "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] < tuple(map(int, sys.argv[1].split("."))))' \
     "$OLDEST_PYTHON" >/dev/null 2>&1
@@ -69,10 +69,10 @@ venv_make() {
     die "$python could not make $VENV" "see its lines above; a full disk and missing write permission are common causes"
 }
 
-LOCKED=dev # or lowest: which file of requirements/ is installed for dev
+LOCKED=dev # or lowest: the file of requirements/ to install for dev
 lock_file() { printf 'requirements/%s-py%s.txt\n' "$LOCKED" "${1/./}"; }
 
-# The file with the locked versions for an extra; none on systems that nothing was locked for.
+# Prints the file with the locked versions for an extra; nothing on systems without locked versions.
 locked() {
   local file
   file="$(lock_file "$(python_version "$VENV/bin/python")")"
@@ -99,8 +99,8 @@ venv_install() {
   rm -f "$VENV/.installed-$extra"
   lock="$(locked "$extra")"
   if [ -n "$lock" ]; then
-    # Each package is compared with its digest, also those that build this one. The file is complete, so that nothing is to
-    # be resolved: pip before 23.3 takes the newest version for name[extra], and so one that has no digest here.
+    # pip checks the digest of each package, including build requirements. The file is complete, so --no-deps is enough, and
+    # necessary: pip before 23.3 would take the newest version for name[extra], which has no digest here.
     venv_pip --require-hashes --no-deps --requirement "$lock"
     venv_pip --no-deps --no-build-isolation --editable .
     "$VENV/bin/python" -m pip check --disable-pip-version-check >&2 ||

@@ -1,8 +1,8 @@
-"""Digests of the batches that the reader makes of a dataset: `python scripts/batch_digests.py OUT`.
+"""Print digests of the reader's batches of a dataset: `python scripts/batch_digests.py OUT`.
 
-Prints JSON: for each way of reading (training, continued, with objectives, evaluation, by random access) the SHA-256 of
-every value of eight batches, in order. Needs TensorFlow, NumPy, Numba and `tfrecord_io`. Equal
-digests with two releases of TensorFlow mean equal batches (see scripts/check_reader_alone).
+Prints JSON: the SHA-256 of every value of eight batches, in order, for each way of reading (training, continued, with
+objectives, evaluation, random access). Needs TensorFlow, NumPy, Numba and `tfrecord_io`. Equal digests with two
+releases of TensorFlow mean equal batches (see scripts/check_reader_alone).
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def main(root: str) -> None:
 
 
 def digest(batches: Iterable[Any]) -> str:
-    """The SHA-256 of names, dtypes, shapes and values of the first batches."""
+    """Return the SHA-256 of names, dtypes, shapes and values of the first batches."""
     found = hashlib.sha256()
     for batch in itertools.islice(batches, BATCHES):
         for name, values in flat(batch):
@@ -51,7 +51,7 @@ def digest(batches: Iterable[Any]) -> str:
 
 
 def flat(batch: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    """The arrays of nested dicts and tuples, each with a name."""
+    """Yield the arrays of nested dicts and tuples with names."""
     if isinstance(batch, dict):
         for key in sorted(batch):
             yield from flat(batch[key], f"{name}/{key}")

@@ -1,26 +1,26 @@
-"""The benchmark of this project: everything side by side in one run, on a synthetic corpus. Only `peers` downloads.
+"""Run this project's benchmark: all comparisons in one run, on a synthetic corpus. Only `peers` downloads.
 
     python scripts/benchmark.py [--workdir DIR] [--quick] [--only NAME ...] [--runs N]
 
-    build    `prep-tfrecords build` between 1 and 4 GB, against the tokenizer alone
-    common   `prep-tfrecords build` against the script that people write by hand, start-up included
-    peers    `prep-tfrecords build` against tokbin and datatrove, which pip installs in environments of their own
+    build    `prep-tfrecords build` between 1 and 4 GB, against the tokenizer without a pipeline
+    common   `prep-tfrecords build` against a typical hand-written script, including start-up
+    peers    `prep-tfrecords build` against tokbin and datatrove, which pip installs in separate environments
     cores    `build` on all cores against one
     memory   the peak of `build`, all processes together, at 1 and 4 GB
     chat     conversations against plain text of the same tokens
     reader   examples per second of our reader against hand-written input functions
-    startup  `--help`; CPU seconds of a build of 400 rows over those of its imports
+    startup  `--help`; CPU seconds of a build of 400 rows, as a multiple of its imports
 
 `python scripts/benchmark.py --runs 1` gives every figure in about an hour on two quiet cores, with 15 GB on disk.
 
-Needs Linux, whose /proc says what memory a tree of processes holds. Exit status: 0; 1 if a command failed; 2 usage.
+Needs Linux, because /proc reports the memory of all processes. Exit status: 0; 1 if a command failed; 2 usage.
 """
 
 import argparse
 import pathlib
 import sys
 
-# `python scripts/benchmark.py` puts scripts/ on the path, not the repository that holds the packages.
+# `python scripts/benchmark.py` puts scripts/ on the path, but not the repository, which holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from scripts.benchmarks import chat, machine, measure, peers, preparing, preparing_tables, reading, startup
@@ -30,7 +30,7 @@ _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
 def main() -> int:
-    """Runs the sections that were asked for and prints their tables."""
+    """Run the requested sections and print their tables."""
     options = _options()
     settings = _settings(options)
     settings.workdir.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,6 @@ def main() -> int:
 
 
 def _run(settings: preparing.Settings, sections: set[str]) -> None:
-    """Prints the tables of the sections."""
     if sections & set(preparing.SECTIONS):
         results = preparing.race(settings, sections=sections)
         print("\n\n".join(preparing_tables.report(settings, results, sections=sections)), end="\n\n", flush=True)

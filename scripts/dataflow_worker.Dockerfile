@@ -1,6 +1,6 @@
-# A worker image with everything installed: workers begin in seconds, and need no package index.
+# Worker image with everything installed: workers start in seconds, and need no package index.
 #
-#   The versions are the launcher's, since it is with them that the bytes are the same:
+#   Install the launcher's versions, because only equal versions give equal bytes:
 #
 #   PYTHON=$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 #   BEAM=$(python -c 'import apache_beam; print(apache_beam.__version__)')
@@ -13,13 +13,13 @@
 #
 #   prep-tfrecords build … -- --runner=DataflowRunner … --sdk_container_image=IMAGE --sdk_location=container
 #
-# A worker that has other versions than the launcher says so and makes nothing.
+# A worker with other versions than the launcher's fails with a message.
 ARG PYTHON=3.11
 ARG BEAM=2.77.0
 FROM apache/beam_python${PYTHON}_sdk:${BEAM}
 
 COPY dist/ /tmp/dist/
-# The constraint keeps Beam what it is: its version has to be the launcher's.
+# The constraint keeps Beam at the launcher's version.
 RUN BEAM="$(python -c 'import apache_beam; print(apache_beam.__version__)')" \
  && echo "apache-beam==$BEAM" > /tmp/constraints.txt \
  && pip install --no-cache-dir -c /tmp/constraints.txt -r /tmp/dist/worker-requirements.txt \
@@ -27,6 +27,6 @@ RUN BEAM="$(python -c 'import apache_beam; print(apache_beam.__version__)')" \
  && python -c 'import sys, pipelines.prepare.runners.on_beam; assert "tensorflow" not in sys.modules' \
  && rm -rf /tmp/dist /tmp/constraints.txt
 
-# Packages are where Python looks for them already: no environment of its own for each start.
+# Use the installed packages: don't make a virtual environment at each start.
 ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
 ENTRYPOINT ["/opt/apache/beam/boot"]

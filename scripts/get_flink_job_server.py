@@ -1,14 +1,13 @@
-"""Gets Beam's job server for Apache Flink, as one small jar that names its parts.
+"""Get Beam's job server for Apache Flink, as one small jar that names its parts.
 
-    python scripts/get_flink_job_server.py         prints the path of the jar; JAR is what it printed below
+    python scripts/get_flink_job_server.py         prints the path of the jar, JAR below
 
     prep-tfrecords build … -- --runner=FlinkRunner --flink_master=[local] --flink_job_server_jar=JAR
     java -Xmx1g -jar JAR --flink-master='[local]' --job-port=8099
 
-Maven fetches the parts, about 150 MB, into its own local repository, and only those that are not there yet. The jar
-holds nothing but a manifest that points to them, lies in ~/.cache/prep-tfrecords (or $XDG_CACHE_HOME), and is made
-again when a part is gone. All parts are pinned by one digest. Exit status: 0 if it is there, 1 if not, with cause and
-remedy.
+Maven fetches the parts, about 150 MB, into its local repository, except those already there. The jar holds only a
+manifest that points to them. It lies in ~/.cache/prep-tfrecords (or $XDG_CACHE_HOME), and is made again if a part is
+missing. One digest pins all parts. Exit status: 0 if it is there, 1 if not, with cause and remedy.
 """
 
 import hashlib
@@ -24,9 +23,9 @@ import zipfile
 from collections.abc import Sequence
 
 FLINK = "1.19"
-# The newest release of which every part could be had. Beam's protocols change little: it serves newer Python SDKs.
+# The newest release with all parts available. Beam's protocols change little: it also serves newer Python SDKs.
 BEAM = "2.62.0"
-# Of a listing of all parts: digest and name of each, in the order of their names.
+# Digest of a listing of all parts: digest and name per part, in the order of their names.
 SHA256 = "e3756fbe6cbcd86afbdc9edc4e9f7aea7d94d0419933a18a6685f91290722dab"
 JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 900
@@ -56,11 +55,11 @@ _POM = f"""\
 
 
 class NotFetchedError(Exception):
-    """There is no job server, and the reason why."""
+    """The job server can't be fetched; the message gives the reason."""
 
 
 def main() -> int:
-    """Prints the path, after getting it if need be."""
+    """Print the path of the jar, fetching it if necessary."""
     try:
         print(fetch())
     except NotFetchedError as error:
@@ -71,13 +70,13 @@ def main() -> int:
 
 
 def path() -> pathlib.Path:
-    """Where the jar is, or will be."""
+    """Return the path of the jar, whether it exists or not."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return cache / "prep-tfrecords" / f"flink-{FLINK}-job-server-{BEAM}.jar"
 
 
 def missing() -> str:
-    """What is missing to run the job server, or nothing."""
+    """Return a message about the first missing requirement of the job server, or an empty string."""
     if shutil.which("java") is None:
         return "java is not on PATH"
     if not path().is_file():
@@ -87,7 +86,7 @@ def missing() -> str:
 
 
 def fetch() -> pathlib.Path:
-    """The jar, from Maven if it is not complete here. Raises: NotFetchedError."""
+    """Return the path of the jar, fetched from Maven unless it is complete. Raises: NotFetchedError."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise NotFetchedError(f"{program} is not on PATH")
@@ -102,7 +101,7 @@ def fetch() -> pathlib.Path:
 
 
 def _require_known(parts: Sequence[pathlib.Path]) -> None:
-    """Raise NotFetchedError unless these are the parts that `SHA256` was taken of, by name and content."""
+    """Check names and contents of the parts against `SHA256`. Raises: NotFetchedError."""
     listing = [f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n" for part in parts]
     digest = hashlib.sha256("".join(sorted(listing, key=lambda line: line.split()[1])).encode()).hexdigest()
     if digest != SHA256:
@@ -112,7 +111,7 @@ def _require_known(parts: Sequence[pathlib.Path]) -> None:
 
 
 def _resolve() -> list[pathlib.Path]:
-    """The parts in Maven's local repository, the job server's and those that it needs."""
+    """Return the job server's jar and its dependencies in Maven's local repository."""
     with tempfile.TemporaryDirectory() as folder:
         pom, listed = pathlib.Path(folder) / "pom.xml", pathlib.Path(folder) / "classpath"
         pom.write_text(_POM)
@@ -131,7 +130,6 @@ def _resolve() -> list[pathlib.Path]:
 
 
 def _write_jar(jar: pathlib.Path, parts: list[pathlib.Path]) -> None:
-    """Writes the jar whole or not at all."""
     jar.parent.mkdir(parents=True, exist_ok=True)
     manifest = {
         "Manifest-Version": "1.0",
@@ -145,7 +143,7 @@ def _write_jar(jar: pathlib.Path, parts: list[pathlib.Path]) -> None:
 
 
 def _folded(line: str) -> str:
-    """A line of a jar's manifest: 72 bytes at most, the rest in lines that begin with a space."""
+    """Fold a line of a jar's manifest: 72 bytes at most, the rest in lines that begin with a space."""
     pieces = [line[:_LINE_BYTES]]
     width = _LINE_BYTES - 1
     pieces += [f" {line[at : at + width]}" for at in range(_LINE_BYTES, len(line), width)]

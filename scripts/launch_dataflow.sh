@@ -1,41 +1,41 @@
 #!/usr/bin/env bash
-# Builds a dataset on Google Cloud Dataflow: looks whether everything is there that a job needs, then launches it.
+# Builds a dataset on Google Cloud Dataflow: checks the job's requirements, then launches it.
 #
 #   scripts/launch_dataflow.sh [--check] -- DATASET --output gs://BUCKET/FOLDER --tokenizer NAME [BUILD OPTIONS]
 #                                        [-- BEAM OPTIONS]
 #
-#   --check       only look, launch nothing
+#   --check       only check, launch nothing
 #
-# Options of Beam that are not given after a -- of their own:
+# Defaults of Beam options, which come after a second --:
 #
 #   --project                 gcloud config get project
-#   --region                  gcloud config get dataflow/region, or compute/region; best that of the bucket
+#   --region                  gcloud config get dataflow/region, or compute/region; best the bucket's region
 #   --temp_location           tmp/ in the bucket of --output
 #   --service_account_email   the project's Compute Engine default service account
 #   --machine_type            n2-standard-8 (see below)
-#   --number_of_worker_harness_threads   1: shards that each process of a machine works on at a time
+#   --number_of_worker_harness_threads   1: shards that each process makes at a time
 #
-# With --sdk_container_image=IMAGE --sdk_location=container, made by scripts/dataflow_worker.Dockerfile, machines need not
-# install this package for two or three minutes. --no_use_public_ips needs that, and Private Google Access.
+# With an image from scripts/dataflow_worker.Dockerfile (--sdk_container_image=IMAGE --sdk_location=container), machines
+# don't spend two or three minutes installing this package. --no_use_public_ips requires it, and Private Google Access.
 #
-# The roles that are needed, and no others:
+# Required roles:
 #
-#   who launches          roles/dataflow.admin              on the project
+#   the launching user    roles/dataflow.admin              on the project
 #                         roles/iam.serviceAccountUser      on the workers' service account
 #                         roles/storage.objectAdmin         on the bucket
-#                         roles/serviceusage.serviceUsageConsumer  on the project, for looking at APIs
+#                         roles/serviceusage.serviceUsageConsumer  on the project, for listing APIs
 #   the service account   roles/dataflow.worker             on the project
 #                         roles/storage.objectAdmin         on the bucket
 #                         roles/artifactregistry.reader     on the repository of an image
 #
-# The machine: Beam's Python asks Dataflow for a process for each core (the experiment use_multiple_sdk_containers), and
-# --number_of_worker_harness_threads counts the threads of each process. Each process makes one shard at a time, and a
-# machine needs about
+# Beam's Python asks Dataflow for one process per core (the experiment use_multiple_sdk_containers), and
+# --number_of_worker_harness_threads counts the threads per process. Each process makes one shard at a time, and a machine
+# needs about
 #
 #     cores x (0.5 GB + 3 x --shard-size)
 #
-# which is 6.4 GB for eight cores and shards of 100 MB. n2-standard-8 has 32 GB. More machines make a build faster in
-# proportion, as long as there are several shards for each of their cores.
+# of memory, 6.4 GB for eight cores and shards of 100 MB. n2-standard-8 has 32 GB. A build speeds up in proportion to the
+# number of machines, as long as there are several shards per core.
 set -euo pipefail
 
 say() { printf '%s\n' "$*" >&2; }
@@ -63,7 +63,7 @@ done
 [ $# -gt 0 ] || die "nothing to build" \
   "say what after the --, for example: -- imdb --output gs://BUCKET/imdb --tokenizer gpt2"
 
-# given NAME ARGUMENTS...: the value of an option.
+# given NAME ARGUMENTS...: print the value of an option.
 given() {
   local name="$1"
   shift
@@ -154,8 +154,8 @@ check_roles() {
   look_for "iam service-accounts" "$ACCOUNT" "$me" roles/iam.serviceAccountUser "roles/owner"
 }
 
-# look_for KIND NAME MEMBER ROLE "ROLES THAT DO TOO". What comes from a group, a folder or another resource is not seen
-# here: hence a warning, and no error.
+# look_for KIND NAME MEMBER ROLE "ROLES THAT DO TOO": warn if the role is missing. Not an error, because roles from a
+# group, a folder or another resource are not visible here.
 look_for() {
   local roles role where=()
   read -r -a where <<<"$1"

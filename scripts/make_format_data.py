@@ -1,9 +1,9 @@
-"""Makes tests/data/format-VERSION: a small dataset of every layout, as the release that fixed the format wrote it.
+"""Make tests/data/format-VERSION: a small dataset of every layout, written by the release that fixed the format.
 
     python scripts/make_format_data.py
 
-Later versions must read, verify, trace and append to these files (tests/project/test_released_formats.py), so they are
-made once for each major or minor version of the format, and never again after its release.
+Later versions must read, verify, trace and append to these files (tests/project/test_released_formats.py). So run this
+once per major or minor version of the format, and never after its release.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-# `python scripts/make_format_data.py` puts scripts/ on the path, not the repository that holds the packages.
+# `python scripts/make_format_data.py` puts scripts/ on the path, but not the repository, which holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from tfrecord_io import manifest, random_access
@@ -26,7 +26,7 @@ from tfrecord_io import manifest, random_access
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = REPOSITORY / "tests" / "data" / f"format-{manifest.FORMAT_VERSION}"
 _ROWS = 12
-# By folder: the example whose first rows are its source, the tokenizer's example, and the options.
+# By folder: the example that provides the first rows as source, the tokenizer's example, and the options.
 DATASETS = {
     "pad": ("reviews", "reviews", ["--label-column", "label", "--max-length", "16"]),
     "windows": ("reviews", "reviews", ["--max-length", "16", "--stride", "4"]),
@@ -48,15 +48,15 @@ DATASETS = {
 
 
 def arguments(name: str, *, folder: pathlib.Path, output: pathlib.Path) -> list[str]:
-    """Returns the arguments of the build of dataset `name` from the sources and tokenizers of a `folder`."""
+    """Return the arguments of the build of dataset `name` from the sources and tokenizers of a `folder`."""
     example, tokenizer, options = DATASETS[name]
     paths = ["--tokenizer", str(folder / "tokenizers" / tokenizer), "--output", str(output)]
-    # A small first shard, so that there are several.
+    # Small shards, so that there are several.
     return ["build", str(folder / "sources" / example), *paths, *options, "--shard-size", "1kB"]
 
 
 def main() -> int:
-    """Makes the folder anew."""
+    """Delete the folder and make it again."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"}
     for example in sorted({example for example, _, _ in DATASETS.values()}):
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def digests(dataset: pathlib.Path) -> dict[str, str]:
-    """Returns a digest of each feature's values in all records, in order."""
+    """Return a digest of each feature's values in all records, in order."""
     found: dict[str, Any] = {}
     opened = random_access.open(dataset)
     lengths = opened.manifest.bucket_lengths
@@ -89,7 +89,7 @@ def digests(dataset: pathlib.Path) -> dict[str, str]:
 
 
 def _forget_where(dataset: pathlib.Path) -> None:
-    """Replaces this checkout's path in what `trace` and an append read: they name the source again."""
+    """Replace this checkout's path in source.json, which `trace` and an append read, by a neutral path."""
     for path in dataset.rglob("source.json"):
         content = json.loads(path.read_text(encoding="utf-8"))
         assert str(REPOSITORY) in json.dumps(content)

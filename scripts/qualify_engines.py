@@ -1,24 +1,24 @@
-"""Whether the fast engines give the very ids of the Rust tokenizer. Nothing is downloaded.
+"""Check that the fast engines return exactly the ids of the Rust tokenizer. Nothing is downloaded.
 
     python scripts/qualify_engines.py kinds [--strings N] [--engine NAME ...] [--kind TEXT ...] [--any-version]
     python scripts/qualify_engines.py files FOLDER ... [--strings N] [--engine NAME ...] [--any-version]
     python scripts/qualify_engines.py strange [--minutes N] [--seed N] [--tokenizers N]
 
-kinds: for each engine and each kind of tokenizer in use that it serves, hostile texts written out by hand, N random
-ones in all, the code points of Unicode in nine surroundings, documents of megabytes, and whole rows with special tokens
-and truncation. --seed N has other random ones.
+kinds: for each engine and each common kind of tokenizer that it serves, compares hand-written hostile texts, N random
+ones in total, the code points of Unicode in nine surroundings, documents of megabytes, and whole rows with special
+tokens and truncation. --seed N selects other random texts.
 
-files: the same with published tokenizers, each in a folder, or all those below one. The table has the ids compared and
-the engine's CPU seconds as a share of the reference's; below it, why the reference serves the others.
+files: the same with published tokenizers, given as folders, or folders that contain them. The table has the number of
+compared ids and the engine's CPU seconds as a fraction of the reference's, followed by the reasons why the reference
+serves the others.
 
-strange: tokenizers that nobody has, a new one several times a second, each with all that a build would do: the engine
-is chosen, texts and whole rows are compared. It says who served them, since only a fast engine that served one is put
-to the test. Each run has a new seed, which it prints; --seed N --only NUMBER tries one tokenizer again. One run keeps
+strange: random tokenizers that nobody uses, several per second. Each goes through the steps of a build: the engine is
+chosen, texts and whole rows are compared. The table names the engines, since only tokenizers served by a fast engine
+test anything. Each run has a new seed, which it prints; --seed N --only NUMBER tries one tokenizer again. One run keeps
 one core busy.
 
-A new release of an engine's package is qualified by running `kinds` with --any-version, then by raising the bound in
-the engine's module and running `strange`. Exit status: 0 if nothing differs; 1 if something does;
-2 usage.
+To qualify a new release of an engine's package, run `kinds` with --any-version, raise the bound in the engine's module,
+and run `strange`. Exit status: 0 if nothing differs; 1 if something does; 2 usage.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# `python scripts/qualify_engines.py` puts scripts/ on the path, not the repository that holds the packages.
+# `python scripts/qualify_engines.py` puts scripts/ on the path, but not the repository, which holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RUST_BACKTRACE", "0")
@@ -45,7 +45,7 @@ _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tries what was asked for and prints the table."""
+    """Run the requested comparison and print the table."""
     options = _options(arguments)
     return {"kinds": _kinds, "files": _files, "strange": _strange}[options.command](options)
 

@@ -1,10 +1,10 @@
-"""Count what a build of 1 GB, 100 GB and 10 TB asks of its launcher, and write docs/reference/scale.md's table.
+"""Measure the launcher's work for builds of 1 GB, 100 GB and 10 TB, and write the table of docs/reference/scale.md.
 
     python scripts/simulate_scale.py            print the table
     python scripts/simulate_scale.py --write    put it on the page
 
-Nothing is tokenized: row groups of a source of that size are made up, then planned, written as plan files and named in
-a manifest by the functions that a build calls. Each size runs in a process of its own, whose memory is counted.
+Nothing is tokenized. The script invents row groups of a source of that size, then plans them, writes plan files and a
+manifest with the functions of a build. Each size runs in a separate process, so that its memory can be measured.
 """
 
 import argparse
@@ -36,13 +36,13 @@ SIZES = {"1 GB": 10**9, "100 GB": 10**11, "10 TB": 10**13}
 GROUP_ROWS, GROUP_BYTES, FILE_GROUPS = 4_000, 10**7, 30
 SHARD_BYTES = 100 * 10**6
 BLOCK_ROWS = block_rows(row_bytes=GROUP_BYTES / GROUP_ROWS, shard_bytes=SHARD_BYTES)
-# One core tokenizes and writes so much text in a second (BPE, concat: docs/performance).
+# Bytes of text that one core tokenizes and writes per second (BPE, concat: docs/performance).
 CORE_BYTES = 50 * 10**6
 HUB_REQUESTS_A_SECOND = 3_000 / 300
 
 
 def source_of(num_bytes: int) -> Groups:
-    """Return the row groups of a source of so many bytes, in files of 300 MB on the hub."""
+    """Return the row groups of a source with `num_bytes` bytes, in files of 300 MB on the hub."""
     index = np.arange(num_bytes // GROUP_BYTES, dtype=np.int32)
     file, num_bytes_G = index // FILE_GROUPS, np.full_like(index, GROUP_BYTES)
     rows = np.full_like(index, GROUP_ROWS)
@@ -61,7 +61,7 @@ def source_of(num_bytes: int) -> Groups:
 
 
 def plan_of(groups: Groups) -> SplitPlan:
-    """Plan shards of 100 MB, as many bytes as their texts have."""
+    """Plan shards of 100 MB, assuming that they have the size of their texts."""
     rows = ((0, groups.total_rows),)
     blocks = Blocks.joined(
         [
@@ -77,7 +77,7 @@ def plan_of(groups: Groups) -> SplitPlan:
 
 
 def manifest_of(shards: int) -> Manifest:
-    """Return a manifest of so many shards of 100 MB."""
+    """Return a manifest of `shards` shards of 100 MB."""
     same = {
         name: [SHARD_BYTES] * shards for name in ("num_bytes", "num_examples", "num_tokens", "rows_in", "rows_used")
     }
@@ -97,7 +97,7 @@ def manifest_of(shards: int) -> Manifest:
 
 
 def figures(num_bytes: int) -> dict[str, float]:
-    """Plan a source of so many bytes; return what was counted."""
+    """Plan a source of `num_bytes` bytes; return the measured figures by name."""
     began = time.process_time()
     groups = source_of(num_bytes)
     plan = plan_of(groups)
@@ -132,7 +132,7 @@ def figures(num_bytes: int) -> dict[str, float]:
 
 
 def table(found: dict[str, dict[str, float]]) -> str:
-    """Return the figures as a Markdown table, a column for each size."""
+    """Return the figures as a Markdown table with one column per size."""
     head = f"| | {' | '.join(found)} |\n|---|{'---|' * len(found)}\n"
     names = next(iter(found.values()))
     return head + "".join(
@@ -146,7 +146,7 @@ def shown(value: float) -> str:
 
 
 def main() -> None:
-    """Run each size in a process of its own, and print or write the table."""
+    """Run each size in a separate process, and print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the page")
     parser.add_argument("--bytes", type=int, help="print the figures of this size as JSON")

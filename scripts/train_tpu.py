@@ -1,4 +1,4 @@
-"""Trains a model on a prepared dataset: `python scripts/train_tpu.py --help`. Installed, it is called `train-tpu`."""
+"""Train a model on a prepared dataset: `python scripts/train_tpu.py --help`. Installed, it is called `train-tpu`."""
 
 import sys
 from pathlib import Path

@@ -1,12 +1,11 @@
-"""Layout `chat` against `concat` on the same text: what conversations cost beyond their tokens.
+"""Compare layout `chat` with `concat` on the same text: the cost of conversations beyond their tokens.
 
-    messages, text      one Parquet file: conversations, and what the chat template makes of each of them
+    messages, text      one Parquet file: conversations, and their text from the chat template
     chat, chat packed   read `messages`                  concat     reads `text`
-    chat, rewriting     reads `messages`, by a template that leaves out earlier thoughts, as Qwen3's does
+    chat, rewriting     reads `messages`, with a template that leaves out earlier thoughts, like Qwen3's
 
-Each of them makes the same shard again and again in this process, in turns, from rows to the finished file and
-with the tokenizer loaded before: what a worker of a long job does all the time. Processor time is that of this process
-and of those that render for it.
+Contenders take turns to make the same shard in this process, from rows to the finished file, with the tokenizer already
+loaded: the repeated work of a worker in a long job. CPU time includes this process and its rendering processes.
 """
 
 import contextlib
@@ -26,12 +25,12 @@ from scripts.benchmarks import corpus, figures, preparing, tokenizer_training
 from scripts.benchmarks.figures import median, number
 
 _LENGTH = 1024
-# Of one conversation, so that nearly all of them fit: `concat` cuts nothing either.
+# Words per conversation, so that nearly all of them fit: `concat` cuts nothing either.
 _MOST_WORDS = 600
 _TRAINING_BYTES = 5_000_000
 _MOST_ANSWERS = 4
 _SYSTEM = "You are of great help, and you say so when you don't know."
-# Without {% generation %} markers, as most models have it.
+# Without {% generation %} markers, like most models.
 _TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>'"
     " + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -50,7 +49,7 @@ _REWRITING = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _TOKENS = ["<|im_start|>", "<|im_end|>"]
-# What is compared with the first of them, and the options that make it.
+# Options of each contender; the first is the baseline.
 _LAYOUTS = {
     "concat": ["--layout", "concat", "--text-column", "text"],
     "chat": ["--layout", "chat"],
@@ -61,21 +60,21 @@ _LAYOUTS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Contender:
-    """A finished dataset of one shard, whose task is done again by `run`; `engine` is what tokenizes it."""
+    """Finished dataset of one shard; `run` makes the shard again, and `engine` tokenizes it."""
 
     engine: str
     tokens: int
     run: Any
 
     def measure(self) -> tuple[float, float]:
-        """Seconds of wall clock, and of all cores together."""
+        """Return seconds of wall clock, and of all cores together."""
         wall, cpu = time.perf_counter(), _cpu_seconds()
         self.run()
         return time.perf_counter() - wall, _cpu_seconds() - cpu
 
 
 def _cpu_seconds() -> float:
-    """Of this process and its children."""
+    """Return the CPU seconds of this process and its children."""
     ticks = 0
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -85,7 +84,7 @@ def _cpu_seconds() -> float:
 
 
 def report(settings: preparing.Settings) -> str:
-    """The table of this section, for byte-level BPE, which most chat models have."""
+    """Return the table of this section, for byte-level BPE, which most chat models use."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     workdir = settings.workdir / "chat"
     tokenizer = _tokenizer(workdir)
@@ -132,7 +131,7 @@ def _contender(output: pathlib.Path, folder: pathlib.Path, tokenizer: pathlib.Pa
 
     given = ["--output", str(output), "--tokenizer", str(tokenizer), "--max-length", str(_LENGTH), "--overwrite"]
     given += ["--shard-size", "1GB", "--workers", "1", "--max-error-rate", "1", *options]
-    with contextlib.suppress(SystemExit):  # the command ends its process; without a manifest the next lines fail
+    with contextlib.suppress(SystemExit):  # the command exits the process; without a manifest the next lines fail
         commands.main.main(["build", str(folder), *given], standalone_mode=False)
     facts = manifest.parse((output / manifest.FILE_NAME).read_bytes())
     task, job = reopened_dataset.reopen(str(output), facts).task("train", 0)
@@ -145,7 +144,7 @@ def _contender(output: pathlib.Path, folder: pathlib.Path, tokenizer: pathlib.Pa
 
 
 def _tokenizer(workdir: pathlib.Path) -> pathlib.Path:
-    """The benchmark's byte-level BPE with a chat template and the tokens that it writes."""
+    """Save the benchmark's byte-level BPE with a chat template and its tokens; return the folder."""
     from transformers import AutoTokenizer
 
     folder = workdir / "chat-bpe"
@@ -159,7 +158,7 @@ def _tokenizer(workdir: pathlib.Path) -> pathlib.Path:
 
 
 def _conversations(workdir: pathlib.Path, tokenizer: pathlib.Path, *, num_bytes: int) -> pathlib.Path:
-    """A folder with the conversations, and the text that the template makes of each."""
+    """Write a file with the conversations and their text from the template; return the folder."""
     from transformers import AutoTokenizer
 
     folder = workdir / "conversations"
@@ -172,7 +171,7 @@ def _conversations(workdir: pathlib.Path, tokenizer: pathlib.Path, *, num_bytes:
 
 
 def _made(*, num_bytes: int) -> Iterator[list[dict[str, str]]]:
-    """The corpus, cut into conversations, and these into questions and answers; some have a system prompt."""
+    """Yield conversations of questions and answers, cut from the corpus; some have a system prompt."""
     rng = np.random.default_rng(0)
     for table in corpus.documents(num_bytes=num_bytes):
         for text in table["text"].to_pylist():

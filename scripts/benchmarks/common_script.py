@@ -1,11 +1,11 @@
-"""The script that most people write by hand for this job; the benchmark's rival, complete and runnable by itself.
+"""Prepare a dataset with a typical hand-written script, the benchmark's rival; it also runs without the benchmark.
 
     python -m scripts.benchmarks.common_script "DATA/*.parquet" OUT --tokenizer DIR --layout pad|concat
 
     load_dataset ─► map(tokenize, num_proc=cores) ─► [concat: map(group_texts)] ─► for row: Example ─► TFRecordWriter
 
-Written as the well-known example scripts do it, batched maps with one process per core, and not slower than needed:
-rows come back in batches, only columns that end up in the shards are kept, and rows are not shuffled.
+Like the well-known example scripts, it uses batched maps with one process per core. It is not slower than necessary: it
+reads rows in batches, keeps only columns that go into the shards, and doesn't shuffle.
 """
 
 import argparse
@@ -41,8 +41,8 @@ def _options() -> argparse.Namespace:
 
 
 def _tokenized(options: argparse.Namespace) -> Any:
-    """The datasets.Dataset whose rows are what goes into the records, as lists of ints."""
-    # One process per core already; without this each of them would start a thread per core as well.
+    """Return a datasets.Dataset with the values of the records, as lists of ints."""
+    # There is one process per core; without this, each would also start one thread per core.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     import datasets
     from transformers import AutoTokenizer
@@ -58,7 +58,7 @@ def _tokenized(options: argparse.Namespace) -> Any:
         return {"input_ids": rows["input_ids"], "attention_mask": rows["attention_mask"], "label": batch["label"]}
 
     def tokenize(batch: Columns) -> Columns:
-        # GPT-2's tokenizer ends no text by itself; the end of each document is marked here.
+        # GPT-2's tokenizer adds no end token, so mark the end of each document here.
         ids = tokenizer(batch["text"], add_special_tokens=False, return_attention_mask=False)["input_ids"]
         return {"input_ids": [[*document, end] for document in ids]}
 
@@ -76,7 +76,7 @@ def _tokenized(options: argparse.Namespace) -> Any:
 
 
 def _write(dataset: Any, output: pathlib.Path) -> int:
-    """Writes shards of about 100 MB. Returns: how many."""
+    """Write shards of about 100 MB; return their number."""
     import tensorflow as tf
 
     output.mkdir(parents=True)

@@ -1,13 +1,13 @@
-"""Synthetic documents of any size, as Parquet files: columns text (string) and label (int64, 0 or 1).
+"""Make synthetic documents of any size, as Parquet files: columns text (string) and label (int64, 0 or 1).
 
-Made of whole arrays, never of one Python string per word. A document is a run of pieces, a word and a separator in
-turn; `take` on the table of all pieces lays their bytes one after the other, so documents are only offsets into it:
+Works on whole arrays, never on one Python string per word. A document is a run of pieces, alternately a word and a
+separator. `take` on the table of all pieces puts their bytes next to each other, so documents are only offsets:
 
     pieces   the | " " | table | " " | was | " " | laid | ".\\n" | It | " " | stood | "."
     bytes    the table was laid.\\nIt stood.
     offsets  ^ this document                          ^ the next one
 
-The generator is one stream: with the same seed a smaller corpus is the beginning of a larger one.
+The generator is one stream: with the same seed, a smaller corpus is the beginning of a larger one.
 """
 
 import dataclasses
@@ -26,10 +26,10 @@ from scripts.benchmarks import words
 MEAN_DOCUMENT_BYTES = 1_300
 MAX_DOCUMENT_BYTES = 50_000
 ROWS_PER_GROUP = 2_000
-_CACHE_VERSION = 1  # raise it when the generator changes, so that a corpus made by an older one is not used
+_CACHE_VERSION = 1  # raise it when the generator changes, to ignore older corpora
 
 _WORDS_PER_CHUNK = 1_000_000
-_BYTES_PER_WORD = 5.87  # with its separator; only turns document sizes into word counts
+_BYTES_PER_WORD = 5.87  # with its separator; only converts document sizes to word counts
 _LOG_NORMAL_SIGMA = 0.95
 _SENTENCE_WORDS = 17
 
@@ -42,7 +42,7 @@ _LAST = ["."]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Pieces:
-    """The table of all pieces: the words, the same capitalised, numbers, then the separators of three places."""
+    """Table of all pieces: the words, the words capitalised, numbers, then the separators of three places."""
 
     table: pa.LargeStringArray
     cumulative: np.ndarray  # of the words' probabilities
@@ -56,9 +56,9 @@ class _Pieces:
 
 
 def documents(*, num_bytes: int, seed: int = 0) -> Iterator[pa.Table]:
-    """Tables of whole documents with `num_bytes` bytes of text in all; the last document is cut at a word.
+    """Yield tables of whole documents with `num_bytes` bytes of text in total; the last document is cut at a word.
 
-    Yields: text string, label int64; about 6 MB of text a table.
+    Columns: text string, label int64; about 6 MB of text per table.
     """
     pieces = _pieces(seed)
     rng = np.random.default_rng([seed, 3])
@@ -76,7 +76,7 @@ def documents(*, num_bytes: int, seed: int = 0) -> Iterator[pa.Table]:
 
 
 def parquet(workdir: pathlib.Path, *, num_bytes: int, part_bytes: int, seed: int = 0) -> pathlib.Path:
-    """A folder of Parquet files with `num_bytes` of text, about `part_bytes` in each; made once, then found again."""
+    """Return a folder of Parquet files with `num_bytes` of text, about `part_bytes` in each; made on the first call."""
     folder = workdir / f"corpus-v{_CACHE_VERSION}-seed{seed}-{num_bytes}-by-{part_bytes}"
     if folder.exists():
         return folder
@@ -94,7 +94,7 @@ def parquet(workdir: pathlib.Path, *, num_bytes: int, part_bytes: int, seed: int
 
 
 def first_rows(workdir: pathlib.Path, *, num_rows: int, seed: int = 0) -> pathlib.Path:
-    """A folder with one Parquet file of so many rows, the first of the corpus; written anew on each call."""
+    """Return a folder with one Parquet file of the corpus's first `num_rows` rows; written on each call."""
     folder = workdir / f"corpus-v{_CACHE_VERSION}-seed{seed}-{num_rows}-rows"
     folder.mkdir(parents=True, exist_ok=True)
     tables = list(documents(num_bytes=2 * num_rows * MEAN_DOCUMENT_BYTES, seed=seed))
@@ -103,12 +103,12 @@ def first_rows(workdir: pathlib.Path, *, num_rows: int, seed: int = 0) -> pathli
 
 
 def text_bytes(column: pa.StringArray | pa.ChunkedArray) -> int:
-    """UTF-8 bytes in all strings of the column."""
+    """Return the UTF-8 bytes of all strings of the column."""
     return pc.sum(pc.binary_length(column)).as_py() or 0
 
 
 def _write_parts(folder: pathlib.Path, tables: Iterator[pa.Table], *, part_bytes: int, parts: int) -> None:
-    """Cuts the stream into parts at the table that fills one, so that parts differ by less than a table's bytes."""
+    """Split the stream at the table that fills a part, so that parts differ by less than the bytes of a table."""
     part, filled = 0, 0
     pending: list[pa.Table] = []
     for table in tables:
@@ -143,7 +143,7 @@ def _pieces(seed: int) -> _Pieces:
 
 
 def _chunk(pieces: _Pieces, rng: np.random.Generator) -> pa.StringArray:
-    """About a million words of text as whole documents."""
+    """Return about a million words of text as whole documents."""
     ends_document = _document_ends(rng)
     count = len(ends_document)
     ends_sentence = _sentence_ends(rng, count) | ends_document
@@ -155,7 +155,7 @@ def _chunk(pieces: _Pieces, rng: np.random.Generator) -> pa.StringArray:
 
 
 def _document_ends(rng: np.random.Generator) -> np.ndarray:
-    """bool[num_words], True on the last word of each document; document sizes are log-normal."""
+    """Return bool[num_words], True on the last word of each document; document sizes are log-normal."""
     mean_words = MEAN_DOCUMENT_BYTES / _BYTES_PER_WORD
     location = np.log(mean_words) - _LOG_NORMAL_SIGMA**2 / 2
     sizes = rng.lognormal(location, _LOG_NORMAL_SIGMA, round(_WORDS_PER_CHUNK / mean_words))
@@ -166,7 +166,7 @@ def _document_ends(rng: np.random.Generator) -> np.ndarray:
 
 
 def _sentence_ends(rng: np.random.Generator, count: int) -> np.ndarray:
-    """bool[count], True on the last word of each sentence of 3 to 60 words."""
+    """Return bool[count], True on the last word of each sentence of 3 to 60 words."""
     lengths = np.clip(rng.lognormal(np.log(_SENTENCE_WORDS) - 0.15, 0.55, count // 3 + 1), 3, 60).astype(np.int64)
     last = np.cumsum(lengths) - 1
     ends = np.zeros(count, bool)
@@ -175,7 +175,7 @@ def _sentence_ends(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def _words(pieces: _Pieces, rng: np.random.Generator, *, starts_sentence: np.ndarray) -> np.ndarray:
-    """int64[count], piece ids: words by frequency, capitalised where English does so, and a few numbers."""
+    """Return piece ids, int64[count]: words by frequency, capitalised as in English, and a few numbers."""
     count = len(starts_sentence)
     ids = np.minimum(np.searchsorted(pieces.cumulative, rng.random(count)), pieces.num_words - 1)
     ids += np.where(starts_sentence | pieces.is_name[ids], pieces.num_words, 0)
@@ -184,7 +184,7 @@ def _words(pieces: _Pieces, rng: np.random.Generator, *, starts_sentence: np.nda
 
 
 def _separators(rng: np.random.Generator, *, ends_sentence: np.ndarray, ends_document: np.ndarray) -> np.ndarray:
-    """int64[count], indices into inside + between + last separators."""
+    """Return indices into inside + between + last separators, int64[count]."""
     count = len(ends_sentence)
     inside = rng.choice(len(_INSIDE), count, p=_INSIDE_SHARES)
     between = len(_INSIDE) + rng.choice(len(_BETWEEN), count, p=_BETWEEN_SHARES)
@@ -192,7 +192,7 @@ def _separators(rng: np.random.Generator, *, ends_sentence: np.ndarray, ends_doc
 
 
 def _cut(pieces: pa.LargeStringArray, *, last_pieces: np.ndarray) -> pa.StringArray:
-    """One string per document: the bytes of `pieces` as they lie, cut behind each of `last_pieces`."""
+    """Return one string per document: the bytes of `pieces`, cut after each of `last_pieces`."""
     _, offsets, data = pieces.buffers()
     ends = np.frombuffer(offsets, np.int64)[last_pieces + 1]
     starts_and_ends = np.concatenate([[0], ends]).astype(np.int32)
@@ -200,13 +200,13 @@ def _cut(pieces: pa.LargeStringArray, *, last_pieces: np.ndarray) -> pa.StringAr
 
 
 def _first_bytes(text: pa.StringArray, *, limit: int) -> pa.StringArray:
-    """The documents whose bytes fit into `limit`, and the next one cut at a word to fill it."""
+    """Return the documents that fit into `limit` bytes, and the next one cut at a word to fill it."""
     ends = np.cumsum(pc.binary_length(text).to_numpy())
     whole = int(np.searchsorted(ends, limit, side="right"))
     if whole == len(text):
         return text
     room = limit - (int(ends[whole - 1]) if whole else 0)
-    # A cut inside a character of several bytes only loses that character: the word it is in goes anyway.
+    # A cut inside a character loses only that character: its word is dropped anyway.
     start = text[whole].as_py().encode()[:room].decode(errors="ignore").rpartition(" ")[0]
     texts = text.slice(0, whole).to_pylist()
     return pa.array([*texts, start] if start else texts, pa.string())

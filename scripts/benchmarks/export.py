@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""How fast the first shard of a dataset is exported to each format: MB of the shard a second of CPU time.
+"""Measure how fast the first shard of a dataset is exported to each format, in MB of the shard per CPU second.
 
 python -m scripts.benchmarks.export out/corpus out/packed --to parquet arrayrecord
 """
@@ -18,7 +18,7 @@ from pipelines.prepare.process.progress import Progress
 
 
 def main() -> None:
-    """Print a line for each dataset and format: the best of three runs."""
+    """Print one line per dataset and format: the best of three runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--to", nargs="+", default=get_args(ExportFormat), choices=get_args(ExportFormat))
@@ -44,7 +44,7 @@ def _measured(root: str, to: ExportFormat) -> str:
             stem="exported",
             key="key",
         )
-        export_shard(task, Progress())  # compiles what is compiled once
+        export_shard(task, Progress())  # compiles once
         seconds = min(_seconds(task) for _ in range(3))
         size = sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
     speed, tokens = shard.num_bytes / seconds / 1e6, shard.num_tokens / seconds / 1e6

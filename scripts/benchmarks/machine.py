@@ -1,4 +1,4 @@
-"""One line about where and with what a measurement was made."""
+"""Describe the machine and versions of a measurement in one line."""
 
 import datetime
 import importlib.metadata
@@ -10,7 +10,7 @@ _LIBRARIES = ("apache-beam", "datasets", "transformers", "tokenizers", "pyarrow"
 
 
 def line() -> str:
-    """CPU model, cores, memory, versions and date."""
+    """Return CPU model, cores, memory, versions and date."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     versions = ", ".join(f"{library} {_version(library)}" for library in _LIBRARIES)
     today = datetime.datetime.now(datetime.timezone.utc).date()
@@ -21,7 +21,7 @@ def line() -> str:
 
 
 def _cpu() -> str:
-    """The model; a cloud's virtual CPU has a bare name, so family, model and the widest vectors are said as well."""
+    """Return the CPU model with family, number and widest vectors, since the name of a virtual CPU says little."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -33,7 +33,7 @@ def _cpu() -> str:
 
 
 def _version(library: str) -> str:
-    # TensorFlow's wheel without GPU code has a name of its own.
+    # TensorFlow's wheel without GPU code has another name.
     installed = {found.name.lower(): found.version for found in importlib.metadata.distributions()}
     return (
         installed.get(library) or installed.get(f"{library}-cpu") or installed.get(f"{library}_cpu") or "not installed"

@@ -1,10 +1,10 @@
-"""Runs a command as a process of its own and says how long it took, and what its whole tree held and used.
+"""Run a command in a separate process, and measure its time, CPU time and memory, including its children.
 
-Memory has two numbers. `tree_bytes` is the largest sum of proportional sets over all processes of the command's
-session, sampled ten times a second from /proc: what the machine must have, pages that workers share counted once.
-`process_bytes` is the kernel's own high-water mark of the largest single process, which no sampling can miss.
+Memory has two figures. `tree_bytes` is the largest sum of proportional set sizes over all processes of the command's
+session, sampled ten times a second from /proc: the memory that the machine needs, with shared pages counted once.
+`process_bytes` is the kernel's high-water mark of the largest process, which doesn't depend on sampling.
 
-`cpu_seconds` are of the command and of every process below it that was waited for.
+`cpu_seconds` covers the command and every descendant that was waited for.
 """
 
 import contextlib
@@ -29,14 +29,12 @@ _TAIL_LINES = 30
 
 
 class CommandFailedError(Exception):
-    """A measured command ended with an error; the message carries the end of its stderr."""
+    """A measured command failed; the message holds the end of its stderr."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One finished command: wall-clock seconds from its start to its end, CPU seconds, its peak memory, and what
-    it printed.
-    """
+    """Finished command: wall-clock and CPU seconds, peak memory, and output."""
 
     seconds: float
     cpu_seconds: float
@@ -46,12 +44,12 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The JSON object on the last line of stdout."""
+        """JSON object on the last line of stdout."""
         return dict(json.loads(self.stdout.strip().splitlines()[-1]))
 
 
 def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: int = 0) -> Run:
-    """Run the command in the repository's root, on so many of the cores, or on all of them.
+    """Run the command in the repository's root, on the first `cores` cores, or on all of them.
 
     Raises: CommandFailedError if its exit status is not 0.
     """
@@ -84,15 +82,15 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: 
 
 
 def _environment() -> dict[str, str]:
-    """Ours, but that modules are compiled once, as those of an installed package are, and not by each process."""
+    """Return our environment, except that modules are compiled once, like an installed package's."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 @contextlib.contextmanager
 def fresh_caches(workdir: pathlib.Path) -> Iterator[dict[str, str]]:
-    """Environment variables for one run: empty caches of its own, removed with everything in them afterwards.
+    """Yield environment variables for one run with empty caches, and delete the caches afterwards.
 
-    datasets keys its cache by fingerprint: with a shared one the second run of a script would load the first's result.
+    datasets keys its cache by fingerprint: with a shared cache, the second run of a script would load the first result.
     """
     folder = pathlib.Path(tempfile.mkdtemp(prefix="caches-", dir=workdir))
     (folder / "tmp").mkdir()
@@ -110,7 +108,7 @@ def fresh_caches(workdir: pathlib.Path) -> Iterator[dict[str, str]]:
 
 
 def warm_pages(folder: pathlib.Path) -> None:
-    """Reads every file once, so that no contender pays for the disk because it came first."""
+    """Read every file once, so that the first contender doesn't pay for the disk."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             with path.open("rb") as file:
@@ -120,7 +118,7 @@ def warm_pages(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _sampled(session: int) -> Iterator[list[int]]:
-    """A list of one number, the largest sum of resident bytes that the session's processes had at one time."""
+    """Yield a list of one number: the largest sum of proportional set sizes of the session's processes."""
     peak, done = [0], threading.Event()
 
     def sample() -> None:
@@ -138,7 +136,7 @@ def _sampled(session: int) -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _ended_with_us(session: int) -> Iterator[None]:
-    """Ends the command's processes when we are interrupted: Ctrl-C does not reach another session by itself."""
+    """End the command's processes if we are interrupted: Ctrl-C doesn't reach another session."""
     try:
         yield
     except BaseException:
@@ -154,7 +152,7 @@ def _session_bytes(session: int) -> int:
             continue
         try:
             stat = pathlib.Path(entry.path, "stat").read_text()
-        except OSError:  # it ended while we looked
+        except OSError:  # it ended meanwhile
             continue
         # proc(5): pid (name) state ppid pgrp session ...; the name may hold spaces.
         if int(stat.rpartition(")")[2].split()[3]) == session:

@@ -1,9 +1,9 @@
-"""`build` against other tools of today that tokenize a corpus once: JSON lines to packed tokens of byte-level BPE.
+"""Compare `build` with other current tools that tokenize a corpus once: JSON lines to packed byte-level BPE tokens.
 
-Each tool is installed by pip in an environment of its own below the work folder, on its first use.
+pip installs each tool on first use in a separate environment in the work folder.
 
-MosaicML Streaming is none of them: it writes samples that a script of the user's has tokenized, as the common script
-does, and brings torch and five clouds.
+MosaicML Streaming is not included: it writes samples that the user's script has tokenized, like the common script, and
+brings torch and the clients of five clouds.
 """
 
 import pathlib
@@ -25,7 +25,7 @@ if __name__ == "__main__":
     cores = len(os.sched_getaffinity(0))
     LocalPipelineExecutor(steps, tasks=cores, workers=cores, logging_dir=f"{output}/logs").run()
 """
-# What pip installs, the program, and its arguments: {0} JSON lines, {1} tokenizer.json, {2} the output.
+# pip requirement, program and arguments: {0} JSON lines, {1} tokenizer.json, {2} the output.
 _PEERS = {
     "tokbin==0.1.0": ["tokbin", "build", "{2}", "--from-jsonl", "{0}", "--tokenizer", "{1}"],
     "datatrove[io,processing]==0.10.1": ["python", "{script}", "{0}", "{1}", "{2}"],
@@ -33,7 +33,7 @@ _PEERS = {
 
 
 def report(settings: preparing.Settings) -> str:
-    """The table of this section."""
+    """Return the table of this section."""
     home = settings.workdir / "peers"
     lines, tokenizer = _json_lines(settings), preparing.tokenizer_folder(settings, "bpe")
     build = ["build", str(lines), "--tokenizer", str(tokenizer), "--layout", "concat"]
@@ -65,7 +65,7 @@ def _row(name: str, theirs: list[float], ours: list[float]) -> list[str]:
 
 
 def _installed(folder: pathlib.Path, requirement: str) -> pathlib.Path:
-    """The programs of an environment with the requirement."""
+    """Return the folder of programs of an environment with the requirement."""
     if not (folder / "installed").exists():
         measure.run([sys.executable, "-m", "venv", "--clear", str(folder)])
         measure.run([str(folder / "bin" / "pip"), "install", "--quiet", requirement])
@@ -74,7 +74,7 @@ def _installed(folder: pathlib.Path, requirement: str) -> pathlib.Path:
 
 
 def _json_lines(settings: preparing.Settings) -> pathlib.Path:
-    """The small corpus as JSON lines, in eight files: some tools take a file for each process."""
+    """Return the folder of the small corpus as JSON lines, in many files: some tools need one per process."""
     folder = settings.workdir / "peers" / f"lines-{settings.small_bytes}"
     if not (folder / "done").exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""The prepare side: the tokenizer alone, our `build` and the common script, on the same rows.
+"""Compare the tokenizer without a pipeline, our `build` and the common script, on the same rows.
 
     tiny             half a megabyte: warms up, and shows start-up
-    small, large     100 and 400 MB: whole commands, beside contenders that take minutes
-    low, high        1 and 4 GB: between them lie the steady state of `build` and what memory grows by
+    small, large     100 and 400 MB: whole commands, compared with contenders that take minutes
+    low, high        1 and 4 GB: the difference gives the steady state of `build` and the growth of its memory
 
-The machine may be noisy, so contenders take turns: round 1 of all of them, then round 2. Before the first round each
-makes a tiny corpus untimed, so that none pays alone for cold libraries on disk.
+The machine may be noisy, so contenders take turns: round 1 of all, then round 2. Before the first round, each makes a
+tiny corpus untimed, so that libraries are in the page cache for all.
 """
 
 import dataclasses
@@ -22,16 +22,14 @@ from scripts.benchmarks.measure import Run
 
 MAX_LENGTH = 512
 _TINY_BYTES = 500_000
-# The kind of the tokenizer, and the layout.
+# Kinds of tokenizers, and layouts.
 _COMPARED = tuple(itertools.product(("wordpiece", "bpe"), ("pad", "concat")))
 COMBINATIONS = (*_COMPARED, ("unigram", "concat"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One thing to run: raw, build or common; a kind of tokenizer; pad or
-    concat; a size; on how many cores, 0 for all of them.
-    """
+    """Command to run: raw, build or common; a kind of tokenizer; pad or concat; a size; cores, 0 for all."""
 
     contender: str
     kind: str
@@ -41,11 +39,11 @@ class Trial:
 
 
 def raw(kind: str) -> Trial:
-    """The tokenizer alone, which knows no layout. Its loop has no start-up, so one size is enough."""
+    """Return the trial of the tokenizer without a pipeline. It has no layout and no start-up, so one size is enough."""
     return Trial("raw", kind, "tokens", "small")
 
 
-# What `build` is compared with, apart from the tokenizer alone.
+# Contenders for `build`, except the tokenizer without a pipeline.
 COMMON = (Trial("common", "bpe", "pad", "small"), *(Trial("common", *each, "large") for each in _COMPARED))
 ONE_CORE = tuple(
     Trial("build", *each, size, 1)
@@ -71,7 +69,7 @@ SECTIONS = tuple(_NEEDS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where to work, how much text, and how often each thing runs."""
+    """Work folder, amounts of text, and numbers of runs."""
 
     workdir: pathlib.Path
     small_bytes: int = 100_000_000
@@ -86,11 +84,11 @@ class Settings:
     reader_seconds: float = 10.0
 
     def num_bytes(self, size: str) -> int:
-        """Bytes of text of that size: tiny, small, large, low or high."""
+        """Return the bytes of text of a size: tiny, small, large, low or high."""
         return _TINY_BYTES if size == "tiny" else int(getattr(self, f"{size}_bytes"))
 
     def rounds(self, size: str) -> int:
-        """How often things of that size run."""
+        """Return the number of runs at a size."""
         return self.small_runs if size in ("tiny", "small") else self.large_runs
 
 
@@ -99,7 +97,7 @@ _SHORT = ("small", "large")
 
 
 def race(settings: Settings, *, sections: set[str]) -> dict[Trial, list[Run]]:
-    """Runs all that the sections need, in turns."""
+    """Run all trials that the sections need, in turns."""
     needed = {trial for section in sections & set(SECTIONS) for trial in _NEEDS[section]()}
     results: dict[Trial, list[Run]] = {}
     for trial in sorted({dataclasses.replace(trial, size="tiny", cores=0) for trial in needed}, key=_order):
@@ -117,27 +115,27 @@ def _turns(settings: Settings, needed: set[Trial]) -> Iterator[tuple[Trial, int]
     for turn in range(max(settings.small_runs, settings.large_runs)):
         for trial in sorted(needed, key=_order):
             if turn < settings.rounds(trial.size):
-                # What takes seconds varies more than what takes minutes.
+                # Short runs vary more than long ones.
                 times = settings.builds_in_a_turn if trial.contender == "build" and trial.size in _SHORT else 1
                 yield from itertools.repeat((trial, turn), times)
 
 
 def _order(trial: Trial) -> tuple[object, ...]:
-    # What is compared runs close together: what the machine does meanwhile, it does to all of it.
+    # Trials that are compared run close together, so that other load on the machine affects them equally.
     return trial.kind, trial.size, trial.layout == "tokens", trial.layout, trial.contender, trial.cores
 
 
 def seconds_of(trial: Trial, run: Run) -> float:
-    """What counts: of the tokenizer alone its loop, of the others the wall clock, start-up included."""
+    """Return the time to compare: the tokenizer's loop for raw, else the wall clock including start-up."""
     return float(run.result["encode_seconds"]) if trial.contender == "raw" else run.seconds
 
 
-# The build whose output the reader section reads.
+# The reader section reads the output of this build.
 _READ = Trial("build", "wordpiece", "pad", "large")
 
 
 def build_large_pad(settings: Settings) -> pathlib.Path:
-    """The dataset that the reader section reads, made unless it is there from an earlier section or run."""
+    """Return the dataset for the reader section, made unless an earlier section or run has made it."""
     output = built(settings, _READ)
     if not (output / "manifest.json").exists():
         run(settings, _READ)
@@ -151,7 +149,7 @@ def run(settings: Settings, trial: Trial) -> Run:
     output = built(settings, trial)
     shutil.rmtree(output, ignore_errors=True)
     measure.warm_pages(folder)
-    os.sync()  # nobody pays for writing back what the one before left in the page cache
+    os.sync()  # no trial pays for writing back the pages of the one before
     with measure.fresh_caches(settings.workdir) as env:
         command = _command(trial, folder=folder, tokenizer=tokenizer, output=output)
         finished = measure.run(command, env=env, cores=trial.cores)
@@ -174,27 +172,27 @@ def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, out
 
 
 def build_arguments(layout: str, *, folder: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path) -> list[str]:
-    """The command line of a build, without the program."""
+    """Return the command line of a build, without the program."""
     arguments = ["build", f"{folder}/*.parquet", "--output", str(output), "--tokenizer", str(tokenizer)]
     arguments += ["--text-column", "text", "--layout", layout, "--max-length", str(MAX_LENGTH)]
-    # A row of `concat` holds several documents, so there is no label to keep.
+    # A row of `concat` holds several documents, so it can't keep a label.
     return [*arguments, *(["--label-column", "label"] if layout == "pad" else []), "--overwrite"]
 
 
 def built(settings: Settings, trial: Trial) -> pathlib.Path:
-    """The folder that this trial writes to."""
+    """Return the output folder of a trial."""
     name = f"{trial.contender}-{trial.kind}-{trial.layout}-{settings.num_bytes(trial.size)}"
     return settings.workdir / "built" / name
 
 
 def corpus_folder(settings: Settings, size: str) -> pathlib.Path:
-    """The Parquet files of that size, made on the first call."""
+    """Return the folder of Parquet files of a size, made on the first call."""
     part_bytes = min(settings.num_bytes(size), settings.small_bytes)
     return corpus.parquet(settings.workdir, num_bytes=settings.num_bytes(size), part_bytes=part_bytes)
 
 
 def tokenizer_folder(settings: Settings, kind: str) -> pathlib.Path:
-    """The tokenizer of that kind, trained on the first call."""
+    """Return the folder of a kind of tokenizer, trained on the first call."""
     return tokenizer_training.trained(settings.workdir, kind, sample_bytes=settings.tokenizer_bytes)
 
 

@@ -1,4 +1,4 @@
-"""What follows from the times and the memory of the prepare side. Two sizes keep start-up and steady state apart:
+"""Compute the tables of the prepare side. Two sizes separate start-up from steady state:
 
 steady state = (high - low) bytes / (high - low) seconds        start-up = seconds - bytes / steady state
 """
@@ -22,7 +22,7 @@ from scripts.benchmarks.preparing import (
 
 
 def report(settings: Settings, results: Results, *, sections: set[str]) -> list[str]:
-    """The tables of the sections."""
+    """Return the tables of the sections."""
     parts = {
         "build": ("Steady state", _steady_states),
         "common": ("Against the common script", _against_common),
@@ -35,12 +35,11 @@ def report(settings: Settings, results: Results, *, sections: set[str]) -> list[
 
 
 def _median_of(results: Results, trial: Trial, size: str, what: str) -> float:
-    """The median of an attribute of the runs of that size."""
     return median(getattr(run, what) for run in results[dataclasses.replace(trial, size=size)])
 
 
 def _slope(settings: Settings, results: Results, trial: Trial, what: str = "seconds") -> float:
-    """Seconds for 100 MB between the two sizes; not a number where noise was larger than the difference."""
+    """Return the seconds per 100 MB between the two sizes; NaN if noise exceeds the difference."""
     low, high = (_median_of(results, trial, size, what) for size in ("low", "high"))
     per_100 = (high - low) * 1e8 / (settings.high_bytes - settings.low_bytes)
     return per_100 if per_100 > 0 else math.nan
@@ -72,7 +71,7 @@ def _against_common(settings: Settings, results: Results) -> str:
 
 
 def _cores(settings: Settings, results: Results) -> str:
-    """By the slope between the two sizes, and by the whole time of the larger one, start-up included."""
+    """Compare the slopes between the two sizes, and the whole times of the larger one, including start-up."""
     cores = len(os.sched_getaffinity(0))
     rows = []
     for one in ONE_CORE[::2]:
@@ -102,7 +101,7 @@ def _memory(settings: Settings, results: Results) -> str:
         trees = [max(run.tree_bytes for run in each) for each in runs]
         processes = [max(run.process_bytes for run in each) for each in runs]
         sizes_in_gb = [f"{size / 1e9:.2f} GB" for size in (*trees, *processes)]
-        ratio = processes[1] / processes[0]  # a small build is made in one process
+        ratio = processes[1] / processes[0]  # a small build uses one process
         rows.append([kind, layout, *sizes_in_gb, number(ratio)])
     headers = ["tokenizer", "layout", f"all processes, {low}", high, f"largest process, {low}", high, "ratio"]
     return figures.table(headers, rows)

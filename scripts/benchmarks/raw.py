@@ -1,9 +1,9 @@
-"""The tokenizer alone, the bar that no pipeline around it can pass: a process of its own, its result on stdout.
+"""Time the tokenizer without a pipeline, the upper bound for any pipeline, and print the result as JSON.
 
     python -m scripts.benchmarks.raw FOLDER_OF_PARQUET TOKENIZER_FOLDER   ->   {"encode_seconds": ..., ...}
 
-Timed is `encode_batch_fast` on lists of 1,000 Python strings, results dropped, on all cores. Not timed: reading the
-Parquet files and making the strings, which a pipeline has to do as well.
+Times `encode_batch_fast` on lists of 1,000 Python strings, on all cores, and drops the results. Reading the Parquet
+files and making the strings is not timed, though a pipeline has to do it.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The reader side: our reader and the hand-written input functions over the same shards, in turns."""
+"""Compare our reader with hand-written input functions on the same shards, in turns."""
 
 import sys
 
@@ -15,7 +15,7 @@ _WHAT = {
 
 
 def report(settings: preparing.Settings) -> str:
-    """The table of this section."""
+    """Return the table of this section."""
     root = preparing.build_large_pad(settings)
     measure.warm_pages(root)
     speeds: dict[str, list[float]] = {contender: [] for contender in _WHAT}

@@ -1,11 +1,11 @@
-"""One reader in a process of its own: warms up, then counts examples for some seconds. Its result on stdout.
+"""Measure one reader in a separate process: warm up, then count examples for some seconds. Prints the result.
 
     python -m scripts.benchmarks.reading_worker CONTENDER DATASET_FOLDER SECONDS   ->   {"examples_per_second": ...}
 
-Hand-written input functions know what our reader has to find out: the files, the features and their shapes.
+Hand-written input functions know facts that our reader has to look up: the files, the features and their shapes.
 
-    per_record      map(parse_single_example), cast ─► shuffle ─► batch       what most tutorials show
-    bare            batch ─► map(parse_example)                               the least that any reader must do
+    per_record      map(parse_single_example), cast ─► shuffle ─► batch       the code of most tutorials
+    bare            batch ─► map(parse_example)                               the minimum for any reader
     bare_objective  shuffle ─► batch ─► map(parse_example), cast ─► objective
 
 The warm-up starts with the first batch, so shuffle buffers are full and tf.data's autotuning has settled.
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def consume(batches: Iterator[Any], seconds: float) -> float:
-    """Takes batches for that long. Returns: examples per second."""
+    """Take batches for `seconds`; return examples per second."""
     started, taken = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - started) < seconds:
         next(batches)
@@ -46,12 +46,12 @@ def consume(batches: Iterator[Any], seconds: float) -> float:
 
 
 def ours(data: reader.Data, objective: Any = None) -> Any:
-    """Our reader."""
+    """Return the batches of our reader."""
     return data.dataset(_split(data), global_batch_size=BATCH_SIZE, seed=0, objective=objective, training=True)
 
 
 def per_record(data: reader.Data) -> Any:
-    """One parse per record, on all cores."""
+    """Parse one record at a time, on all cores."""
     spec = _spec(data.manifest)
     records = _records(data).map(
         lambda record: _cast(tf.io.parse_single_example(record, spec)), num_parallel_calls=tf.data.AUTOTUNE
@@ -60,14 +60,14 @@ def per_record(data: reader.Data) -> Any:
 
 
 def bare(data: reader.Data) -> Any:
-    """Batches of parsed int64 in the order of the files."""
+    """Return batches of parsed int64 in the order of the files."""
     spec = _spec(data.manifest)
     batches = _records(data).batch(BATCH_SIZE, drop_remainder=True)
     return batches.map(lambda records: tf.io.parse_example(records, spec), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def bare_objective(data: reader.Data) -> Any:
-    """Shuffled batches of int32 with the objective, what a careful person writes by hand."""
+    """Return shuffled batches of int32 with the objective: a careful hand-written input function."""
     spec, bound = _spec(data.manifest), objectives.masked_lm().bind(data.manifest)
     weights = tf.ones([BATCH_SIZE], tf.float32)
 
@@ -80,7 +80,7 @@ def bare_objective(data: reader.Data) -> Any:
 
 
 def _split(data: reader.Data) -> str:
-    """The largest split: the only one of a dataset that was built from plain files."""
+    """Return the largest split, the only one of a dataset built from plain files."""
     return max(data.splits, key=lambda name: data.splits[name].num_examples)
 
 

@@ -1,8 +1,8 @@
-"""How fast the command answers, and what a build costs before it tokenizes.
+"""Measure how fast the command answers, and the cost of a build before it tokenizes.
 
-A build of 400 rows is nearly all start-up. Its CPU seconds are divided by those of a process that only imports pyarrow,
-`datasets` and `AutoTokenizer`, as every script with the three would. CPU seconds, and imports and builds in turns: so
-the ratio hardly depends on what else the machine does.
+A build of 400 rows is nearly all start-up. Its CPU time is divided by the CPU time of a process that only imports
+pyarrow, `datasets` and `AutoTokenizer`, as any script that uses them must. Imports and builds take turns, so the ratio
+hardly depends on the machine's other work.
 """
 
 import shutil
@@ -18,7 +18,7 @@ _IMPORTS = "import datasets, pyarrow; from transformers import AutoTokenizer"
 
 
 def report(settings: preparing.Settings) -> str:
-    """The table of this section."""
+    """Return the table of this section."""
     measure.run([*measure.PROGRAM, "--help"])  # byte-compiles, reads from disk
     seconds = [measure.run([*measure.PROGRAM, "--help"]).seconds for _ in range(_HELP_RUNS)]
     imports, builds = _cpu_seconds(settings)
@@ -35,7 +35,7 @@ def report(settings: preparing.Settings) -> str:
 
 
 def _cpu_seconds(settings: preparing.Settings) -> tuple[list[float], dict[str, list[float]]]:
-    """CPU seconds, children included, of the imports alone, and of a build with each kind of tokenizer."""
+    """Return the CPU seconds, including children, of the imports, and of builds by kind of tokenizer."""
     imports: list[float] = []
     builds: dict[str, list[float]] = {kind: [] for kind in tokenizer_training.KINDS}
     for turn in range(_TURNS + 1):

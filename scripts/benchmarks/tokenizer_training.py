@@ -1,8 +1,8 @@
-"""The tokenizers of the benchmark, trained on the corpus by `prep-tfrecords tokenizer`, with texts that fit in memory.
+"""Train the tokenizers of the benchmark on the corpus with `prep-tfrecords tokenizer`, on texts that fit in memory.
 
-wordpiece   as BERT's, 30,000 entries      the `pad` layout
-bpe         as GPT-2's, 32,000 entries     the `concat` layout
-unigram     as T5's, 32,000 pieces; learned from a quarter of the text, since that takes longest
+wordpiece   like BERT's, 30,000 entries      the `pad` layout
+bpe         like GPT-2's, 32,000 entries     the `concat` layout
+unigram     like T5's, 32,000 pieces; trained on a quarter of the text, because it takes longest
 """
 
 import pathlib
@@ -20,7 +20,7 @@ _CACHE_VERSION = 2
 
 
 def trained(workdir: pathlib.Path, kind: str, *, sample_bytes: int) -> pathlib.Path:
-    """The folder of that tokenizer; trained on the first `sample_bytes` of the corpus, once, then found again."""
+    """Return the folder of a tokenizer, trained on the first `sample_bytes` of the corpus on the first call."""
     folder = workdir / f"tokenizer-v{_CACHE_VERSION}-{kind}-{sample_bytes}"
     if not folder.exists():
         option, style, size = KINDS[kind]

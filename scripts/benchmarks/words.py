@@ -1,11 +1,11 @@
-"""A vocabulary that looks like English to a tokenizer: 60,000 word forms with the frequencies of natural text.
+"""Make a vocabulary that looks like English to a tokenizer: 60,000 word forms with the frequencies of natural text.
 
     rank      1 .. 302    real English words, function words first    about half of all tokens, short
-    rank    303 .. N      stems of syllables, inflected and derived   the long tail, longer the rarer
+    rank    303 .. N      stems of syllables, inflected and derived   the long tail, longer if rarer
 
-Frequencies follow Zipf's law with Mandelbrot's shift, p(rank) ~ 1 / (rank + SHIFT) ** EXPONENT. Why not random
-letters: a tokenizer's speed depends on how often words repeat (its cache), on how many pieces a word falls into, and
-on how long words are. All three follow from shared stems, shared affixes and the frequencies.
+Frequencies follow Zipf's law with Mandelbrot's shift, p(rank) ~ 1 / (rank + SHIFT) ** EXPONENT. Random letters would
+not do: a tokenizer's speed depends on how often words repeat (its cache), on the number of pieces per word, and on word
+length. Shared stems, shared affixes and the frequencies make all three realistic.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ open god service certain kind problem began different door thus help sense means
 café naïve résumé
 """
 
-# Repeated letters are the likelier ones.
+# Repeated letters are more likely.
 _ONSETS = "b c d f g h j k l m n p r s t v w b c d f l m n p r s t st tr pr br cr gr pl cl fl sp sh ch th str qu gl"
 _NUCLEI = "a e i o u a e i o u a e i o ea ai ou oo ee io"
 _CODAS = "n r l s t n r l m d p c ck nd nt st rt ss ll rm ng rd mp ct"
@@ -44,7 +44,7 @@ _SUFFIXES = [
 
 
 def vocabulary(*, seed: int = 0, num_words: int = NUM_WORDS) -> list[str]:
-    """Distinct lower-case words, the most frequent first; the same for the same seed, on every machine."""
+    """Return distinct lower-case words, the most frequent first; the same for equal seeds, on every machine."""
     head = _HEAD.split()
     rng = np.random.default_rng([seed, 1])
     taken = set(head)
@@ -55,19 +55,19 @@ def vocabulary(*, seed: int = 0, num_words: int = NUM_WORDS) -> list[str]:
                 taken.add(word)
                 tail.append(word)
     tail = tail[: num_words - len(head)]
-    # Short words are the frequent ones, but only roughly so: the rank is the length plus noise.
+    # Frequent words are short, but only roughly: the rank is the length plus noise.
     rank = np.argsort(np.array([len(word) for word in tail]) + rng.normal(0.0, 2.2, len(tail)), kind="stable")
     return head + [tail[index] for index in rank]
 
 
 def probabilities(num_words: int = NUM_WORDS) -> np.ndarray:
-    """float64[num_words], the share of each rank in running text; they add up to 1."""
+    """Return the fraction of each rank in running text, float64 [num_words]; they add up to 1."""
     weights = (np.arange(1, num_words + 1) + SHIFT) ** -EXPONENT
     return weights / weights.sum()
 
 
 def numbers(*, seed: int = 0, count: int = 4_000) -> list[str]:
-    """Numbers as they stand in text: years, counts, decimals, percentages."""
+    """Return numbers in the forms of running text: years, counts, decimals, percentages."""
     rng = np.random.default_rng([seed, 2])
     values = rng.lognormal(4.0, 2.5, count)
     kinds = rng.integers(0, 6, count)
@@ -87,7 +87,7 @@ def _number(value: float, *, kind: int) -> str:
 
 
 def _coined(rng: np.random.Generator, *, count: int) -> list[str]:
-    """Some `count` words: one stem in several forms, as languages have them, so that tokenizers find shared pieces."""
+    """Return about `count` words: several forms per stem, so that tokenizers find shared pieces."""
     onsets, nuclei, codas = _ONSETS.split(), _NUCLEI.split(), [*[""] * 24, *_CODAS.split()]
     words = []
     for syllables in rng.choice([1, 2, 3], p=[0.36, 0.58, 0.06], size=count // 4):

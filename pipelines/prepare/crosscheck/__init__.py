@@ -1,1 +1,1 @@
-"""Comparison of fast engines with the reference tokenizer while a job runs."""
+"""Compare fast engines with the reference tokenizer while a job runs."""

@@ -1,8 +1,7 @@
-"""Compare a fast engine with the reference tokenizer while a job runs: one row in 2,000 is encoded by both.
+"""Compare a fast engine with the reference tokenizer while a job runs: both encode one row in 2,000.
 
-The choice depends on the seed and the row's number only, so it is the same on any runner and when a shard is made
-again. Whole rows are compared: special tokens, truncation, reasons for rejection. A difference ends the job, as does a
-row on which a tokenizer's own library fails: both errors name the row.
+The choice depends only on the seed and the row's number, not on the runner. Whole rows are compared: special tokens,
+truncation, reasons for rejection. If tokens differ or a tokenizer's library fails, the job ends and names the row.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ def engine_of(encoder: BatchEncoder) -> str:
 
 
 class CrossCheck:
-    """Comparison of a split's rows with the reference, in batches: calls with two or three rows take twice as long.
+    """Comparison of a split's rows with the reference, in batches: two or three rows per call take twice as long.
 
-    `rows_checked` counts rows that were equal.
+    `rows_checked` counts equal rows.
     """
 
     def __init__(self, encoder: BatchEncoder, *, split: str) -> None:
@@ -52,7 +51,7 @@ class CrossCheck:
     def add(self, rows: Rows, encoded: Encoded, *, which: np.ndarray) -> None:
         """Queue rows for comparison with the reference; `which` are indices into `rows` and `encoded`.
 
-        Raises: TokenizerError if the reference gives something else for a row that was queued, now or before.
+        Raises: TokenizerError if the reference encodes a queued row differently.
         """
         if self._encoder.reference is None or not len(which):
             return
@@ -61,7 +60,7 @@ class CrossCheck:
             self.finish()
 
     def finish(self) -> None:
-        """Compare all rows that are still queued. Raises: as `add`."""
+        """Compare all queued rows. Raises: like `add`."""
         if self._encoder.reference is None or not self._waiting:
             return
         every, of_engine = zip(*self._waiting, strict=True)
@@ -80,7 +79,6 @@ class CrossCheck:
 
 
 def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
-    """Return a mask of the rows that differ from the reference's, bool [N]."""
     differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
     differ |= ours.num_sequences != expected.num_sequences
     if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
@@ -108,14 +106,13 @@ def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
         alone = ((number, _failure(encoder, rows.take(np.array([at])))) for at, number in enumerate(rows.numbers))
         causes = {f"{number:,}": cause for number, cause in alone if cause}
         which = f"row{'s' * (len(causes) > 1)} {listing(list(causes))}"
-        if not causes:  # possibly no row fails alone, and only all rows together are too much
+        if not causes:  # all rows together may be too much, though none fails alone
             which = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
         cause = next(iter(causes.values()), _cause(error))
         raise TokenizerError(f"{which} of {split}: {cause}", remedy=library_failures.REMEDY) from error
 
 
 def _failure(encoder: BatchEncoder, row: Rows) -> str:
-    """Return the cause of the tokenizer's failure on one row, empty if it does not fail."""
     try:
         encoder.encode(row)
     except BaseException as error:

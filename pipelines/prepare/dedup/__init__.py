@@ -1,1 +1,1 @@
-"""Exact deduplication of rows, and decontamination from texts of evaluation sets."""
+"""Deduplicate rows exactly, and find rows that share texts with evaluation sets."""

@@ -1,10 +1,10 @@
 """Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
 
-    1  one task per part of the rows    keys ──► a file for each range of keys, 32 bytes a row; contaminated rows
-    2  one task per range of keys       the files of that range, sorted ──► duplicates, and the row that stays
+    1  one task per part of the rows    keys ──► a file per range of keys, 32 bytes per row; contaminated rows
+    2  one task per range of keys       the files of that range, sorted ──► duplicates, and the kept rows
 
-A range, which is a bucket of hashes, has about 4 million keys, 130 MB, for any number of rows. Of equal rows of a split
-the first stays; with `across`, rows of `train` also yield to equal rows of any other split.
+A range is a bucket of hashes with about 4 million keys, 130 MB. The first of several equal rows of a split is kept;
+with `across`, rows of `train` are also dropped if any other split has an equal row.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from tfrecord_io.errors import OutputError
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
 # A row, and the row that it repeats or its evaluation set; whether both rows have the same label.
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
-# A row as uint64 `at`: the number of its split, then in the low 48 bits its number in the split of the source.
+# A row as uint64 `at`: the number of its split, then in the low 48 bits its number in the source's split.
 _ROW_BITS = np.uint64(48)
 _ROW_MASK = np.uint64((1 << 48) - 1)
 
@@ -40,8 +40,8 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 class Comparison:
     """Settings and files common to all tasks of a comparison.
 
-    `dedup`: None to look for no duplicates. `train`: the number of that split if it yields to the others. `sets`: names
-    of evaluation sets, whose runs are in a file of `folder`. `columns`: plan of the columns to compare.
+    `dedup`: None to ignore duplicates. `train`: the number of that split if it yields to the others. `sets`: names of
+    evaluation sets; `folder` has their runs. `columns`: plan of the columns to compare.
     """
 
     columns: ColumnPlan
@@ -58,7 +58,7 @@ class Comparison:
         storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:
-        """Return the records of several files. Raises: OutputError if one is gone."""
+        """Return the records of several files. Raises: OutputError if one is missing."""
         found = storage.read_many([storage.join(self.folder, name) for name in names])
         for name, content in zip(names, found, strict=True):
             if content is None:
@@ -90,7 +90,7 @@ def divide(
     folder: str,
     inside: str | None,
 ) -> tuple[Comparison, list[Part]]:
-    """Cut all splits into parts of about 256 MB or a million rows, and write the file of evaluation runs."""
+    """Divide all splits into parts of about 256 MB or a million rows, and write the evaluation runs."""
     if runs is not None:
         storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
     parts: list[Part] = []
@@ -116,7 +116,7 @@ def divide(
 
 
 def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[str, int]:
-    """Write the keys of a part's usable rows, a file for each range of keys, and the part's contaminated rows."""
+    """Write the keys of a part's usable rows, one file per range, and the part's contaminated rows."""
     keys = [np.zeros(0, _KEY)]
     contaminated = [np.zeros(0, _FOUND)]
     plan, runs = comparison.columns, None
@@ -152,17 +152,17 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
 
 
 def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> dict[str, int]:
-    """Write the duplicates in range `number` of keys, each with the row that it repeats."""
+    """Write the duplicates in range `number` of keys, with the rows that they repeat."""
     every = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
     high = np.sort(every["high"])
-    # Where most rows are unique, this leaves few.
+    # Few rows pass this filter if most are unique.
     rows = every[np.isin(every["high"], high[1:][high[1:] == high[:-1]])]
     comparison.write(f"found-{number}", _duplicates(rows, train=comparison.train))
     return {"rows": len(every)}
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return the duplicates among keys, each with the row that stays; `train`, the last split, yields to all others."""
+    """Return the duplicates among keys, with the kept rows; `train`, the last split, yields to all."""
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)
@@ -174,7 +174,7 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
         first_of_all = np.maximum.accumulate(np.where(is_new, np.arange(len(rows)), 0))
         first = np.where(split == train, first_of_all, first)
     kept = rows[first]
-    again = kept["at"] != rows["at"]  # a row that is selected twice is no duplicate of itself
+    again = kept["at"] != rows["at"]  # a row that is selected twice doesn't duplicate itself
     found = np.empty(int(again.sum()), _FOUND)
     found["at"], found["of"] = rows["at"][again], kept["at"][again]
     found["same_label"] = (kept["label"] == rows["label"])[again]
@@ -182,9 +182,9 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
 
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Return the decided rows of each split, and how many duplicates have another label than the row that stays.
+    """Return the decided rows by split, and the number of duplicates with a label unlike the kept row's.
 
-    `splits`: in the order in which `divide` numbered them.
+    `splits`: in the order of `divide`.
     """
     num_ranges = 0 if comparison.dedup is None else comparison.num_ranges
     same = comparison.read([f"found-{number}" for number in range(num_ranges)], _FOUND)

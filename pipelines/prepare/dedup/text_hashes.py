@@ -1,15 +1,15 @@
-"""Hashes of the content of rows: keys of whole texts, and hashes of runs of words shared with evaluation sets.
+r"""Hash the content of rows: keys of whole texts, and hashes of word runs shared with evaluation sets.
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
-Equal texts have equal keys. Keys have 128 bits, so that a billion texts have a collision with probability 1e-21. White
-space is ASCII white space, and what NFKD turns into it. A kernel squeezes it: a regular expression takes several times
-as long.
+Equal texts have equal keys. Keys have 128 bits: a billion texts collide with probability 1e-21. White space is ASCII
+white space, and characters that NFKD converts to it. A kernel squeezes it, several times as fast as a regular
+expression.
 
 A run is a sequence of words separated by white space, in NFKD and lower case, without punctuation and symbols, as in
-the overlap analysis of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165) with 13 words, and in
-that of Llama 2 (appendix A.6) with tokens. In scripts without spaces a character counts as a word (Han, kana), or four
-letters do (Thai, Lao, Khmer, Myanmar, Tibetan). An evaluation text of fewer words has no run, and cannot be found.
+the overlap analyses of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and
+Llama 2 (appendix A.6), with tokens. In scripts without spaces, a word is a character (Han, kana) or four letters (Thai,
+Lao, Khmer, Myanmar, Tibetan). Shorter evaluation texts have no runs, and can't be found.
 
     evaluation sets ──► hashes of their runs, once ──► sorted uint64 [M] ──► each row's runs are looked up
 """
@@ -32,17 +32,14 @@ from tfrecord_io.codec.kernels import jit
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _INVERSE = np.uint64(pow(int(_FACTOR), -1, 1 << 64))
-# Scripts without spaces: those in which a character is about a word, and those in which about four letters are one.
+# Scripts without spaces: about one word per character, and about one word per four letters.
 _CHARACTERS = r"[\p{Han}\p{Hiragana}\p{Katakana}]\p{M}*"
 _LETTERS = r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]\p{M}*"
 _WORD = 4
 
 
 def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
-    """Return the keys of n rows, uint64 [n, 2], each of all columns together.
-
-    Nested columns, such as conversations, are compared as they are.
-    """
+    """Return the keys of n rows, uint64 [n, 2], over all columns; nested columns are not normalized."""
     digests = [_digests(column, verbatim=verbatim) for column in columns]
     if len(digests) > 1:
         digests = [[xxhash.xxh3_128_digest(b"".join(row)) for row in zip(*digests, strict=True)]]
@@ -51,7 +48,8 @@ def row_keys(columns: Sequence[pa.Array], *, verbatim: bool) -> np.ndarray:
 
 def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Normalize n large strings; return them as UTF-8, uint8 [total], and their offsets, int64 [n + 1]."""
-    data, edges = text_buffers(pc.utf8_lower(pc.utf8_normalize(texts, form="NFKD")))  # equal where NFKC is
+    # Texts with equal NFKC have equal NFKD.
+    data, edges = text_buffers(pc.utf8_lower(pc.utf8_normalize(texts, form="NFKD")))
     out, out_edges = np.empty(len(data), np.uint8), np.zeros(len(edges), np.int64)
     _squeeze(data, edges, out, out_edges)
     return out[: out_edges[-1]], out_edges
@@ -59,7 +57,6 @@ def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def _squeeze(data, edges, out, out_edges):  # type: ignore[no-untyped-def]
-    """Write each text with one blank for each inner run of white space, and none at the ends."""
     to = 0
     for row in range(len(edges) - 1):
         for at in range(edges[row], edges[row + 1]):
@@ -90,7 +87,7 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Runs of `num_words` words in evaluation sets `names`: sorted `hashes`, uint64 [M]; set index `of` each, [M]."""
+    """Runs of `num_words` words in evaluation sets `names`: sorted `hashes`, uint64 [M]; set indices `of`, [M]."""
 
     names: tuple[str, ...]
     num_words: int
@@ -99,7 +96,7 @@ class EvaluationRuns:
 
     @classmethod
     def joined(cls, sets: Mapping[str, Sequence[np.ndarray]], *, num_words: int) -> EvaluationRuns:
-        """Join the hashes of several sets by name; a run in several sets counts for the first."""
+        """Join the hashes of several sets; a run in several sets counts for the first."""
         found = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
         every, first = np.unique(np.concatenate(found), return_index=True)
         of = np.repeat(np.arange(len(found)), [len(each) for each in found])[first]
@@ -124,7 +121,7 @@ class EvaluationRuns:
             return cls(names=names, num_words=int(file["num_words"]), hashes=file["hashes"], of=file["of"])
 
     def find(self, texts: pa.Array) -> np.ndarray:
-        """Return the index of the set with which each text shares a run, int64 [n]; -1 for none."""
+        """Return the index of the set that shares a run with each text, int64 [n]; -1 for none."""
         found = np.full(len(texts), -1)
         if not len(self.hashes):
             return found
@@ -144,7 +141,7 @@ def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]
     kinds = pc.replace_substring_regex(kinds, rf"({_CHARACTERS}|{_LETTERS})", r" \1 ")
     units = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(kinds))
     unit_hashes, unit_sizes = _hashes_and_sizes(units.flatten())
-    # The units of each word, where most words are one.
+    # Units per word; most words are one unit.
     ends = np.concatenate([[0], np.cumsum(pc.list_value_length(units).to_numpy())])
     word = words.indices.to_numpy()
     counts = np.diff(ends)[word]
@@ -156,7 +153,6 @@ def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hash of each unit, 0 for an empty one, uint64 [n], and its size in letters, int64 [n]."""
     units = units.dictionary_encode()
     texts = units.dictionary.cast(pa.large_binary()).to_pylist()
     hashes = np.array([xxhash.xxh3_64_intdigest(text) if text else 0 for text in texts], np.uint64)
@@ -171,7 +167,7 @@ def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: i
     stops = np.searchsorted(ends, ends - sizes + size)
     starts = np.flatnonzero(stops < len(ends))
     starts = starts[rows[starts] == rows[stops[starts]]]
-    # A polynomial of the hashes, modulo 2^64; divided by its first power, it does not depend on the place.
+    # A polynomial of the hashes modulo 2^64; dividing by its first power makes it independent of the position.
     powers, inverse = (np.multiply.accumulate(np.full(len(hashes), each)) for each in (_FACTOR, _INVERSE))
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes * powers, dtype=np.uint64)])
     found = (sums[stops[starts] + 1] - sums[starts]) * inverse[starts]

@@ -1,4 +1,4 @@
-"""Resolution of DATASET to rows: splits and files, Parquet read in place, ingest of every other format."""
+"""Turn DATASET into rows: resolve splits and files, read Parquet in place, ingest every other format."""
 
 from pipelines.prepare.process import hub_libraries
 

@@ -1,1 +1,1 @@
-"""Training of tokenizers: the texts, the trainers of `tokenizers`, and the styles of known models."""
+"""Train tokenizers: the texts, the trainers of `tokenizers`, and the styles of known models."""

@@ -1,4 +1,4 @@
-"""Styles: everything of a tokenizer except its vocabulary, as in the published models of that name.
+"""Define tokenizer styles: everything except the vocabulary, as in the published models of that name.
 
     style    kinds      special tokens, in the order of their ids          a row             limit   pads
     bert     wordpiece  [PAD] [UNK] [CLS] [SEP] [MASK]                     [CLS] A [SEP]     512     right
@@ -9,8 +9,8 @@
     llama    bpe        <unk> <s> </s>, then <0x00> to <0xFF>              <s> A             none    left    Llama 2
     llama    byte-bpe   <|begin_of_text|> and others                       begin A           none    left    Llama 3
 
-ALBERT's and T5's own normalizers end with a compiled map of characters (`Precompiled`), which cannot be made here; NFKD
-and NFKC stand in for it. Metaspace does for Llama 2 what its older files do by a normalizer.
+The normalizers of ALBERT and T5 end with a compiled character map (`Precompiled`), which can't be made here; NFKD and
+NFKC replace it. For Llama 2, Metaspace replaces a normalizer of its older files.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 class StyleTemplate:
     """Template of a tokenizer: everything except the vocabulary.
 
-    `first` and `last`: special tokens with the first and the last ids; `roles` maps roles such as `pad_token`, as in
-    tokenizer_config.json, to some of them. `reserved`: ordinary tokens with the ids behind `first`.
-    `row` and `pair`: the templates of one text and of two, empty for none.
+    `first` and `last`: special tokens with the first and the last ids. `roles`: tokens by role, such as `pad_token` in
+    tokenizer_config.json. `reserved`: ordinary tokens with the ids after `first`. `row` and `pair`: the templates of
+    one text and of two, empty for none.
     """
 
     kind: Kind
@@ -60,11 +60,11 @@ class StyleTemplate:
 
     @property
     def alphabet(self) -> list[str]:
-        """Characters that the vocabulary must contain: those that stand for bytes, for byte-level BPE."""
+        """Characters that the vocabulary must contain: for byte-level BPE, the characters that represent bytes."""
         return sorted(pre_tokenizers.ByteLevel.alphabet()) if self.kind == "byte-bpe" else []
 
     def splitter(self) -> Tokenizer:
-        """Return a tokenizer with an empty model, to normalize and pre-tokenize with."""
+        """Return a tokenizer with an empty model, for normalizing and pre-tokenizing."""
         return self._around(models.BPE())
 
     def complete(self, model: Any) -> Tokenizer:
@@ -94,7 +94,7 @@ class StyleTemplate:
 def template_of(
     style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()
 ) -> StyleTemplate:
-    """Return the template of a style, with `special_tokens` added behind its own first ones."""
+    """Return the template of a style, with `special_tokens` added after its first ones."""
     template = _TEMPLATES[style, kind]
     if not lowercase and style in _CASED:
         template = dataclasses.replace(template, normalizer=_CASED[style])
@@ -141,8 +141,8 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         normalizer=normalizers.Sequence(
             [*_QUOTES, normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
         ),
-        # Not the default "always", which puts a mark before whatever follows a special token: "[MASK]." would become
-        # [MASK] ▁ . while rows of texts have no ▁ before a full stop.
+        # The default "always" adds a mark after each special token: "[MASK]." would become [MASK] ▁ . although plain
+        # texts have no ▁ before a full stop.
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
         decoder=decoders.Metaspace(),
         **_CLS_AND_SEP,

@@ -1,4 +1,4 @@
-"""Training texts of a tokenizer, read from the source in batches, so that they may be larger than memory.
+"""Read the training texts of a tokenizer from the source in batches, so that they may be larger than memory.
 
 chosen rows ──► --sample: runs of rows, evenly spaced ──► texts to train on, batch by batch
                                                      └──► the first of them: texts to measure on
@@ -23,11 +23,11 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 from tfrecord_io.format.ledger import is_filtered
 
-# Rows read from one place of a sample: a row group must be decoded for any of its rows.
+# Consecutive rows of a sample, because any row costs the decoding of its row group.
 _RUN = 1000
-# At most this many texts are measured.
+# Maximum number of texts to measure.
 _MEASURED = 1000
-# Fields of messages, and of their parts, whose texts are names for the template.
+# Fields of messages and their parts that name things for the template.
 _NOT_SAID = ("role", "type")
 
 
@@ -45,7 +45,7 @@ class RowCounts:
 
 
 def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
-    """Return the splits reduced to about `rows` rows in total, in runs that are spaced evenly in each split."""
+    """Return the splits reduced to about `rows` rows in total, in runs that are evenly spaced in each split."""
     total = sum(split.num_rows for split in splits)
     if rows >= total:
         return list(splits)
@@ -78,7 +78,7 @@ class TrainingTexts:
     def read(self, progress: Progress | None = None) -> Iterator[list[str]]:
         """Yield lists of texts; then set `rows`, and `measured` to the first texts.
 
-        Raises: SourceError if rows cannot be read, or hold nothing but blanks; RuntimeError once `stop` is set.
+        Raises: SourceError if rows can't be read, or all texts are blank; RuntimeError once `stop` is set.
         """
         trained = text_bytes = 0
         unused = collections.Counter[str]()
@@ -110,7 +110,7 @@ class TrainingTexts:
 
 
 def _said(column: pa.Array) -> pa.Array:
-    """Return the texts in messages: contents, parts, tool calls; no role or type, which templates write otherwise."""
+    """Return the texts in messages: contents, parts, tool calls. Templates write roles and types differently."""
     return pa.array(_strings(messages.objects_of(column)), pa.large_string())
 
 

@@ -1,13 +1,12 @@
-"""Folder of a trained tokenizer, as `save_pretrained` of transformers writes it, and a record of its training.
+"""Write the folder of a trained tokenizer, like `save_pretrained` of transformers, and a record of its training.
 
     DIR/tokenizer.json            the tokenizer
     DIR/tokenizer_config.json     special tokens by role, limit, padding side, names of model inputs
-    DIR/special_tokens_map.json   the special tokens once more, for older releases of transformers
+    DIR/special_tokens_map.json   the special tokens again, for older releases of transformers
     DIR/chat_template.jinja       if one was given
-    DIR/training.json             how it was trained, and the digests of the other files; written last
+    DIR/training.json             the training's settings, and the digests of the other files; written last
 
-The files are written here, not by transformers, so that they do not depend on its release. The class in the config is
-the one that loads tokenizer.json as it is.
+The files don't depend on the release of transformers. The class in the config loads tokenizer.json unchanged.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from tfrecord_io.errors import OutputError
 
 RECORD = "training.json"
 _FLAGS = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
-# What transformers itself writes for a tokenizer without a limit.
+# The value that transformers writes for a tokenizer without a limit.
 _NO_LIMIT = int(1e30)
 
 
@@ -64,7 +63,7 @@ def check(folder: str) -> None:
 
 
 def write(folder: str, files: Mapping[str, bytes], record: Mapping[str, Any]) -> None:
-    """Write the files, then the record of the training with their digests. Raises: as `check`."""
+    """Write the files, then the record of the training with their digests. Raises: like `check`."""
     check(folder)
     storage.make_folder(folder)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}

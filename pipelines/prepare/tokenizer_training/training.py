@@ -1,8 +1,8 @@
-"""Training of a tokenizer, with the trainer for its kind and the template of its style, and its evaluation.
+"""Train a tokenizer, with the trainer for its kind and the template of its style, and evaluate it.
 
-The trainers of `tokenizers` number characters that continue a word (`##a`) in the order of a randomly seeded hash map,
-and decide between equally frequent merges by those numbers. WordPiece therefore reads the texts twice: its characters
-are collected first, and given to the trainer in the order of their code points.
+The trainers of `tokenizers` number characters that continue a word (`##a`) in random order, and these numbers break
+ties between equally frequent merges. So WordPiece reads the texts twice: first to collect its characters, which the
+trainer then gets in the order of their code points.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from pipelines.prepare.tokenizer_training.styles import StyleTemplate, template_
 from tfrecord_io.errors import ConfigError
 
 _PREFIX = "##"
-# Words that are remembered at once, about 100 bytes each.
+# Maximum number of words to remember, about 100 bytes each.
 _MOST_SEEN = 1 << 19
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 def template_for(request: TokenizerRequest) -> StyleTemplate:
     """Return the template of the requested style and kind.
 
-    Raises: ConfigError if the tokens that every vocabulary of the style has do not fit, before any text is read.
+    Raises: ConfigError if the fixed tokens of the style don't fit the vocabulary, before any text is read.
     """
     style, lowercase, size = request.chosen_style, request.lowercase is not False, request.vocab_size
     template = template_of(style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
@@ -50,14 +50,14 @@ def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[s
     """Return the characters of WordPiece's texts by code point, then `##` + each that continues a word."""
     splitter = template.splitter()
     occurs = np.zeros(sys.maxunicode + 1, bool)
-    # How many words the pre-tokenizer makes of each character between two letters; 0 until it is tried.
+    # Number of words into which the pre-tokenizer splits each character between two letters; 0 if not tried yet.
     words = np.zeros(len(occurs), np.int8)
     continues = np.zeros(len(occurs), bool)
     seen: set[str] = set()
     for batch in texts:
         if len(seen) > _MOST_SEEN:
             seen.clear()
-        new = set(" ".join(batch).split(" ")) - seen  # to normalize each word once takes a quarter of the time
+        new = set(" ".join(batch).split(" ")) - seen  # normalizing each word once takes a quarter of the time
         seen |= new
         text = splitter.normalizer.normalize_str(" ".join(new))
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -120,9 +120,9 @@ def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, chara
 
 
 def _without_repeats(learner: Tokenizer) -> Any:
-    """Return the Unigram model without repeated pieces: a special token that occurs in the texts is learned again.
+    """Return the Unigram model without repeated pieces: special tokens in the texts are learned again.
 
-    Scores have ten decimal places, since `tokenizers` does not read all digits that it writes.
+    Rounds scores to ten decimal places, since `tokenizers` doesn't read all digits that it writes.
     """
     model = json.loads(learner.to_str())["model"]
     pieces: dict[str, float] = {}
@@ -142,8 +142,7 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 class TokenizerEvaluation:
     """Evaluation of a tokenizer on texts.
 
-    `tokens_per_word`: words are separated by white space. `unknown_share`: of the tokens. `engine`: the one that
-    `build` uses for the tokenizer.
+    `tokens_per_word`: white space separates words. `unknown_share`: fraction of the tokens. `engine`: used by `build`.
     """
 
     texts: int

@@ -1,28 +1,28 @@
-"""Recognition of conversations by their columns, and conversion to messages with `role` and `content`.
+"""Recognize conversations by their columns, and convert them to messages with `role` and `content`.
 
-    messages      a list of {role, content}, or of {from, value}       as it is, or as ShareGPT below
+    messages      a list of {role, content}, or of {from, value}       unchanged, or as ShareGPT below
     ShareGPT      conversations: [{from: human, value: "hi"}, ...]     from is the role, value the content
-                  perhaps system                                       the first message, if none has this role
+                  optional: system                                     the first message, unless one has this role
     prompt and    texts                                                the user's message, the assistant's answer, if a
     completion                                                         template was chosen; else they stay texts
-                  lists of messages                                    one after the other; the completion is learned
-    Alpaca        instruction, output, and perhaps input               the user's message: the instruction, and on a new
+                  lists of messages                                    joined; only the completion is learned
+    Alpaca        instruction, output; optional: input                 the user's message: the instruction, and on a new
                                                                        line the input, if any; the answer: the output
-                  perhaps system, and history: [[asked, answer], ...]  before it
+                  optional: system, history: [[asked, answer], ...]    before that message
 
-    every form    perhaps tools                                        the template's tools
-                  perhaps chat_template_kwargs                         the row's own variables of the template
+    every form    optional: tools                                      the template's tools
+                  optional: chat_template_kwargs                       the row's variables for the template
 
-The first form, in this order, whose columns all exist is used; --messages-column names a column instead. An optional
-column is used if it exists in every split with a type that fits.
+The first form with all its columns is used; --messages-column names a column instead. An optional column is used if it
+exists in every split with a suitable type. Sources of these rules:
 
-From TRL 1.16 come the new names of fields, the order of prompt and completion, that of these the completion alone is
-learned, that they need no template if they are texts, and the columns for every form
-(`data_utils.maybe_convert_to_chatml`, `SFTTrainer._prepare_dataset`). From Axolotl 0.19 come the roles human and gpt
-(`prompt_strategies.chat_template.ChatTemplatePrompter`), from LLaMA-Factory 0.9.5 function calls and observations,
-system, Alpaca's history, and that tools as JSON text may be bare functions (`data.converter.SharegptDatasetConverter`,
-`AlpacaDatasetConverter`, `data.tool_utils`). bing, chatgpt and bard are assistants in the dumps that gave ShareGPT its
-name.
+    TRL 1.16              names of fields, order of prompt and completion, learning only completions, text pairs without
+                          a template, columns of every form (`data_utils.maybe_convert_to_chatml`,
+                          `SFTTrainer._prepare_dataset`)
+    Axolotl 0.19          human and gpt (`prompt_strategies.chat_template.ChatTemplatePrompter`)
+    LLaMA-Factory 0.9.5   function calls, observations, system, Alpaca's history, bare functions in JSON tools
+                          (`data.converter.SharegptDatasetConverter`, `AlpacaDatasetConverter`, `data.tool_utils`)
+    ShareGPT's dumps      bing, chatgpt and bard as assistants
 """
 
 import functools
@@ -52,12 +52,12 @@ from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.agent_traces import CHATS
 from pipelines.prepare.sources.resolve.features import Columns
 
-# Optional columns of every form, and of some; required and optional columns of each form.
+# Optional columns of every form, and of some forms; required and optional columns of each form.
 _EVERY = ("tools", "chat_template_kwargs")
 _MORE = {"ShareGPT": ("system",), "Alpaca": ("input", "system", "history")}
 _FORMS = {form: (needed, (*_MORE.get(form, ()), *_EVERY)) for form, needed in CHATS.items()}
 FORMS = "messages, conversations, prompt with completion, or instruction with output"
-# Columns that conversations may be in, and their purposes where these have another name.
+# Columns that may hold conversations, and their purposes if these have another name.
 CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))
 _PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
 PAIR: tuple[Literal["prompt", "completion"], ...] = ("prompt", "completion")
@@ -66,9 +66,9 @@ OPTIONAL = ("tools", "options", "input", "system", "history")
 
 
 def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
-    """Return the columns of the first form found, by purpose; the default is the column `messages`.
+    """Return the columns of the first matching form, by purpose; by default `messages`.
 
-    `named`: the column of messages that the user named.
+    `named`: the user's choice of the column of messages.
     """
     common = [name for name in splits[0] if all(name in known for known in splits)]
     needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
@@ -81,7 +81,7 @@ def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
 
 
 def are_text_pairs(nested: Mapping[Any, str], columns: Columns) -> bool:
-    """Return whether conversations are prompts and completions that are texts."""
+    """Return whether conversations are prompts and completions as texts."""
     return all(part in nested and is_text(columns[nested[part]].kind) for part in PAIR)
 
 
@@ -95,7 +95,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
-    """Return the form of conversations and its columns, such as `ShareGPT (conversations)`; empty without any."""
+    """Return a phrase with the form and columns, such as `ShareGPT (conversations)`, or an empty string."""
     if "messages" in nested:
         name = nested["messages"]
         form = "ShareGPT" if name == "conversations" or is_sharegpt(columns[name].kind) else "messages"
@@ -105,7 +105,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def form_of(names: Sequence[str]) -> str:
-    """Return the remedy for rows that are conversations by the names of their columns; empty for others."""
+    """Return the remedy for rows with column names of conversations, or an empty string."""
     form = next((form for form, needed in CHATS.items() if set(needed) <= set(names)), "")
     if form:
         return f"the columns are those of chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
@@ -118,13 +118,13 @@ def form_of(names: Sequence[str]) -> str:
 
 
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
-    """Return the names of the columns in any split that are not `used`, nor a field inside of them."""
+    """Return the names of unused columns. A column is used if one of its fields is."""
     names = dict.fromkeys(itertools.chain(*splits))
     return listing([name for name in names if not any(f"{each}.".startswith(f"{name}.") for each in used)], most=10)
 
 
 def is_sharegpt(kind: pa.DataType) -> bool:
-    """Return whether a type is a list of messages with text fields `from` and `value`, and without `role`."""
+    """Return whether a type is a list of messages with text fields `from` and `value`, without `role`."""
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
         return False
     fields = {field.name: field.type for field in kind.value_type}
@@ -132,7 +132,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose, with conversations of any form converted to one column `messages`."""
+    """Return the columns by purpose, with conversations of any form as one column `messages`."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     parts: list[pa.Array] = []
     if "messages" in nested:
@@ -157,7 +157,6 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
 
 
 def _with_roles(messages: pa.Array) -> pa.Array:
-    """Convert ShareGPT messages to `role` and `content`, keeping other fields; return other messages unchanged."""
     items = messages.flatten()
     if is_json(items.type):
         return _lists(_as_json(map(renamed, objects_of(items)), items.type), list_lengths(messages))
@@ -180,7 +179,6 @@ def _with_roles(messages: pa.Array) -> pa.Array:
 
 
 def _are_sharegpt(messages: pa.Array) -> np.ndarray:
-    """Return for each row whether a message of it has the fields of ShareGPT, bool [N]."""
     items = messages.flatten()
     if not is_json(items.type):
         return np.full(len(messages), is_sharegpt(messages.type))
@@ -190,18 +188,15 @@ def _are_sharegpt(messages: pa.Array) -> np.ndarray:
 
 
 def _turns(column: pa.Array, role: str) -> pa.Array:
-    """Return lists of messages as such, and each text as a list of one message with this role."""
     return _with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
 
 
 def _texts(contents: pa.Array, roles: Sequence[str | None], lengths: np.ndarray | None = None) -> pa.Array:
-    """Return messages of these roles and contents, in lists of `lengths`, by default of one each."""
     items = _structs({"role": pa.array(roles, pa.string()), "content": contents})
     return _lists(items, np.ones(len(contents), np.int64) if lengths is None else lengths)
 
 
 def _lines(asked: pa.Array, given: pa.Array) -> pa.Array:
-    """Return the instruction and the input, each on a line of its own if there are both."""
     given = pc.fill_null(given.cast(asked.type), "")
     has_both = pc.and_(pc.not_equal(asked, ""), pc.not_equal(given, ""))
     between = pc.if_else(has_both, pa.scalar("\n", asked.type), pa.scalar("", asked.type))
@@ -209,7 +204,7 @@ def _lines(asked: pa.Array, given: pa.Array) -> pa.Array:
 
 
 def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
-    """Return a list with the system prompt of each row; an empty one without it, or if the messages begin with one."""
+    """Return a list with the system prompt per row, empty if the messages begin with one."""
     lengths = list_lengths(messages)
     filled = np.flatnonzero(lengths > 0)
     firsts = objects_of(messages.flatten().take(pa.array((np.cumsum(lengths) - lengths)[filled])))
@@ -221,7 +216,7 @@ def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
 
 
 def _history(history: pa.Array) -> pa.Array:
-    """Return the earlier questions and answers, which are pairs; the roles of other lists are null."""
+    """Return pairs of question and answer as messages; roles are null in lists that are not pairs."""
     pairs = history.flatten()
     counts, lengths = list_lengths(pairs), list_lengths(history)
     firsts = np.repeat(np.cumsum(counts) - counts, counts)
@@ -233,7 +228,6 @@ def _history(history: pa.Array) -> pa.Array:
 
 
 def _of_prompt(messages: pa.Array) -> pa.Array:
-    """Return a prompt's messages with its answers marked."""
     items = messages.flatten()
     if is_json(items.type):
         marked = [
@@ -247,7 +241,6 @@ def _of_prompt(messages: pa.Array) -> pa.Array:
 
 
 def _wrapped(tools: pa.Array) -> pa.Array:
-    """Return tools as JSON text with each bare function in the form that chat templates expect."""
     unique = tools.dictionary_encode()
     changed = [text and _wrapped_text(text) for text in unique.dictionary.to_pylist()]
     return pa.array(changed, tools.type).take(unique.indices)
@@ -262,7 +255,6 @@ def _wrapped_text(text: str) -> str:
 
 
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """Join the lists of each row."""
     lengths_PN = np.stack(list(map(list_lengths, parts)))
     items = _concatenated([part.flatten() for part in parts])
     # Row of each message, part by part; a stable sort by row keeps the order of the parts.
@@ -271,13 +263,12 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def _concatenated(items: Sequence[pa.Array]) -> pa.Array:
-    """Concatenate messages: structs with the fields of all, or else JSON."""
     if not any(is_json(each.type) for each in items):
         try:
             tables = [pa.Table.from_struct_array(each) for each in items]
             whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
             return whole.to_struct_array().combine_chunks()
-        except (pa.ArrowTypeError, pa.ArrowInvalid):  # the fields have types that no type holds
+        except (pa.ArrowTypeError, pa.ArrowInvalid):  # no common type for a field
             pass
     return _as_json(itertools.chain(*map(objects_of, items)), pa.json_(pa.large_string()))
 

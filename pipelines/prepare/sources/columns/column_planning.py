@@ -3,7 +3,7 @@
 --text-column, --label-column, --keep-column, columns of the layout
     │ does each exist once, with a usable type, the same in every split?
     ▼
-ColumnPlan, which is sent to workers
+ColumnPlan, sent to workers
 """
 
 import dataclasses
@@ -31,18 +31,18 @@ Plan = TypeVar("Plan")
 
 _RECORDS = "the file seems to be from to_json() of pandas: write it with orient='records', lines=True"
 _NO_MEDIA = "images, audio and video are not prepared: write their texts, such as captions, into a column"
-# The kinds of files that have a header line.
+# Kinds of files that have a header line.
 _SEPARATED = ("csv", "tsv")
 
 
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """Plan the columns from their types alone; classes and vector lengths that only rows show stay open.
+    """Plan the columns from their types; classes and vector lengths that depend on rows stay open.
 
     `inputs` become tokens, by default the text columns; `kind` is `Source.kind`.
 
-    Raises: ColumnError if a column is missing in a split, or has a type that cannot be used.
+    Raises: ColumnError if a column is missing in a split, or has an unusable type.
     """
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
@@ -70,11 +70,11 @@ def plan_types(
 def plan_columns(
     config: SourceConfig, source: Source, *, inputs: Inputs | None = None, plan: ColumnPlan | None = None
 ) -> ColumnPlan:
-    """Plan the columns as `plan_types` does, then read classes and vector lengths from rows.
+    """Plan the columns like `plan_types`, then read classes and vector lengths from rows.
 
-    `plan` is the result of `plan_types`, if the caller has it already.
+    `plan`: the result of `plan_types`, if known.
 
-    Raises: as `plan_types`; ColumnError if values cannot be used as planned.
+    Raises: ColumnError.
     """
     if plan is None:
         columns = {name: source.columns_of(split) for name, split in source.splits.items()}
@@ -88,7 +88,7 @@ def plan_columns(
 
 
 def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """Complete a plan of `plan_types` with the classes and vector lengths of a finished dataset."""
+    """Complete a plan of `plan_types` from the manifest of a finished dataset."""
 
     def named(label: LabelPlan | None) -> LabelPlan | None:
         if label is None or not label.from_rows:
@@ -165,7 +165,6 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_
 
 
 def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
-    """Return the plan that all splits share. Raises: ColumnError if plans differ, since a dataset has one schema."""
     (first, plan), *others = ((split, plan_of(known)) for split, known in columns.items())
     for split, other in others:
         if other != plan:
@@ -188,7 +187,7 @@ def _labels(
 
 
 def _kept_type(name: str, columns: Columns) -> Feature:
-    """Return the feature of a kept column; the shape [1] stands for vectors whose type has no fixed length."""
+    """Return the feature of a kept column; shape [1] is a placeholder for vectors of unknown length."""
     kind = columns[name].kind
     shape: tuple[int, ...] = ()
     if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):
@@ -203,7 +202,6 @@ def _kept_type(name: str, columns: Columns) -> Feature:
 
 
 def _with_length(feature: Feature, *, source: Source) -> Feature:
-    """Return the feature with the vector length found in rows. Raises: ColumnError if it differs among splits."""
     kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
     if not any(map(is_list, kinds)) or pa.types.is_fixed_size_list(kinds[0]):
         return feature
@@ -225,7 +223,6 @@ def _first_length(name: str, *, split: SplitSource) -> int:
 
 
 def _dtype(kind: pa.DataType) -> DType | None:
-    """Return the dtype in which values of an Arrow type are kept; None if they cannot be kept."""
     if is_text(kind):
         return "string"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
@@ -247,12 +244,11 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
 
 
 def _is_frame(kind: pa.DataType) -> bool:
-    """Return whether a column is an object with a field for each row, as pandas writes it by default."""
+    """Return whether a column has one field per row, the default output of pandas."""
     return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
 
 
 def _is_media(schema: pa.Schema, name: str) -> bool:
-    """Return whether a column holds images, audio or other files, as `datasets` stores them."""
     if (index := schema.get_field_index(name)) < 0 or not pa.types.is_struct(kind := schema.field(index).type):
         return False
     return {field.name for field in kind} == {"bytes", "path"}
@@ -271,7 +267,7 @@ def _is_chat_part(kind: pa.DataType) -> bool:
     return is_text(kind) or _is_message_list(kind)
 
 
-# For each purpose, a check of the column's type and the expected type in words.
+# Check of the column's type, and the expected type in words, by purpose.
 _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
     "target": (is_text, "text"),
     "messages": (_is_message_list, "lists of messages with a role and a content, or with from and value"),

@@ -1,28 +1,29 @@
-"""Extract texts, label ids and kept columns from record batches, and find rows that cannot be used.
+"""Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
-A row without a reason is used. Reasons follow from the row's columns alone:
+A row without a reason is used. Reasons depend only on the row's columns, so the launcher can count rejected rows before
+tokenizing:
 
-    filtered            left out by one of the user's filters, which is no error (filtered:NAME: by a ready filter)
-    held_out            in another split by --hold-out, no error (not_held_out: not in this held-out split)
+    filtered            left out by one of the user's filters, not an error (filtered:NAME: by a ready filter)
+    held_out            in another split by --hold-out, not an error (not_held_out: not in this held-out split)
     text_null           a text is null
-    target_null         the text to be generated is null
-    prompt_null         the prompt is null (completion_null, instruction_null, output_null: that part of a conversation)
-    words_null          the list of words is null (tags_null: that of tags)
+    target_null         the text to generate is null
+    prompt_null         the prompt is null (also completion_null, instruction_null, output_null)
+    words_null          the list of words is null (tags_null: the list of tags)
     word_null           a word is null (tag_null: a tag)
     tags_length         tags and words differ in number
     tag_out_of_range    a ClassLabel id outside its names, or a negative number
-    tag_unknown         a string that was in no split when the names of tags were collected
+    tag_unknown         a string that is no known class
     label_null          the label is null, or NaN
-    label_out_of_range  a ClassLabel id outside its names, but for -1, which is "no label" in `datasets`
-    label_unknown       a string or a number that was in no split when the classes were collected
-    label_length        a vector of 0 and 1 of another length than the others
+    label_out_of_range  a ClassLabel id outside its names, except -1, which is "no label" in `datasets`
+    label_unknown       a string or a number that is no known class
+    label_length        a vector of 0 and 1 with a different length
     column_null         a kept column is null, or one of its values is
     column_length       a kept vector has another length than the first row's
     column_too_long     a kept string, or bytes, of more than 1 MiB
     int_out_of_range    a label or kept integer does not fit int32, the integer type of the device
     float_out_of_range  a label or kept number is finite, but infinite as float32
 
-The launcher can therefore count rejected rows before tokenizing.
+Known classes are those in any split of the source.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from pipelines.prepare.sources.rows import unused_rows
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
-# Uses of a column that is not a plain text column; most of these columns are nested.
+# Purposes of columns that are not plain text columns; most of these columns are nested.
 ChatPurpose = Literal["messages", "tools", "options", "prompt", "completion", "instruction", "input", "output"]
 Purpose = Literal[ChatPurpose, "system", "history", "words", "tags", "answers", "target"]
 
@@ -64,8 +65,8 @@ Purpose = Literal[ChatPurpose, "system", "history", "words", "tags", "answers", 
 class Inputs:
     """Input columns, which become tokens: text columns, and nested columns by purpose.
 
-    `finds_chats`: look for conversations of any known form (see `chats`); columns in `nested` take precedence.
-    `joins_pairs`: a prompt and a completion that are texts stay texts.
+    `finds_chats`: look for conversations (see `chats`); `nested` takes precedence. `joins_pairs`: prompts and
+    completions that are texts stay texts.
     """
 
     texts: tuple[str, ...] = ()
@@ -83,8 +84,8 @@ class Inputs:
 class ColumnPlan:
     """Plan of the columns to read and their uses, made on the launcher and sent to workers.
 
-    `nested`: columns that the layout uses, by purpose, mostly lists or structs. `chats`: the form of conversations, in
-    words. `joins_pairs`: they are prompts and completions as texts, which no template writes.
+    `nested`: columns that the layout uses, by purpose, mostly lists or structs. `chats`: description of the
+    conversations. `joins_pairs`: see `Inputs`.
     """
 
     texts: tuple[str, ...]
@@ -97,7 +98,7 @@ class ColumnPlan:
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """Class names of the labels, or else of the tags; None for plain numbers, or without either."""
+        """Class names of the labels, or else of the tags, or None."""
         plan = self.label or self.tags
         return plan.names if plan else None
 
@@ -114,14 +115,14 @@ class ColumnPlan:
 
     @property
     def flags(self) -> str:
-        """The command's options that name columns of these uses."""
+        """The command's options that name columns for these uses."""
         uses = ["text"] if self.texts else []
         uses += ["messages" if each in chats.CANDIDATES else each for each in self.nested if each not in chats.OPTIONAL]
         return ", ".join(f"--{use}-column" for use in dict.fromkeys([*uses, *["label"] * bool(self.label)]))
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Names of columns that may be null: a conversation may have no tools, an instruction no input."""
+        """Names of columns that may be null, such as tools."""
         return tuple(name for purpose, name in self.nested.items() if purpose in chats.OPTIONAL)
 
 
@@ -129,8 +130,8 @@ class ColumnPlan:
 class Rows:
     """N usable rows: texts, nested columns, and arrays for features.
 
-    `texts`: N valid UTF-8 strings for each text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns
-    by purpose, no top-level nulls but in optional ones. `numbers` int64 [N]: their row numbers.
+    `texts`: N valid UTF-8 strings per text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns by
+    purpose, top-level nulls only in optional ones. `numbers` int64 [N]: row numbers.
     """
 
     texts: tuple[pa.Array, ...]
@@ -163,7 +164,7 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """Return the reason why each row is not used, str objects [N], '' for usable rows; texts are not read."""
+    """Return the reason not to use each row, str objects [N], '' for usable rows; texts are not read."""
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
         _reject_kept(reasons, batch.column(feature.name), feature)
@@ -182,10 +183,7 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
 
 
 def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
-    """Return the usable rows, and the reasons that `validate` gives.
-
-    `numbers` int64 [N]: of the batch's rows, by default from 0 on.
-    """
+    """Return the usable rows, and the reasons from `validate`. `numbers` int64 [N]: row numbers, by default from 0."""
     reasons = validate(batch, plan)
     if reasons.any():
         batch = batch.filter(pa.array(reasons == ""))
@@ -209,7 +207,7 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | No
 
 
 def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """Return the number of UTF-8 bytes of all texts in each row, nested ones too, int64 [N], from offsets alone."""
+    """Return the UTF-8 bytes of all texts per row, int64 [N]; reads offsets only."""
     return sum((_text_bytes(batch.column(name)) for name in columns), np.zeros(batch.num_rows, np.int64))
 
 
@@ -230,7 +228,6 @@ def _text_bytes(column: pa.Array) -> np.ndarray:
 
 
 def _utf8(column: pa.Array, name: str) -> pa.Array:
-    """Return the column, validated. Raises: SourceError if a text is not UTF-8, or offsets are damaged."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:

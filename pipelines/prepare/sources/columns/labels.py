@@ -1,23 +1,20 @@
-"""Row labels and word tags: plans, validation, and conversion to arrays.
+"""Plan, validate and convert row labels and word tags.
 
     column holds                the plan                              values
     ClassLabel(no, yes)         class, names from the feature         0 1
     "no", "yes"                 string, names sorted over all splits  0 1
-    False, True                 class, named so                       0 1
+    False, True                 class, with these names               0 1
     3, 7                        int, no names                         3 7
     3, 7 with --label-classes   number, names "3", "7"                0 1
     0.5                         float, no names (rows only)           0.5
-    ["b"], ["a", "b"]           string, as above; several a row       [0 1] [1 1]
-    [7], [3, 7]                 number, as above; several a row       [0 1] [1 1]
+    ["b"], ["a", "b"]           string, as above; several per row     [0 1] [1 1]
+    [7], [3, 7]                 number, as above; several per row     [0 1] [1 1]
     [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
+    List(ClassLabel(O, PER))    class, as above                       one value per word
 
-A class id of -1 stands for "no label" in `datasets`, as in test splits whose labels are kept secret: such a row is kept
-with the label -1, and training and evaluation ignore it. So does a number -1 with --label-classes, if all labels of a
+In `datasets`, a class id of -1 means "no label", for example in test splits with secret labels. Such a row keeps the
+label -1, which training and evaluation ignore. With --label-classes, a number -1 has this meaning if all labels of a
 split are -1 and no other split has negative ones.
-
-    List(ClassLabel(O, PER))    class, as above                       one value for each word
-
-Rows whose label or tags cannot be used get a reason (see `extraction`).
 """
 
 import dataclasses
@@ -49,8 +46,8 @@ MAX_LABEL_NAMES = 10_000
 class LabelPlan:
     """Conversion of a column to row labels or word tags. `names` is None for plain numbers.
 
-    `several`: each row has a list of classes, which becomes a vector of 0 and 1. With the kind `hot` the source has
-    such vectors already, of `size` values.
+    `several`: each row has a list of classes, which becomes a vector of 0 and 1. With the kind `hot`, the source
+    already has such vectors, of `size` values.
     """
 
     column: str
@@ -66,7 +63,7 @@ class LabelPlan:
 
     @property
     def feature(self) -> Feature:
-        """Feature `label` of the schema: a class id, 0 or 1 for each class, or a float32 target."""
+        """Feature `label` of the schema: a class id, 0 or 1 per class, or a float32 target."""
         if self.kind == "float":
             return Feature(name="label", dtype="float32", shape=(), role="label", meaning="regression target")
         if self.several:
@@ -76,7 +73,7 @@ class LabelPlan:
 
     @property
     def value_set(self) -> pa.Array:
-        """Source values of the classes in the order of their ids, in the type that `_comparable` returns."""
+        """Source values of the classes by id, in the type that `_comparable` returns."""
         names = self.names or ()
         return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
@@ -84,9 +81,7 @@ class LabelPlan:
 def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool = False) -> LabelPlan:
     """Plan the labels of a column, or with `lists` the tags in its lists; `with_names` completes the plan.
 
-    `classes`: each distinct number is a class of its own.
-
-    Raises: ColumnError if the column cannot be a label.
+    `classes`: each distinct number is a class. Raises: ColumnError if the column can't be a label.
     """
     several = is_list(found.kind) and not lists
     kind, names = (found.kind.value_type, found.item_names) if lists or several else (found.kind, found.names)
@@ -106,9 +101,9 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 
 
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
-    """Complete the plan with the classes found in rows, or with the length of vectors of 0 and 1.
+    """Complete the plan with the classes in rows, or with the length of vectors of 0 and 1.
 
-    Classes are collected from all splits of the source and sorted, so ids do not depend on the requested splits.
+    Classes come from all splits of the source and are sorted, so ids don't depend on the requested splits.
 
     Raises: ColumnError for too many or no classes, fractions or unequal vectors; SourceError if a string is not UTF-8.
     """
@@ -152,7 +147,7 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
 
 
 def _notes_on(names: Sequence[str]) -> Iterator[str]:
-    """Yield notes on texts that are classes, though they look like another kind of label."""
+    """Yield notes on classes that look like another kind of label."""
     if all(re.fullmatch(r"\s*\[.*\]\s*", name, re.DOTALL) for name in names) and names:
         yield (
             f"its labels are lists written as text, such as {names[0]!r}, so each different list is one class; for "
@@ -181,7 +176,6 @@ def _is_number(text: str) -> bool:
 
 
 def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
-    """Return the distinct class values. Raises: ColumnError if one is not whole; SourceError if one is not UTF-8."""
     found = pc.unique(values).drop_null()
     if plan.kind == "string":
         return decode_texts(found, plan.column)
@@ -217,7 +211,7 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
-    """Set the reasons of rows with unusable tags or words, except null lists. `reasons`: as `reject_labels`."""
+    """Set the reasons of rows with unusable tags or words, except null lists, in `reasons`, object [N]."""
     values, owners = tags.flatten(), _owners(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"
@@ -230,7 +224,7 @@ def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: Labe
 
 
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
-    """Return the labels of usable rows: int64 [N], float32 [N], or uint8 [N, C] for several classes per row."""
+    """Return the labels of usable rows: int64 [N], float32 [N], or uint8 [N, C] for several classes."""
     values = column.flatten() if label.several else column
     if label.from_rows:
         values = pc.index_in(_comparable(values), value_set=label.value_set).fill_null(UNLABELLED)
@@ -246,7 +240,7 @@ def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
 
 
 def tag_values(column: pa.Array, plan: LabelPlan) -> np.ndarray:
-    """Return the tags of all W words of usable rows, concatenated, int64 [W]."""
+    """Return the tags of all W words of usable rows, int64 [W]."""
     return label_values(column.flatten(), plan)
 
 
@@ -256,9 +250,9 @@ def null_mask(column: pa.Array) -> np.ndarray:
 
 
 def outside_range(column: pa.Array, low: int, high: int) -> np.ndarray:
-    """Return the mask of integers below `low` or above `high`, bool [N]; False for nulls."""
+    """Return the mask of integers outside [low, high], bool [N]; False for nulls."""
     values = np.asarray(column.fill_null(0 if low <= 0 <= high else low))
-    # Comparisons with Python integers do not wrap around, whatever the NumPy type.
+    # Comparisons with Python integers don't wrap around, whatever the NumPy type.
     return np.asarray((values > high) | ((values < low) if values.dtype.kind != "u" else False))
 
 
@@ -274,7 +268,7 @@ def decode_texts(column: pa.Array, name: str) -> list[str]:
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
-        # Readers do not check that strings are UTF-8.
+        # Readers don't check that strings are UTF-8.
         raise SourceError(f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy=to_utf8(b"")) from error
 
 
@@ -289,7 +283,6 @@ def type_name(kind: pa.DataType) -> str:
 
 
 def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array]]:
-    """Yield each split with its label column, batch by batch, if its type fits the plan."""
     for split in source.all_splits.values():
         schema = source.columns_of(split).arrow_schema
         kind = schema.field(plan.column).type if plan.column in schema.names else pa.null()
@@ -300,12 +293,12 @@ def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Cast values to the type that all splits are compared in: strings, or int64 for numbers."""
+    """Cast values to a common type of all splits: strings, or int64 for numbers."""
     if is_text(values.type):
         return values.cast(pa.string())
     if not pa.types.is_floating(values.type):
         return values.cast(pa.int64(), safe=False)
-    # A number that is not whole is no class; -2^63 stands for it.
+    # Fractions become -2^63, which is no class.
     numbers = np.asarray(values.fill_null(0.5))
     whole = np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)
     return pa.array(np.where(whole, numbers, -(2.0**63)).astype(np.int64))
@@ -321,5 +314,4 @@ def list_lengths(column: pa.Array) -> np.ndarray:
 
 
 def _owners(column: pa.Array) -> np.ndarray:
-    """Return the row index of each item in the lists, int64 [items]."""
     return np.repeat(np.arange(len(column)), list_lengths(column))

@@ -1,8 +1,7 @@
-"""Messages and other nested values as plain Python objects, and the names of ShareGPT.
+"""Convert messages and other nested values to Python objects, and the names of ShareGPT.
 
-Arrow knows no missing keys: a struct holds null for each. So a null in a struct counts as missing, at any depth; nulls
-inside of values that `datasets` stores as JSON were written, and stay. TRL 1.16 (`remove_none_values`), Axolotl 0.19
-and ms-swift leave them out too.
+Arrow knows no missing keys: a struct holds nulls instead. So a null in a struct counts as missing, at any depth, as in
+TRL 1.16 (`remove_none_values`), Axolotl 0.19 and ms-swift. Nulls inside values that `datasets` stores as JSON stay.
 
 The processes that run chat templates import this module, so it imports nothing heavier than PyArrow.
 """
@@ -14,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-# Field of answers that are part of a prompt: only the completion is learned. No source has a field of this name.
+# Marks answers inside a prompt, because only the completion is learned. No source has a field of this name.
 OF_PROMPT = "\0prompt"
 # ShareGPT's fields and roles. A function_call is an answer that calls tools, with the calls as JSON text.
 FIELDS = {"from": "role", "value": "content"}
@@ -29,12 +28,12 @@ ROLES = {
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Return whether a type is `arrow.json`, the JSON text that `datasets` makes of values of several types."""
+    """Return whether a type is `arrow.json`, which `datasets` uses for values of several types."""
     return str(kind) == "extension<arrow.json>"
 
 
 def objects_of(column: pa.Array) -> list[Any]:
-    """Return a column as Python objects, with JSON parsed, without the null fields of structs."""
+    """Return a column as Python objects, with parsed JSON and without null fields of structs."""
     read = _reader(column.type)
     return [None if value is None else read(value) for value in column.to_pylist()]
 
@@ -52,13 +51,13 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
 
 
 def whole_function(function: Any) -> Any:
-    """Return a bare function, or call of one, as `transformers` takes it: within an object of this type."""
+    """Wrap a bare function, or a call of one, in the object that `transformers` expects."""
     is_bare = isinstance(function, dict) and "function" not in function
     return {"type": "function", "function": function} if is_bare else function
 
 
 def renamed(message: Any) -> Any:
-    """Return a message of ShareGPT, with `from` and `value`, as one with `role` and `content`; others as they are."""
+    """Convert a ShareGPT message to `role` and `content`; return others unchanged."""
     if not isinstance(message, dict) or "role" in message or not isinstance(name := message.get("from"), str):
         return message
     found = {FIELDS.get(field, field): value for field, value in message.items()}

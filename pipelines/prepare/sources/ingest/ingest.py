@@ -4,12 +4,12 @@
 
 A task is a group of consecutive shards of a stream:
 
-    shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      mostly one for each file
+    shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      usually one per file
     parts                   |  0, about 16 MB   |  1, about 16 MB  |
 
-It depends on the source alone: it can be run anywhere, and repeated, and the same source gives the same row groups
-everywhere. It is done once its part exists. A part has row groups of at most 1,000 rows and about 1 MB each, pages with
-checksums, which every read verifies, and in its footer the number of rows of each shard.
+A task depends on the source only, so it can run anywhere, repeatedly, with the same row groups. It is done once its
+part exists. A part has row groups of at most 1,000 rows and about 1 MB, checksums per page, and in its footer the
+number of rows of each shard.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from tfrecord_io.shown import without_access
 
 # A child process takes about a second of CPU to start, the time to ingest this many bytes.
 _LEAST_BYTES = 32_000_000
-# The version of the ingested files; files of another version are ingested again.
+# Version of the ingested files; files of another version are ingested again.
 VERSION = 4
 
 _PART_BYTES = 16_000_000
@@ -48,7 +48,7 @@ _MOST_PARTS = 2000
 
 MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
-# Groups with equal numbers of rows differ in bytes; up to a quarter more than the limit is accepted.
+# Groups with equal row counts differ in bytes; up to a quarter above the limit is accepted.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 
 
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class IngestTask(NamedTuple):
-    """Task to write one Parquet part: shard group `part` of `parts`, as `IterableDataset.shard` cuts a stream."""
+    """Task to write one Parquet part: shard group `part` of `parts`, as in `IterableDataset.shard`."""
 
     split: str
     part: int
@@ -67,9 +67,9 @@ class IngestTask(NamedTuple):
 class SplitStream:
     """Stream of a split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
-    `batch_rows`: rows to read at a time. `files`: the files of the split. `shard_files`: each shard's index into them,
-    empty if shards and files do not correspond. `delimiter`: as from `cells.delimiter_of`.
-    `new_ids` of the classes of a file, by path.
+    `batch_rows`: rows to read at a time. `files`: the files of the split. `shard_files`: index into `files` per shard,
+    empty if shards and files don't correspond. `delimiter`: from `cells.delimiter_of`. `new_ids`: new class ids by
+    path.
     """
 
     dataset: Any
@@ -97,22 +97,19 @@ class SplitStream:
         return IngestTask(split, shard, self.num_shards)
 
     def shards_of(self, task: IngestTask) -> range:
-        """Return the shard numbers of a task; `IterableDataset.shard` gives one shard more to the first groups."""
+        """Return the shard numbers of a task; the first groups have one more shard."""
         each, more = divmod(self.num_shards, task.parts)
         first = each * task.part + min(task.part, more)
         return range(first, first + each + (task.part < more))
 
     def file_of(self, shard: int) -> DataFile | None:
-        """Return the file of a shard; None if it is not known."""
+        """Return the file of a shard, or None if unknown."""
         return self.files[self.shard_files[shard]] if self.shard_files else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IngestSource:
-    """Streams by split and the folder for the parts, common to all ingest tasks of a source.
-
-    `inside` is the folder that must exist when a part is written (see `storage.write_atomic`).
-    """
+    """Streams by split and the folder for the parts. `inside` must exist (see `storage.write_atomic`)."""
 
     streams: Mapping[str, SplitStream]
     folder: str
@@ -127,14 +124,14 @@ class IngestSource:
         return [task for split, stream in self.streams.items() for task in stream.tasks(split)]
 
 
-# Function that runs all of the tasks, or raises.
+# Function that runs all the tasks, or raises.
 RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
 def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> dict[str, int]:
     """Run one task on a worker: write its rows as a Parquet part. Beam passes `task` as a plain tuple.
 
-    Raises: SourceError if a file has changed, is damaged or has other types; OutputError.
+    Raises: SourceError; OutputError.
     """
     del progress
     task = IngestTask(*task)
@@ -149,9 +146,9 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 
 
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
-    """Return the number of child processes to read the tasks' files with: 0, 1 if there is little to do, or `most`.
+    """Return the number of child processes for reading: 0, 1 if there is little to do, or `most`.
 
-    It is 0, for this process, if others cannot see the files, or if starting one would take longer than reading.
+    0 means this process: a child can't see the files, or would take longer to start than to read.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
@@ -161,7 +158,8 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
         return 0
     if sum(file.size for file in files) >= _LEAST_BYTES:
         return most
-    return 1 if is_local and not library.are_small_texts(streams[0].reader, paths) else 0  # another client takes longer
+    # A child takes longer to start if it needs a storage client.
+    return 1 if is_local and not library.are_small_texts(streams[0].reader, paths) else 0
 
 
 @contextlib.contextmanager
@@ -194,7 +192,7 @@ def read_groups(
 ) -> dict[IngestTask, Groups]:
     """Return the row groups of each part, with the byte sizes of `columns`; `run_tasks` makes missing parts.
 
-    Raises: SourceError if rows cannot be read; OutputError if a part cannot be written.
+    Raises: SourceError; OutputError.
     """
     parts = find_parts(source, tasks)
     if missing := [task for task in tasks if task not in parts]:
@@ -213,18 +211,16 @@ def read_groups(
 
 
 def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-    """Run tasks in one child process, or in this one if `children` returns 0. Raises: as `run`."""
+    """Run tasks in one child process, or in this one if `children` returns 0. Raises: like `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
         here.run(functools.partial(run, source), tasks, processes=processes)
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[str, str]) -> Iterator[pa.Table]:
-    """Yield the task's rows in tables of any size; append each shard's number of rows to `rows`.
+    """Yield the task's rows in tables of any size; append each shard's row count to `rows`.
 
-    `notes`: what a cell is read as other than it is written, by kind.
-
-    Raises: SourceError, which names the file and the row.
+    `notes` collects, by kind, cells with a value that differs from their text.
     """
     numbers = stream.shards_of(task)
     shards = stream.dataset.with_format("arrow").shard(num_shards=task.parts, index=task.part)
@@ -251,12 +247,10 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
 def part_chunks(
     types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[int] = (), notes: Mapping[str, str] | None = None
 ) -> Iterator[bytes]:
-    """Yield the bytes of a part with a row group for each table. Raises: whatever `tables` raises.
+    """Yield the bytes of a part with one row group per table. `rows` and `notes` may grow while `tables` is read.
 
-    `rows`: number of rows of each shard, complete once `tables` is exhausted, as are the `notes`.
-
-    Measured on 37 MB of JSON lines: lz4 takes 0.14 s of CPU, the same as no compression, for two thirds of the bytes; a
-    dictionary does not shrink texts.
+    Measured on 37 MB of JSON lines: lz4 takes 0.14 s of CPU, like no compression, and saves a third of the bytes; a
+    dictionary doesn't shrink texts.
     """
     pending = io.BytesIO()
 
@@ -266,7 +260,7 @@ def part_chunks(
         pending.truncate()
         return content
 
-    sink = pa.PythonFile(pending, mode="w")  # counts the bytes by itself
+    sink = pa.PythonFile(pending, mode="w")  # pyarrow counts the bytes
     with pq.ParquetWriter(sink, types, compression="lz4", use_dictionary=False, write_page_checksum=True) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=max(1, table.num_rows))
@@ -277,13 +271,13 @@ def part_chunks(
 
 
 def even_tables(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows in tables of at most 1,000 rows and about 1 MB; a larger row is a table by itself."""
+    """Yield tables of at most 1,000 rows and about 1 MB; a larger row is a table by itself."""
     held: list[pa.Table] = []
     rows = num_bytes = 0
     for table in tables:
         held.append(table)
         rows, num_bytes = rows + table.num_rows, num_bytes + table.nbytes
-        if rows >= 10 * MOST_ROWS or num_bytes >= 10 * MOST_BYTES:  # small tables are joined before they are cut
+        if rows >= 10 * MOST_ROWS or num_bytes >= 10 * MOST_BYTES:  # joins small tables before cutting
             yield from _cut(pa.concat_tables(held))
             held, rows, num_bytes = [], 0, 0
     if held:

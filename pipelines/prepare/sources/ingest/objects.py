@@ -1,10 +1,10 @@
-"""Python objects as sources: a Dataset, IterableDataset, data frame or table is stored as Parquet parts.
+"""Store Python objects as sources: write a Dataset, IterableDataset, data frame or table to Parquet parts.
 
     split              rows                          HOME/object-DIGEST/
     train              4,000                         train-00000-of-00001.parquet
     validation         500                           validation-00000-of-00001.parquet
 
-The folder is then a source like any other. Its identity is the digest of the parts, so equal rows are the same source.
+The folder is then a normal source. Its identity is the digest of the parts, so equal rows are the same source.
 """
 
 import os
@@ -26,8 +26,7 @@ _CORRECT = "correct what makes these rows; if their types differ, give the objec
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     """Write an object's rows to a folder in `home`, named by their digest; return the folder and the split names.
 
-    Raises: ConfigError if it is no dataset, frame or table; SourceError if its rows cannot be read; OutputError if they
-        cannot be written.
+    Raises: ConfigError if it is not a dataset, frame or table; SourceError if unreadable; OutputError.
     """
     digest = xxhash.xxh3_128()
     try:
@@ -53,14 +52,13 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
 
 
 def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
-    """Load the object saved in a folder by `save_to_disk`, and store it. Returns and raises: as `store`."""
+    """Load and store the object that `save_to_disk` saved in a folder. Returns and raises: like `store`."""
     with library.quiet() as datasets, library.reading(lambda: path):
         saved = datasets.load_from_disk(path)
     return store(saved, home)
 
 
 def _splits_of(source: Any) -> dict[str, Any]:
-    """Return a Dataset or an IterableDataset for each split. Raises: ConfigError, SourceError."""
     if isinstance(source, Mapping):
         found = {str(name): _dataset_of(each) for name, each in source.items()}
     else:
@@ -88,18 +86,17 @@ def _dataset_of(source: Any) -> Any:
 
 
 def _table_of(source: Any) -> pa.Table:
-    """Convert a table or frame to an Arrow table, without the index of pandas. Raises: ConfigError, SourceError."""
     if isinstance(source, pa.Table):
         return source
     if type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame":
         try:
             return pa.Table.from_pandas(source, preserve_index=False)
-        except (pa.ArrowException, TypeError, ValueError) as error:  # such as two columns of one name
+        except (pa.ArrowException, TypeError, ValueError) as error:  # such as two columns with one name
             raise SourceError(
                 f"the frame cannot become an Arrow table: {first_line(error)}",
                 remedy="give a column one type of value, and a name of its own",
             ) from error
-    if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # of polars
+    if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # polars has it
         return table
     raise ConfigError(
         f"{type(source).__module__}.{type(source).__qualname__} is not a dataset that can be built from",
@@ -109,13 +106,12 @@ def _table_of(source: Any) -> pa.Table:
 
 
 def _part(dataset: Any, split: str) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet part with the rows, and the features in its schema. Raises: SourceError."""
     rows = 0
 
     def tables(types: pa.Schema) -> Iterator[pa.Table]:
         nonlocal rows
         for table in dataset.with_format("arrow").iter(MOST_ROWS):
-            # Combined chunks: the same rows have the same sizes, whatever they were cut from.
+            # Combining the chunks makes sizes independent of the original chunks.
             yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
             rows += table.num_rows
 

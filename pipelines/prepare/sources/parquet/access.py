@@ -1,13 +1,13 @@
-"""Random access to local and remote source files, which fails if a file has changed since the plan.
+"""Read local and remote source files at random, and fail if a file has changed since the plan.
 
     local        size, inode and times are compared with the plan's, before and after reading
-    gs://        every range is requested of the plan's generation
+    gs://        every request names the plan's generation
     hf://        the address holds the commit
-    other        size and etag are compared with the plan's once in a process
+    other        size and etag are compared with the plan's once per process
 
-Files are not memory-mapped, so that one that shrinks causes an error, and not a signal that ends the process.
+Files are not memory-mapped, so a file that shrinks causes an error, not a signal that ends the process.
 
-Parquet files that workers elsewhere cannot read are copied, through the launcher's memory, to where they can:
+Parquet files that remote workers can't read are copied, through the launcher's memory, to a folder that they can read:
 
     /data/a.parquet             on this machine's disk        ──► FOLDER/source/5d41402abc4b2a76-a.parquet
     https://me:secret@host/...  credentials in the address
@@ -51,10 +51,10 @@ def opened(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow. `addresses`: see `RowReader`.
 
-    `ahead`: ranges [start, stop) of a remote file, each requested once, from which reads inside them are answered.
+    `ahead`: ranges [start, stop) of a remote file, each fetched once; reads inside them need no further request.
 
-    Raises: SourceError if it is gone, cannot be opened, or has changed since the plan, also during reads of a remote
-    file. Errors of the local disk and of decoders are passed on.
+    Raises: SourceError if it is missing or has changed since the plan, also during reads of a remote file. Errors of
+    the local disk and of decoders pass.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
@@ -69,12 +69,12 @@ def opened(
         with opened_file as handle:
             yield handle
     finally:
-        # After an error too: if the file has changed, that is the cause to report.
+        # Also after an error: a change of the file would be the cause to report.
         _require_unchanged(local, file)
 
 
 def require_unchanged(file: DataFile) -> None:
-    """Check by its metadata that a file is the planned one. Raises: SourceError if it is gone or has changed."""
+    """Check by its metadata that a file is the planned one. Raises: SourceError."""
     if not is_remote(file.path):
         _require_unchanged(storage.local_path(file.path) or file.path, file)
     elif not is_pinned(file.path):
@@ -99,7 +99,7 @@ def _reading(address: str) -> Iterator[None]:
         with storage.as_source_error(shown):
             yield
     except FileNotFoundError as error:
-        # A request to gs:// names a generation, which no longer exists once the object is replaced.
+        # A request to gs:// names a generation, which disappears when the object is replaced.
         if storage_errors.bucket_of(address) and storage.exists(address):
             raise _changed_error(shown) from error
         raise SourceError(
@@ -108,7 +108,7 @@ def _reading(address: str) -> Iterator[None]:
 
 
 def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]]) -> object_storage.RemoteFile:
-    """Open a remote file, at the planned version if the service can select it; every other read is a request."""
+    """Open a remote file, at the planned version if possible; every read outside `ahead` is a request."""
     with _reading(address):
         fs, inner = storage.file_system(address)
     options: dict[str, str] = {}
@@ -139,7 +139,6 @@ def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]])
 
 @functools.lru_cache(maxsize=_MOST_COMPARED)
 def _require_same_version(address: str, size: int, version: str) -> None:
-    """Check a file against the service's metadata, once per process. Raises: SourceError if it has changed."""
     with _reading(address):
         info = storage.describe(address)
     current = version_of(info)
@@ -148,7 +147,7 @@ def _require_same_version(address: str, size: int, version: str) -> None:
 
 
 def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Return whether workers elsewhere can read the file: it is on gs://, or public on the hub or the web."""
+    """Return whether remote workers can read the file: on gs://, or public on the hub or the web."""
     if file.path.startswith("hf://"):
         return not needs_token
     is_public = is_web(file.path) and without_access(file.path) == file.path
@@ -158,9 +157,9 @@ def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
 def relay(
     files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
 ) -> dict[str, DataFile]:
-    """Copy files to `FOLDER/source`, except those already there; return the copies by original path.
+    """Copy files to `FOLDER/source` unless they are there; return the copies by original path.
 
-    Raises: SourceError if a file cannot be read or has changed; OutputError.
+    Raises: SourceError; OutputError.
     """
     target = storage.join(folder, "source")
     copies = {file.path: _copy_of(file, number, target) for number, file in enumerate(files)}
@@ -182,12 +181,11 @@ def relay(
         try:
             list(pool.map(send, missing))
         finally:
-            stop.set()  # after an error or an interrupt, the other files end at their next chunk
+            stop.set()  # after an error or an interrupt, the other files stop at their next chunk
     return copies
 
 
 def _copy_of(file: DataFile, number: int, folder: str) -> DataFile:
-    """Return the copy of a file, named by a digest of its content; a newly signed address gives the same name."""
     shown = without_access(file.path)
     identity = (number, shown, file.name, file.size, file.tag or (file.version, file.stamp))
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]

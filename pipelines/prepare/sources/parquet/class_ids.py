@@ -1,9 +1,9 @@
-"""Class ids of files whose class names differ, mapped by name to the names of all files.
+"""Map class ids by name in files with different class names.
 
     2023.parquet    neg neutral pos     0 1 2  ──►  0 1 2
     2024.parquet    neg pos             0 1    ──►  0 2       names of the split: neg, neutral, pos
 
-`datasets` takes the names of the first file for all, so that `pos` of the second one would become `neutral`.
+`datasets` takes the names of the first file for all, so that `pos` in the second file would become `neutral`.
 """
 
 import dataclasses
@@ -25,14 +25,14 @@ from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import UNLABELLED
 from tfrecord_io.shown import without_access
 
-# New ids by column, at the place of the file's own.
+# New ids by column; the index is the id in the file.
 NewIds = Mapping[str, Sequence[int]]
-# An id that no class has.
+# Id of no class.
 _NO_CLASS = -2
 
 
 def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[str, dict[str, pa.Schema]]:
-    """Return the schemas of the files of a split by path, where `datasets` takes those of the first for all."""
+    """Return the schemas of files by split and path, for splits where `datasets` uses only the first one."""
     found = {}
     for name, files in listing.splits.items():
         if listing.features_of(name) is not None:
@@ -47,7 +47,6 @@ def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[st
 
 
 def _arrow_schema(file: DataFile) -> pa.Schema:
-    """Return the schema of an Arrow file. Raises: SourceError if it is gone; OSError or ArrowInvalid if damaged."""
     with access.opened(file, {}) as handle:
         try:
             return pa.ipc.open_stream(handle).schema
@@ -59,11 +58,11 @@ def _arrow_schema(file: DataFile) -> pa.Schema:
 def united(
     columns: Columns, schemas: Mapping[str, pa.Schema], *, names: Collection[str]
 ) -> tuple[Columns, dict[str, NewIds]]:
-    """Return the columns with the classes of all files, in order of appearance, and the new ids by path of the file.
+    """Return the columns with the classes of all files, in order of appearance, and the new ids by path.
 
-    `columns` are those of the first of the files, `schemas` by path; `names`: the columns to look at.
+    `columns` come from the first file, `schemas` are by path; `names`: the columns to examine.
 
-    Raises: SourceError if a column has classes in one file, and not in another.
+    Raises: SourceError if a column has classes in one file but not in another.
     """
     found: dict[str, Columns] = {}
     for path, schema in schemas.items():
@@ -105,7 +104,7 @@ def _with_classes(column: Column, classes: tuple[str, ...]) -> Column:
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:
-    """Return the table with new class ids; those outside the file's own classes become ids of no class."""
+    """Replace class ids; ids outside the file's classes become ids of no class."""
     for name, new in ids.items():
         index = table.schema.get_field_index(name)
         column = pa.chunked_array([_mapped(each, new) for each in table.column(index).chunks], table.field(index).type)

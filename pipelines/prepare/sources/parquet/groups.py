@@ -1,11 +1,11 @@
-"""Locations of a split's rows: groups, each readable by itself, and the pieces that a task reads.
+"""Locate a split's rows: groups, each readable by itself, and the pieces that a task reads.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of the source's files, or of ingested parts
     row ranges          [800, 1500)    [3000, 3200)           the rows of a task
     pieces              a/0 from 800, a/1 to 500, b/0 ...     the same, cut where groups end
 
-Groups stay on the launcher; pieces travel to workers, in the plan.
+Groups stay on the launcher; pieces travel to workers in the plan.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Pieces:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows in all pieces."""
+        """Number of rows in all pieces."""
         return int(self.counts.sum())
 
     def part(self, which: slice) -> Pieces:
-        """Return a slice of the pieces, with only the files that they lie in."""
+        """Return a slice of the pieces, with only the files that it uses."""
         used, file = np.unique(self.file[which], return_inverse=True)
         arrays = {name: getattr(self, name)[which] for name in ("starts", "counts", "skips", "at")}
         return Pieces(files=tuple(self.files[each] for each in used), file=file.astype(np.int32), **arrays)
@@ -74,14 +74,14 @@ class Cover:
 
 
 def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
-    """Return the parts of groups that [start, stop) row ranges cover; `ends` int64 [G]: each group's `Groups.ends`."""
+    """Return the parts of groups that [start, stop) row ranges cover; `ends` int64 [G] is `Groups.ends`."""
     spans = _spans(ranges)
     first = np.searchsorted(ends, spans[:, 0], "right")
     sizes = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
     stops = np.cumsum(sizes)
     group = np.arange(sizes.sum())
     group += np.repeat(first - (stops - sizes), sizes)
-    # Whole groups, but for the first and the last one of each range; in place, since there may be 100 million.
+    # Whole groups, except the first and the last one of each range; in place, since there may be 100 million.
     starts = ends[group - 1]
     starts[stops - sizes] = spans[:, 0]
     counts = ends[group]
@@ -94,7 +94,7 @@ def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> C
 
 
 def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, most: int = 1 << 20) -> Iterator[Cover]:
-    """Yield the parts of `cover` in their order, some at a time: of each range those in at most `most` groups."""
+    """Yield the parts of `cover` in order, at most `most` groups at a time."""
     for start, stop in _spans(ranges).tolist():
         while start < stop:
             last = int(np.searchsorted(ends, start, "right")) + most - 1
@@ -103,7 +103,7 @@ def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, 
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span of indices among the rows of `ranges` into ranges of row numbers in the source split."""
+    """Translate a span of positions in `ranges` to ranges of row numbers in the source split."""
     found = []
     first = 0
     for start, stop in ranges:
@@ -125,8 +125,8 @@ class Groups:
     """N groups of a split in row order, without gaps. All arrays are [N], of any signed integer dtype.
 
     `file` and `at` as in `Pieces`. `num_bytes`: uncompressed bytes of the columns that the job reads; `stored_bytes`:
-    their compressed bytes in the file. `nulls` by column: number of nulls, for columns where it is known.
-    `source_rows` int64 [S]: rows of each file of the source, or of each shard of its stream where files are not known.
+    their bytes in the file. `nulls`: known numbers of nulls by column. `source_rows` int64 [S]: rows of each file of
+    the source, or of each shard of its stream if files are not known.
     """
 
     files: tuple[DataFile, ...]
@@ -148,13 +148,13 @@ class Groups:
 
     @property
     def total_rows(self) -> int:
-        """The number of rows in the split."""
+        """Number of rows in the split."""
         return int(self.ends[-1]) if len(self) else 0
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
         """Cut [start, stop) row ranges into pieces where groups end, in the given order.
 
-        Raises: SourceError if a row does not exist.
+        Raises: SourceError if a row doesn't exist.
         """
         spans = _spans(row_ranges)
         if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
@@ -175,7 +175,7 @@ class Groups:
 
     @classmethod
     def unread(cls, source_rows: np.ndarray, *, columns: Sequence[str] = ()) -> Groups:
-        """Return one placeholder group for files that nobody reads, with their rows; `columns` have no nulls."""
+        """Return one placeholder group for the rows of files that nobody reads; `columns` have no nulls."""
         none = np.zeros(1, np.int64)
         return cls(
             files=(DataFile(path="", size=0),),

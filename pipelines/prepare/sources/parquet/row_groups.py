@@ -1,13 +1,11 @@
-"""Read the footers and the rows of row groups in Parquet files.
-
-Of a footer the launcher keeps only the schema and arrays of numbers: rows, bytes and nulls of each group.
+"""Read the footers and row groups of Parquet files.
 
     pieces      a/0 from 800    a/1 to 500    b/3    b/4 ...
     fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
-    batches     one for each piece, with the requested columns in the types of the split
+    batches     one per piece, with the requested columns in the types of the split
 
-Remote files are fetched ahead by several threads, neighbouring row groups by one request. Footers, needed for each
-group of a file, are cached.
+Of a footer, the launcher keeps the schema and arrays of numbers: rows, bytes and nulls per group. Several threads fetch
+remote files ahead, with one request for neighbouring row groups. Footers are cached because every group needs them.
 """
 
 import contextlib
@@ -31,9 +29,9 @@ from tfrecord_io.shown import visible_line, without_access
 # Row groups up to these sizes are read in place, as blocks: the shuffle moves them, and workers decode them whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
-# Footer key of an ingested part, for the number of rows of each shard.
+# Footer key of an ingested part: the number of rows of each shard.
 SHARD_ROWS = b"prep_tfrecords.shard_rows"
-# Footer key of an ingested part, for what the user is to be told about its rows, by kind.
+# Footer key of an ingested part: notes for the user about its rows, by kind.
 NOTES = b"prep_tfrecords.notes"
 
 _THREADS = 32
@@ -41,8 +39,8 @@ _THREADS = 32
 # times as much memory.
 _READERS = 8
 _CACHED_BYTES = 8 << 20
-# Most bytes of neighbouring row groups that a remote file is asked for at once, and that they may have when they are
-# decoded; and bytes that nobody needs between two columns for which one request is worth its time.
+# Largest request for neighbouring row groups of a remote file, and their largest decoded size; and the largest hole
+# between two columns that is cheaper to fetch than to skip with a second request.
 _FETCH_BYTES, _DECODED_BYTES = 32 << 20, 128 << 20
 _HOLE_BYTES = 4 << 20
 # Most bytes of rows that are decoded together: 32 times the largest row group that is read in place.
@@ -61,8 +59,8 @@ _locks: dict[DataFile, threading.Lock] = {}
 class Footer:
     """Footer of a file: `schema` with its metadata, and row `groups`; `is_in_place`: all are small enough for blocks.
 
-    The `nulls` of the groups are counted for columns and struct fields, but not inside lists. `notes` of an ingested
-    part say what its rows are that the source's are not, by kind.
+    The `nulls` of the groups exclude the inside of lists. `notes` of an ingested part describe differences from the
+    source.
     """
 
     schema: pa.Schema
@@ -74,9 +72,7 @@ class Footer:
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
     """Read the footers of Parquet files in order, with the byte sizes of `columns` (None: all columns).
 
-    Columns that a file lacks count no bytes.
-
-    Raises: SourceError if a file cannot be read, is damaged, or has changed.
+    Raises: SourceError if a file can't be read, is damaged, or has changed.
     """
     remote = any(access.is_remote(file.path) for file in files)
     # Shared by files with the same columns, which saves memory.
@@ -109,15 +105,15 @@ def _remedy(file: DataFile) -> str:
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
-    """Return the Parquet leaf indices of the columns, and by name the position among them of leaves outside lists."""
+    """Return the Parquet leaves of the columns, and by name the positions among them of leaves outside lists."""
     leaves: list[int] = []
     flat: dict[str, int] = {}
     for index, column in enumerate(schema):
         parts = column.path.split(".")
-        # The name of a column may itself have dots.
+        # The name of a column may contain dots.
         if columns is None or any(".".join(parts[:count]) in columns for count in range(1, len(parts) + 1)):
             is_field = column.max_repetition_level == 0 and column.path not in flat
-            if is_field or column.path == column.name:  # a column's own name comes first
+            if is_field or column.path == column.name:  # a column's name takes precedence
                 flat[column.path] = len(leaves)
             leaves.append(index)
     return leaves, flat
@@ -134,7 +130,7 @@ def _footer(
         chunks = [group.column(leaf) for leaf in leaves]
         num_bytes = sum([chunk.total_uncompressed_size for chunk in chunks])
         stored_bytes = sum([chunk.total_compressed_size for chunk in chunks])
-        # Some writers leave out the total of all columns.
+        # Some writers omit the total of all columns.
         sizes.append((group.num_rows, num_bytes, stored_bytes, max(group.total_byte_size, num_bytes)))
         for name, position in flat.items():
             statistics = chunks[position].statistics
@@ -164,7 +160,7 @@ def _footer(
 
 
 def _narrow(values: np.ndarray) -> np.ndarray:
-    """Return int64 values as int32 if they fit, since there may be 100 million of them."""
+    """Return int64 values as int32 if they fit, because there may be 100 million."""
     return values.astype(np.int32) if values.max(initial=0) < 2**31 else values.copy()
 
 
@@ -173,8 +169,7 @@ def read_rows(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (number of the first row, record batch with `columns`) for each piece, in order.
 
-    Raises: SourceError if a file is gone, has changed since the plan, cannot be decoded, or has a column of a type
-    that cannot be cast to that of the split.
+    Raises: SourceError if a file is missing, changed or damaged, or a column can't be cast.
     """
     wanted = stored_columns.schema_of(types, columns)
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)
@@ -183,7 +178,6 @@ def read_rows(
         return pieces.files[pieces.file[index]], int(pieces.at[index]), int(pieces.starts[index])
 
     def fetches(run: np.ndarray) -> list[_Fetch]:
-        """Divide the pieces of a run, int64 [n], into those that are decoded together, with the ranges to request."""
         if not remote:
             return [(run, ())]
         with _decoding(*place_of(run[0])) as file, access.opened(file, addresses) as handle:
@@ -195,7 +189,6 @@ def read_rows(
             ]
 
     def load(fetch: _Fetch) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode the row groups of a fetch once, and return the rows of its pieces."""
         which, ranges = fetch
         at = pieces.at[which]
         groups = list(range(int(at[0]), int(at[-1]) + 1))
@@ -220,7 +213,7 @@ def read_rows(
 
 
 def _runs(pieces: Pieces, *, neighbours: bool) -> list[np.ndarray]:
-    """Return the indices of consecutive pieces of the same row group, or of the same and `neighbours`."""
+    """Return the indices of consecutive pieces in the same row group, or also in its `neighbours`."""
     steps = np.diff(pieces.at)
     apart = (steps != 0) & (steps != 1) if neighbours else steps != 0
     edges = [0, *(np.flatnonzero((np.diff(pieces.file) != 0) | apart) + 1).tolist(), len(pieces)]
@@ -228,7 +221,6 @@ def _runs(pieces: Pieces, *, neighbours: bool) -> list[np.ndarray]:
 
 
 def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> Iterator[list[int]]:
-    """Yield successive groups, each time of at most `_FETCH_BYTES` and `_DECODED_BYTES`, or one."""
     batch: list[int] = []
     room, decoded_room = _FETCH_BYTES, _DECODED_BYTES
     for group in groups:
@@ -243,7 +235,7 @@ def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[
 
 
 def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the bytes [start, stop) that hold the leaves of row groups, with what lies in small holes between."""
+    """Return the bytes [start, stop) of the leaves of row groups, including small holes."""
     ranges: list[tuple[int, int]] = []
     chunks = (metadata.row_group(group).column(leaf) for group in groups for leaf in leaves)
     for start, size in sorted(
@@ -257,7 +249,6 @@ def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[i
 
 @contextlib.contextmanager
 def _decoding(file: DataFile, group: int, row: int) -> Iterator[DataFile]:
-    """Yield the file, and turn errors of damaged files into SourceError."""
     try:
         yield file
     except _UNREADABLE as error:
@@ -278,9 +269,9 @@ def _read_groups(
     remote: bool,
     stop: int,
 ) -> pa.RecordBatch:
-    """Read at least the first `stop` rows of row groups as the columns and struct fields `wanted`.
+    """Read at least the first `stop` rows of row groups with the columns and struct fields `wanted`.
 
-    A dictionary of a few kB may stand for gigabytes of equal values, so rows are decoded in batches and counted.
+    Decodes in batches and counts, because a dictionary of a few kB may represent gigabytes of equal values.
     """
     if groups[-1] >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
@@ -309,7 +300,6 @@ def _read_groups(
 
 
 def _metadata(file: DataFile, handle: pa.NativeFile) -> pq.FileMetaData:
-    """Return the parsed footer, cached; threads that need it wait for the one that fetches it."""
     with _locks.setdefault(file, threading.Lock()):
         if (found := _footers.get(file)) is None:
             found = pq.ParquetFile(handle).metadata

@@ -1,12 +1,11 @@
-"""Access to stored columns: struct fields by dotted names, and casts to the types of the split.
+"""Select stored columns and struct fields by dotted names, and cast them to the types of the split.
 
-`translation.en` is the field `en` of the column `translation`. A column that is itself named `translation.en` takes
-precedence. A field of a null struct is null. Stored columns are cast as `datasets` casts a file whose types differ from
-the first file's:
+`translation.en` is the field `en` of the column `translation`; a column named `translation.en` takes precedence. A
+field of a null struct is null. Casts follow `datasets`, which casts files to the types of the first file:
 
 dictionary of strings           string
 int32                           int64
-int64                           int32           an error if a value does not fit
+int64                           int32           an error if a value doesn't fit
 lists, structs                  the same for their items; fields by name, a missing one is null
 """
 
@@ -23,7 +22,7 @@ _ELSEWHERE = "the first file or the dataset card has it"
 
 
 def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | None:
-    """Return the path to `name`: the column, then the struct fields inside it; None if it does not exist."""
+    """Return the path to `name`: the column, then the struct fields; None if it doesn't exist."""
     if fields.get_field_index(name) >= 0:
         return (name,)
     parts = name.split(".")
@@ -36,7 +35,7 @@ def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | N
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
-    """Return the Arrow field of a column or struct field, under its full `name`; None if it does not exist."""
+    """Return the Arrow field of a column or struct field under its full `name`, or None."""
     if (path := path_of(schema, name)) is None:
         return None
     field = schema.field(path[0])
@@ -46,7 +45,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Return the schema of the columns and struct fields `names`. Raises: KeyError if one is missing."""
+    """Return the schema of the columns and struct fields `names`. Raises: KeyError."""
     found = {name: field_of(schema, name) for name in names}
     if missing := [name for name, field in found.items() if field is None]:
         raise KeyError(f"no column {missing[0]!r}")
@@ -54,7 +53,7 @@ def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array | None:
-    """Return the values of a column or struct field; None if it does not exist."""
+    """Return the values of a column or struct field, or None."""
     if (path := path_of(rows.schema, name)) is None:
         return None
     column = rows.column(path[0])
@@ -62,13 +61,13 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | p
 
 
 def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | pa.RecordBatch:
-    """Select the columns and struct fields `names`, in this order. Raises: KeyError if one is missing."""
+    """Select the columns and struct fields `names`, in this order. Raises: KeyError."""
     schema = schema_of(rows.schema, names)
     return type(rows).from_arrays([column_of(rows, name) for name in names], schema=schema)
 
 
 def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str, as_named: bool = False) -> None:
-    """Check that columns of `schema` can be cast to `types`, with the same values unless a card names these types.
+    """Check that columns of `schema` can be cast to `types`, without new values unless a card names the types.
 
     Raises: SourceError, naming the file `where`.
     """
@@ -107,7 +106,7 @@ def _form(kind: pa.DataType) -> str:
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Cast the batch to the columns of `types`, in their order. Raises: SourceError, naming the file `where`."""
+    """Cast the batch to the columns of `types`, in their order. Raises: SourceError, naming `where`."""
     if batch.schema.equals(types):
         return batch
     columns = [_cast_column(batch.column(field.name), field, where=where) for field in types]

@@ -1,7 +1,7 @@
-"""JSON files that `datasets` 5.2 takes for the traces of agents, by the names and types of their columns.
+"""Detect JSON files that `datasets` 5.2 mistakes for agent traces because of their column names and types.
 
-It then gives their rows other columns, made by the package teich. But rows of conversations may have such columns, too:
-id, source, model, system_prompt and messages. So rows that have the columns asked for are read as they are.
+It replaces columns of agent traces by others, made by the package teich. Conversations may have the same columns: id,
+source, model, system_prompt and messages. So rows with the requested columns are read unchanged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-# Columns of each known form of conversations (see `columns.chats`).
+# Columns of each known conversation format (see `columns.chats`).
 CHATS: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages",),
     "ShareGPT": ("conversations",),
@@ -21,7 +21,7 @@ OPTION = "parse_agent_traces"
 
 
 def streams_of(builder: Any, named: Sequence[str] | None) -> dict[str, Any]:
-    """Return a builder's streams by split. `named`: columns that the user named; None if the user gave the option.
+    """Return a builder's streams by split. `named`: columns that the user named; None if the user set the option.
 
     Raises: SourceError if the rows need teich, which is not installed.
     """
@@ -33,7 +33,7 @@ def streams_of(builder: Any, named: Sequence[str] | None) -> dict[str, Any]:
 
     builder.config.parse_agent_traces = False
     streams = dict(builder.as_streaming_dataset())
-    builder.config.parse_agent_traces = True  # without effect on these streams, whose features are known
+    builder.config.parse_agent_traces = True  # doesn't affect these streams, which have features
     features = builder.info.features
     wanted = [*CHATS.values(), [name.partition(".")[0] for name in named or ()]]
     if features is None or not has_agent_traces_markers(features) or any(set(each) <= set(features) for each in wanted):

@@ -1,7 +1,7 @@
-"""Cells of CSV and TSV files, kept as the characters in the file.
+"""Keep cells of CSV and TSV files as the characters in the file.
 
-`datasets` reads them with pandas, which chooses the types of each 10,000 rows anew: `007` is text in one chunk and 7 in
-the next. So all cells are read as text, and the first 10,000 rows decide which columns are `parsed`:
+With `datasets`, pandas infers types for every 10,000 rows: `007` may be text in one chunk and 7 in the next. So all
+cells are read as text, and the first 10,000 rows decide which columns are `parsed`:
 
     column                               first rows        type
     text, or `dtype` says str            any               string
@@ -27,12 +27,12 @@ from tfrecord_io.errors import SourceError
 _PLAIN_QUOTES = "if quotes are plain characters in the file, add --source-option quoting=3"
 REMEDY = f"{library.CORRECT}; {_PLAIN_QUOTES}"
 _ROWS = 10_000
-# Options that say how numbers and booleans are written, which only pandas can apply: then it chooses the types.
+# Formats of numbers and booleans that only pandas can apply; with one of these, pandas chooses the types.
 _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
 def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
-    """Return the listing of a CSV source with a builder that reads text, and the features that its columns get."""
+    """Return the listing of a CSV source with a builder that reads text, and the target features."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")
@@ -57,7 +57,6 @@ def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceList
 
 
 def _types(builders: Mapping[str | None, Any]) -> Any:
-    """Return the features that fit the cells of the first rows."""
     import datasets
 
     with library.quiet():
@@ -68,14 +67,13 @@ def _types(builders: Mapping[str | None, Any]) -> Any:
 
 
 def _type(cells: pa.ChunkedArray) -> str:
-    """Return the type of cells that are all numbers, or booleans, written in the usual way; otherwise string."""
     cells = pc.utf8_trim_whitespace(cells.drop_null())
     if not len(cells) or pc.any(pc.match_substring_regex(cells, r"^[+-]?0\d|^\+")).as_py():
         return "string"
     if pc.all(pc.match_substring_regex(cells, "^(?i:true|false)$")).as_py():
         return "bool"
     if pc.any(pc.match_substring_regex(cells, r"^-?\d{19,}$")).as_py() and not _can_be(cells, pa.int64()):
-        return "string"  # as float64 they would lose digits
+        return "string"  # float64 would lose digits
     return next((name for name in ("int64", "float64") if _can_be(cells, pa.type_for_alias(name))), "string")
 
 
@@ -88,17 +86,15 @@ def _can_be(cells: pa.ChunkedArray | pa.Scalar, kind: pa.DataType) -> bool:
 
 
 def delimiter_of(builder: Any) -> str:
-    """Return the sign between cells if quotes enclose cells; empty for other readers, or where they do not."""
+    """Return the delimiter if quotes enclose cells, else an empty string."""
     config = builder.config
     return (config.delimiter or config.sep) if builder.name == "csv" and config.quoting == 0 else ""
 
 
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
-    """Return the table in `types`, numbers and booleans parsed from text; add a note if a number is written otherwise.
+    """Return the table in `types`, with numbers and booleans parsed from text, and note rewritten numbers.
 
-    `row`: number of the first row in the file `where`.
-
-    Raises: SourceError if a cell is none.
+    `row` is the number of the first row in the file `where`. Raises: SourceError if a cell can't be parsed.
     """
     columns = []
     for field, cells in zip(types, table.columns, strict=True):
@@ -134,7 +130,7 @@ def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> p
 
 
 def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapping[str, str], where: str) -> None:
-    r"""Add a note if a quoted cell holds lines that look like rows of their own, as after a quote that is no quote.
+    r"""Add a note if a quoted cell holds lines that look like separate rows, because of a stray quote.
 
     one \t 0
     "two \t 1        the cell `two\t1\nthree\t0\nfour` of a single row
@@ -160,7 +156,7 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
 
 
 def _look_like_rows(lines: list[list[str]], table: pa.Table, *, but: int) -> bool:
-    """Return whether cells of columns with few values, such as labels, are among these values."""
+    """Return whether cells in columns with few values, such as labels, have known values."""
     for index, column in enumerate(table.columns):
         known = set(map(str, pc.unique(column).to_pylist()))
         has_few = index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column)

@@ -1,7 +1,7 @@
-"""Data files of a dataset: listing, and identification by digest, etag or commit.
+"""List the data files of a dataset, and identify them by digest, etag or commit.
 
-Hidden files, files in hidden or special folders (`.git`, `__pycache__`) and the outputs of builds below a folder are
-left out. The query of a signed address is used, and never shown. Files are identified by
+Listings omit hidden files, hidden and special folders (`.git`, `__pycache__`) and outputs of builds inside the folder.
+The query of a signed address is used but never shown. A file is identified by
 
     local       XXH3-128 of the whole file, computed as fast as the disk reads
     remote      the service's digest or etag, from the listing or a request for the file; without either, XXH3-128
@@ -30,7 +30,7 @@ from tfrecord_io.shown import is_web, without_access
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-# First bytes of compressed files, and the ends of their names; readers believe names that say otherwise.
+# First bytes of compressed files and their extensions; readers trust the file name.
 _COMPRESSED = {
     b"\x1f\x8b": ".gz",
     b"\x28\xb5\x2f\xfd": ".zst",
@@ -40,9 +40,9 @@ _COMPRESSED = {
 }
 _TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".txt")
 _THREADS = 16
-# Folder that the output of a build has from the beginning.
+# Every output of a build contains this folder from the start.
 _WORK_FOLDER = ".prep"
-# Keys by which storage services identify content. Digests come first: they depend on the content alone.
+# Keys that identify content in storage services; digests come first because they depend on the content only.
 _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
 # Keys for an object's version; the number that each upload gets comes first.
 _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
@@ -50,13 +50,13 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """Data file of the source, or an `ingested` part of it.
+    """Data file of the source, or an `ingested` part.
 
-    `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`); it may hold
-    credentials, so messages show it by `shown.without_access` only. `name` is the file's name in the manifest.
-    `version` shows whether the file has changed: generation or etag of a remote one, empty if the address pins it (a
-    commit of the hub) or the service reports none. `tag` identifies the content: `xxh3:...`, or the service's own
-    digest; empty before `identify`. `stamp` is that of a local file, see `stamp_of`.
+    `path`: absolute local path or address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`). It may contain
+    credentials, so show it through `shown.without_access`. `name`: its name in the manifest. `version`: generation or
+    etag of a remote file; empty if the address pins it (a commit of the hub) or the service reports none. `tag`:
+    identifies the content: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: `stamp_of` a local
+    file.
     """
 
     path: str
@@ -75,26 +75,26 @@ class DataFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Entry of the file in the dataset's identity: `name`, `bytes`, and `xxh3` or the service's `mark`."""
+        """Entry of the file in the dataset's identity: `name`, `bytes`, and `xxh3` or `mark`."""
         ours = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if ours else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
 def is_pinned(path: str) -> bool:
-    """Return whether an address fixes the content, as a hub address with a commit does."""
+    """Return whether an address fixes the content, like a hub address with a commit."""
     return path.startswith("hf://") and "@" in path
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return the version of the content from a file system's `info`; empty if there is none."""
+    """Return the version of the content from a file system's `info`, or an empty string."""
     return next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a 63-bit digest of a local file's inode, modification and change times, to detect a replaced file.
+    """Return a 63-bit digest of a local file's inode, modification time and change time, to detect replacement.
 
-    The change time differs even if a file is replaced by one of the same size and modification time.
+    The change time differs even if the new file has the same size and modification time.
     """
     return xxhash.xxh3_64_intdigest(f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()) >> 1
 
@@ -110,12 +110,12 @@ def is_folder(dataset: str) -> bool:
 
 
 def list_folder(folder: str) -> tuple[list[DataFile], bool]:
-    """Return the visible files below a folder, sorted, and whether outputs of builds are left out.
+    """Return the visible files in a folder, sorted, and whether it contains outputs of builds.
 
-    Raises: SourceError if it cannot be listed, or is the output of a build.
+    Raises: SourceError if it can't be listed, or is the output of a build.
     """
     infos, root = _below(folder)
-    # With an --output below the source, the same command would otherwise find other files each time.
+    # If --output is inside the source, the same command would otherwise see different files each time.
     inside = f"/{_WORK_FOLDER}/"
     outputs = {f"/{name}".partition(inside)[0][1:] for name in infos if inside in f"/{name}"}
     if "" in outputs:
@@ -132,7 +132,7 @@ def list_folder(folder: str) -> tuple[list[DataFile], bool]:
 
 
 def list_files(dataset: str) -> list[DataFile]:
-    """List the files that a path, an address or a glob names. Raises: SourceError if there is none."""
+    """List the files that a path, address or glob names. Raises: SourceError if there are none."""
     path = storage.local_path(dataset)
     address = dataset if path is None else os.path.abspath(path)
     fs, inner = storage.file_system(address)
@@ -152,7 +152,7 @@ def list_files(dataset: str) -> list[DataFile]:
 
 
 def describe(path: str, *, name: str = "") -> DataFile:
-    """Describe one file, local or remote. Raises: FileNotFoundError; SourceError if it cannot be reached."""
+    """Describe one file, local or remote. Raises: FileNotFoundError; SourceError."""
     with storage.as_source_error(path):
         if (local := storage.local_path(path)) is None:
             return _remote_file(path, storage.describe(path), name=name)
@@ -161,12 +161,11 @@ def describe(path: str, *, name: str = "") -> DataFile:
 
 
 def identify(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return each file with its tag. Raises: SourceError if a file is gone, cannot be read, or changes meanwhile."""
+    """Return the files with their tags. Raises: SourceError if one is gone, unreadable, or changes."""
     return list(ordered_map(_identified, files, threads=min(_THREADS, len(files))))
 
 
 def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
-    """Return the metadata of all files below a folder by relative path, and the folder's own path or address."""
     path = storage.local_path(folder)
     root = (folder if path is None else os.path.abspath(path)).rstrip("/")
     fs, inner = storage.file_system(root)
@@ -178,7 +177,6 @@ def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
 
 
 def _listed(path: str, info: Mapping[str, Any], *, name: str) -> DataFile | None:
-    """Describe a listed file; None for a folder, and for a bucket's object whose name ends in a slash."""
     if "://" not in path:
         return describe(path, name=name) if os.path.isfile(path) else None
     if info.get("type") == "directory" or path.endswith("/"):
@@ -194,7 +192,7 @@ def _matching(address: str) -> Mapping[str, Any]:
         )
         if found := {path: info for path, info in infos.items() if _is_visible(path, inner)}:
             return found
-        raise FileNotFoundError(address)  # `as_source_error` may find that the bucket is missing
+        raise FileNotFoundError(address)  # lets `as_source_error` report a missing bucket
     return {}
 
 
@@ -217,17 +215,14 @@ def _info(address: str) -> Mapping[str, Any] | None:
 
 
 def _is_visible(path: str, pattern: str) -> bool:
-    """Return whether a path has no more hidden or special parts than the glob `pattern`, as `datasets` requires."""
+    """Return whether a path has no more hidden or special parts than `pattern`, the rule of `datasets`."""
     hidden, asked_hidden = (sum(part.startswith(".") for part in each.split("/")) for each in (path, pattern))
     special, asked_special = (sum(part.startswith("__") for part in each.split("/")[:-1]) for each in (path, pattern))
     return hidden <= asked_hidden and special <= asked_special
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether to retry after an error that a server answered with.
-
-    A server that does not answer at all is most often misspelt; retrying would only delay the message.
-    """
+    """Return whether to retry: only after a response, since a silent server is probably misspelled."""
     return storage_errors.status_of(error) is not None and storage_errors.is_transient(error)
 
 
@@ -266,7 +261,6 @@ def _digested(file: DataFile) -> DataFile:
 
 
 def _require_data(head: bytes, path: str) -> None:
-    """Check that a file that begins with `head` is what its name says. Raises: SourceError."""
     where = without_access(path)
     if head.startswith(_LFS_POINTER):
         raise SourceError(

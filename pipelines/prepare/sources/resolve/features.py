@@ -1,4 +1,4 @@
-"""Columns of a split: their features in `datasets`, and the Arrow types in which they are read."""
+"""Columns of a split: their features in `datasets`, and the Arrow types for reading them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import pyarrow as pa
 class Column:
     """Column of a split: its Arrow type `kind`, and its feature in `datasets` as `text` for messages.
 
-    `names` are the class names of a ClassLabel, `item_names` those of a list of ClassLabel, and `fields` the columns
-    inside a struct.
+    `names`: class names of a ClassLabel. `item_names`: class names in a list. `fields`: columns inside a struct.
     """
 
     kind: pa.DataType
@@ -36,7 +35,7 @@ class Columns(dict[str, Column]):
         return pa.schema([(name, column.kind) for name, column in self.items()])
 
     def with_fields(self) -> Columns:
-        """Return the columns, followed by the fields of structs, such as `translation.en` (see `stored_columns`)."""
+        """Return the columns and the fields of structs, such as `translation.en` (see `stored_columns`)."""
         within = {
             f"{name}.{inner}": column
             for name, outer in self.items()
@@ -46,9 +45,9 @@ class Columns(dict[str, Column]):
 
 
 def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
-    """Return the columns of files with this schema, described by `features`, or else by the schema's own features.
+    """Return the columns of files with this schema, described by `features` or the schema's metadata.
 
-    A type that `datasets` does not know is read as it is stored.
+    A type that `datasets` doesn't know keeps its stored type.
     """
     described = features if features is not None else _features_of(schema)
     fields = schema if described is None else described.arrow_schema
@@ -56,7 +55,6 @@ def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
 
 
 def _features_of(schema: pa.Schema) -> Any | None:
-    """Return the features of a schema; None if a type is unknown, or the metadata is damaged."""
     import datasets
 
     with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -65,14 +63,14 @@ def _features_of(schema: pa.Schema) -> Any | None:
 
 
 def without_views(features: Any) -> Any:
-    """Return the features with string and binary types in place of views, a layout that few functions accept."""
+    """Replace string and binary views by plain types, because few functions accept views."""
     text = json.dumps(features.to_dict())
     plain = re.sub(r'("dtype": "(?:string|binary))_view"', r'\1"', text)
     return features if plain == text else type(features).from_dict(json.loads(plain))
 
 
 def _column(field: pa.Field, feature: Any) -> Column:
-    # The fields of Translation and the like have no features of their own.
+    # The fields of Translation and similar features have no features.
     if feature is None and (described := _features_of(pa.schema([field]))) is not None:
         field, feature = described.arrow_schema.field(0), described[field.name]
     own = feature if isinstance(feature, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Hub datasets: the commit of a revision, the need for a token, and errors of the hub's client."""
+"""Resolve hub datasets to commits, check whether they need a token, and explain errors of the hub's client."""
 
 import contextlib
 import dataclasses
@@ -48,12 +48,7 @@ def is_repository(dataset: str) -> bool:
 
 
 def repository(dataset: str, *, revision: str | None) -> Repository:
-    """Resolve a dataset to the commit that `revision` (default: the main branch) names now.
-
-    Every worker then reads the same commit.
-
-    Raises: SourceError if it does not exist or cannot be read.
-    """
+    """Resolve a dataset to the current commit of `revision` (default: the main branch). Raises: SourceError."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -66,13 +61,13 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
         if not hub_libraries.hub_answers():
             raise ConnectionError("no answer in 10 seconds")
         info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name)
-    # The hub resolves old short names such as `imdb` to full ones, which addresses need.
+    # The hub resolves old short names such as `imdb` to full names, which addresses need.
     full = info.id if "/" in info.id else name
     return Repository(name=full, commit=str(info.sha), needs_token=bool(info.private or info.gated))
 
 
 def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
-    """Pin an address in a hub dataset to a commit; return the address and the dataset. Raises: SourceError."""
+    """Pin an address inside a hub dataset to a commit; return the new address and the dataset. Raises: SourceError."""
     owner, _, below = address.removeprefix(_DATASETS).partition("/")
     head, _, inner = below.replace("@refs/", "@refs%2F").partition("/")
     if head.partition("@")[2].startswith("refs%2F"):  # NAME@refs/convert/parquet/PATH
@@ -87,7 +82,6 @@ def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
 
 
 def _cached(name: str, *, revision: str | None) -> Repository:
-    """Find a dataset in the hub's cache. Raises: SourceError if it is not there with all of its files."""
     import huggingface_hub
     from huggingface_hub import errors
 
@@ -142,12 +136,12 @@ def as_source_error(dataset: str) -> Iterator[None]:
 def read_range(address: str, start: int, stop: int) -> bytes:
     """Read bytes [start, stop) of `hf://datasets/NAME@COMMIT/FILE`.
 
-    Raises: FileNotFoundError; SourceError if access is refused; the client's error if the hub cannot be reached.
+    Raises: FileNotFoundError; SourceError if access is refused; errors of the client.
     """
     import huggingface_hub.utils
     from huggingface_hub import errors
 
-    utils: Any = huggingface_hub.utils  # which makes its exports at run time
+    utils: Any = huggingface_hub.utils  # it creates its exports at run time
     name, _, rest = address.removeprefix(_DATASETS).partition("@")
     revision, _, file = rest.partition("/")
     url = huggingface_hub.hf_hub_url(name, file, repo_type="dataset", revision=revision)

@@ -1,7 +1,7 @@
-"""Values of JSON files, kept as the characters in the file.
+"""Keep values of JSON files as the characters in the file.
 
-`datasets` reads each chunk of a file with the types that pyarrow or pandas infer from it, and casts them to the types
-of the first rows. Some casts change characters, so they are prevented here:
+`datasets` reads each chunk of a file with the types that pyarrow or pandas infer, and casts them to the types of the
+first rows. This module prevents casts that change characters:
 
     in the file                      first rows    `datasets` gives         here
     "2024-02-01T10:30:00Z"           any           2024-02-01 10:30:00      the same characters
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-# Types of values, and types that cannot show how these are written.
+# Pairs of a type and a target type that loses its spelling.
 _OTHER_SPELLINGS = (
     (pa.types.is_floating, pa.types.is_string),
     (pa.types.is_boolean, lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind)),
@@ -34,7 +34,7 @@ _OTHER_SPELLINGS = (
 
 @contextlib.contextmanager
 def as_written() -> Iterator[None]:
-    """Have the JSON reader of `datasets` keep text as text, and refuse casts that change characters."""
+    """Make the JSON reader of `datasets` keep text as text, and refuse casts that change characters."""
     from datasets.packaged_modules.json import json as reader
 
     cast, read = reader.table_cast, reader.pandas_read_json
@@ -45,20 +45,20 @@ def as_written() -> Iterator[None]:
                 continue
             cells = table[field.name]
             _require_same(cells, field.type, name=field.name)
-            if pa.types.is_timestamp(field.type) and pa.types.is_string(cells.type):  # as a card says
+            if pa.types.is_timestamp(field.type) and pa.types.is_string(cells.type):  # if a card declares times
                 index = table.column_names.index(field.name)
                 table = table.set_column(index, field.name, _times(cells, field.type))
         return cast(table, schema)
 
     def read_plain(*arguments: Any, **options: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The 'convert_dates' keyword")  # which pandas 3.0 needs
+            warnings.filterwarnings("ignore", "The 'convert_dates' keyword")  # pandas 3.0 needs it, 3.1 deprecates it
             return read(*arguments, **{**options, "convert_dates": False})
 
     arrow = types.SimpleNamespace(read_json=_read_json, ReadOptions=pyarrow.json.ReadOptions)
     ours = {"paj": arrow, "table_cast": checked_cast, "pandas_read_json": read_plain, "ujson_dumps": json.dumps}
     names = vars(reader)
-    before = {name: names[name] for name in ours}  # all of them must exist
+    before = {name: names[name] for name in ours}  # raises if one is missing
     names.update(ours)
     try:
         yield
@@ -67,9 +67,9 @@ def as_written() -> Iterator[None]:
 
 
 def _read_json(source: io.BytesIO, read_options: pyarrow.json.ReadOptions) -> pa.Table:
-    """Read JSON lines as `pyarrow.json.read_json` does, but with text in place of times.
+    """Read JSON lines like `pyarrow.json.read_json`, but keep timestamps as text.
 
-    pyarrow takes a column for times if all of its texts are some; only then the lines are parsed twice.
+    Parses twice if pyarrow infers timestamps, that is, if every text of a column is one.
     """
     table = pyarrow.json.read_json(source, read_options=read_options)
     texts = [field.with_type(kind) for field in table.schema if (kind := _as_text(field.type)) != field.type]
@@ -77,14 +77,14 @@ def _read_json(source: io.BytesIO, read_options: pyarrow.json.ReadOptions) -> pa
         return table
     source.seek(0)
     schema = pyarrow.json.ParseOptions(explicit_schema=pa.schema(texts))
-    # Columns with an explicit type come first there.
+    # pyarrow puts columns with an explicit type first.
     return pyarrow.json.read_json(source, read_options=read_options, parse_options=schema).select(table.column_names)
 
 
 def _times(texts: pa.ChunkedArray, kind: pa.TimestampType) -> pa.ChunkedArray:
     try:
         return texts.cast(kind)
-    except pa.ArrowInvalid:  # with a zone
+    except pa.ArrowInvalid:  # with a time zone
         return texts.cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
 
 
@@ -97,7 +97,6 @@ def _as_text(kind: pa.DataType) -> pa.DataType:
 
 
 def _require_same(cells: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> None:
-    """Check that a cast changes no characters. Raises: ValueError, as casts of `datasets` do."""
     if cells.type == kind:
         return
     if pa.types.is_struct(kind) and pa.types.is_struct(cells.type):
@@ -109,7 +108,7 @@ def _require_same(cells: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> No
     elif any(was(cells.type) and now(kind) for was, now in _OTHER_SPELLINGS):
         _refuse(cells.drop_null(), kind, name=name)
     elif pa.types.is_string(cells.type) and pa.types.is_integer(kind):
-        # A class name is a text for an integer, too; but none looks like this.
+        # Class names are texts cast to integers, too, but none looks like this.
         _refuse(cells.filter(pc.match_substring_regex(cells, r"^[+-]?0\d+$|^\+\d+$|^-0$")), kind, name=name)
 
 

@@ -1,4 +1,4 @@
-"""Convert source options to arguments of `load_dataset`, and its errors to errors with a remedy."""
+"""Map --source-option and --data-files to arguments of `load_dataset`, and its errors to errors with a remedy."""
 
 import contextlib
 import hashlib
@@ -16,15 +16,15 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access, without_secrets
 
-# Modules beside the readers that are not readers: `load_dataset` would ask the hub for a dataset of that name.
+# Modules next to the readers. `load_dataset` would look for a dataset of that name on the hub.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 
-# Arguments of `load_dataset` with an option of their own.
+# Arguments of `load_dataset` that have an option.
 _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--revision"}
 
 
 def require_reader(name: str | None) -> None:
-    """Check that --format names a reader; `datasets` would look for any other name on the hub. Raises: ConfigError."""
+    """Check that --format names a reader, not a dataset of the hub. Raises: ConfigError."""
     if name is None:
         return
     with library.quiet():
@@ -38,9 +38,9 @@ def require_reader(name: str | None) -> None:
 
 
 def require_options(config: SourceConfig) -> None:
-    """Check that --source-option gives options of a reader, and no credentials. Raises: ConfigError.
+    """Check that --source-option sets options of a reader, and no credentials. Raises: ConfigError.
 
-    Most arguments of `load_dataset` itself name places or credentials, and options are stored with the dataset.
+    Options are stored with the dataset, and most arguments of `load_dataset` itself name places or credentials.
     """
     for text in config.source_options:
         name, _, value = text.partition("=")
@@ -69,7 +69,7 @@ def _instead(name: str, value: str, dataset: str) -> str:
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:
-    """Return the arguments of `load_dataset`: patterns of --data-files by split, and the options of the reader."""
+    """Return the arguments of `load_dataset`: patterns of --data-files by split, and reader options."""
     files: dict[str, list[str]] = {}
     for text in config.data_files:
         split, equals, pattern = text.partition("=")
@@ -82,7 +82,7 @@ def arguments(config: SourceConfig) -> dict[str, Any]:
 
 
 def text_dtypes(config: SourceConfig) -> frozenset[str]:
-    """Return the columns of a CSV file that --source-option dtype says to read as text. Raises: ConfigError."""
+    """Return the columns that `--source-option dtype=…` reads as text. Raises: ConfigError."""
     given = _options(config).get("dtype", {})
     if not isinstance(given, dict) or not set(given.values()) <= {"str", "string", "object"}:
         raise ConfigError(
@@ -97,7 +97,6 @@ def _options(config: SourceConfig) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    r"""Parse a value of --source-option as JSON, or else as plain text, with \t as a tab."""
     try:
         return json.loads(text)
     except ValueError:
@@ -105,7 +104,7 @@ def _value(text: str) -> Any:
 
 
 def described(config: SourceConfig) -> dict[str, Any]:
-    """Return the options that are given, without credentials, for the source's identity; `resolved` has chunks."""
+    """Return the options in effect, without credentials, for the source's identity."""
     options = {key: without_access(value) for key, _, value in (each.partition("=") for each in config.source_options)}
     options.pop("chunksize", None)
     given = {
@@ -118,17 +117,17 @@ def described(config: SourceConfig) -> dict[str, Any]:
 
 
 def largest_chunk(files: Iterable[DataFile]) -> int:
-    """Return the bytes of the chunks in which JSON lines are read once more, if their keys come late."""
+    """Return the chunk size in bytes for a second attempt at JSON lines with late keys."""
     return min(4 * max(file.size for file in files), 1_000_000_000)
 
 
 def resolved(
     config: SourceConfig, builder: Any | None, files: Sequence[DataFile], *, is_pinned: bool
 ) -> dict[str, Any]:
-    """Return the options and features that a card gives, unless a revision pins it, and the size of JSON chunks.
+    """Return a card's options and features, unless a revision pins them, and the chunk size of JSON files.
 
-    In a nested object, 1 becomes 1.0 if the same chunk has 1.5. All sizes that hold whole files are the same;
-    `largest_chunk` is left out, since a build chooses it where the default does not fit.
+    In a nested object, 1 becomes 1.0 if its chunk also holds 1.5. All sizes that hold whole files are equal.
+    `largest_chunk` is left out: a build chooses it if the default doesn't fit.
     """
     given, entry = _options(config), {}
     if builder is not None and not is_pinned:
@@ -178,7 +177,7 @@ def _refused(error: Exception, where: str) -> SourceError:
             remedy="name its data files by a glob; for a dataset of the hub give --revision refs/convert/parquet, "
             "where the hub keeps the output of most such scripts",
         )
-    reason = first_line(error).partition(" with any supported extension")[0]  # cuts off hundreds of extensions
+    reason = first_line(error).partition(" with any supported extension")[0]  # drops hundreds of extensions
     return SourceError(
         f"{where}: `datasets` cannot open it ({reason})",
         remedy="name the files by --data-files, and their reader by --format, or choose another --config",

@@ -1,14 +1,14 @@
 """Resolve DATASET to splits and files with `datasets`, before rows are read.
 
     DATASET                                     resolved by
-    the Parquet parts of an object              the split names in the names of the parts
+    the Parquet parts of an object              the split names in the file names
     a folder written by `save_to_disk`          the Arrow files that its state.json names
     a local folder                              load_dataset(FOLDER)
-    a folder elsewhere, files, globs            load_dataset(READER, data_files=...); reader and splits are those that
-                                                load_dataset gives a folder with files of these names
+    a folder elsewhere, files, globs            load_dataset(READER, data_files=...), with the reader and splits that
+                                                load_dataset chooses for a folder with these file names
     anything else                               load_dataset(NAME) of the hub; its revision is resolved once, and pinned
 
-With --format, --data-files and --source-option these calls get a reader, `data_files` and further options.
+With --format, --data-files and --source-option, these calls get a reader, `data_files` and further options.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-# Files beside the data that may be left unused without a warning, like programs.
+# Files next to the data that may be left unused without a warning, like programs.
 _BESIDE = frozenset(
     {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 )
@@ -51,17 +51,14 @@ _EVALUATED = re.compile(
 _SPLIT_WORD = re.compile(
     r"(?<![A-Za-z])(train|training|test|testing|validation|valid|val|dev|eval)(?![A-Za-z])", re.IGNORECASE
 )
-# Text files that are smaller on average are rather documents than lists of lines.
+# Text files below this average size are probably documents, not lists of lines.
 _DOCUMENT_BYTES = 1_000_000
 
 _log = logging.getLogger(__name__)
 
 
 def resolve(config: SourceConfig) -> SourceListing:
-    """Resolve the dataset to its splits, and the files of each with their versions.
-
-    Raises: SourceError if it does not exist, cannot be listed, or `datasets` cannot read it.
-    """
+    """Resolve the dataset to its splits, and their files with versions. Raises: SourceError."""
     reader_options.require_options(config)
     if not config.object_splits:
         paths.require_dataset(config.dataset, *config.more_paths)
@@ -102,7 +99,6 @@ def _of_folder(folder: str, config: SourceConfig) -> SourceListing:
 
 
 def _open_folder(folder: str, config: SourceConfig, *, where: str) -> Any:
-    """Open a local folder by the reader of --format, or else by its card and the names of its files."""
     options = reader_options.arguments(config)
     if config.format:
         return library.open_builder(config.format, data_dir=folder, name=config.config, **options)
@@ -111,7 +107,6 @@ def _open_folder(folder: str, config: SourceConfig, *, where: str) -> Any:
 
 
 def _of_files(config: SourceConfig) -> SourceListing:
-    """Resolve the files that any number of paths name, each file once."""
     found: dict[str, DataFile] = {}
     card = None
     for name in (config.dataset, *config.more_paths):
@@ -123,7 +118,7 @@ def _of_files(config: SourceConfig) -> SourceListing:
 
 
 def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | None) -> SourceListing:
-    """Resolve files as if their common folder held nothing else; `card` is a folder that may have a card."""
+    """Resolve files as if their common folder held nothing else; `card`: a folder with a card."""
     where = without_access(config.dataset)
     if not files:
         raise SourceError(f"{where}: no files, expected a dataset", remedy="check the path")
@@ -150,13 +145,13 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
 
 
 def _visible(path: str) -> str:
-    """Return a relative path without the marks of hidden files; the user named them, but `datasets` leaves them out."""
+    """Remove the prefixes of hidden files, which `datasets` leaves out, though the user named them."""
     return re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path)
 
 
 @contextlib.contextmanager
 def _mirror(files: Mapping[str, DataFile], *, card: str | None) -> Iterator[str]:
-    """Yield a folder with the names of the files, for resolution: links to local files, empty files for remote ones."""
+    """Yield a folder with these file names: links to local files, empty files for remote ones."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         for name, file in files.items():
             path = os.path.join(folder, name)
@@ -203,7 +198,7 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
 
 
 def _say_what_joins(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
-    """Warn of files that are in several splits, and of archives whose members are named for several."""
+    """Warn of files in several splits, and of archives with member names that suggest several."""
     in_splits: dict[str, list[str]] = {}
     for split, some in splits.items():
         for path in dict.fromkeys(each.rpartition("::")[2] for each in some):
@@ -244,7 +239,6 @@ def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
 
 
 def _of_object(config: SourceConfig) -> SourceListing:
-    """Resolve the parts of an object that the user gave in Python (see `ingest.objects`)."""
     files = data_files.list_folder(config.dataset)[0] if os.path.isdir(config.dataset) else []
     splits = {
         split: [each.path for each in files if re.fullmatch(rf"{re.escape(split)}-\d+-of-\d+\.\w+", each.name)]
@@ -287,7 +281,6 @@ def _of_hub(config: SourceConfig) -> SourceListing:
 
 
 def _of_hub_files(config: SourceConfig) -> SourceListing:
-    """Resolve files in a dataset of the hub, at one commit."""
     if config.more_paths:
         raise SourceError(
             f"{config.dataset}: an address of the hub with other paths, expected it alone",
@@ -310,7 +303,6 @@ def _listing(
     described: Mapping[str, Any] | None = None,
     needs_token: bool = False,
 ) -> SourceListing:
-    """Describe and identify the files of all splits; `files` are those described already."""
     library.require_split_names(splits, where=where)
     in_splits = {split: [path.rpartition("::")[2] for path in some] for split, some in splits.items()}
     used = list(dict.fromkeys(path for some in in_splits.values() for path in some))

@@ -1,10 +1,10 @@
-"""Folders written by `save_to_disk`: the features of each split, and its Arrow files in row order.
+"""Read the features and Arrow files of splits in folders that `save_to_disk` wrote.
 
-dataset_dict.json          {"splits": ["train", "test"]}, of a DatasetDict only
+dataset_dict.json          {"splits": ["train", "test"]}, for a DatasetDict only
 train/state.json           {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...], "_split": ...}
 train/dataset_info.json    {"features": {...}, ...}
 
-`load_from_disk` would copy a remote folder to this machine first, so the two small files are read here.
+`load_from_disk` would first copy a remote folder to this machine, so this module reads the small files itself.
 """
 
 import json
@@ -24,14 +24,14 @@ _INFO = "dataset_info.json"
 
 
 def is_saved(folder: str) -> bool:
-    """Return whether the folder was written by `save_to_disk`."""
+    """Return whether `save_to_disk` wrote the folder."""
     if is_web(folder) or not data_files.is_folder(folder):
         return False
     return any(_content(folder, name) is not None for name in (_DICT, _STATE))
 
 
 def read(folder: str) -> dict[str, tuple[list[str], Any]]:
-    """Return the files and features of each split. Raises: SourceError if a file is missing or damaged."""
+    """Return files, in row order, and features by split. Raises: SourceError for missing or damaged files."""
     if _content(folder, _DICT) is None:
         loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
         return {own_name(str(loaded or "")): _split(folder, "")}
@@ -59,7 +59,7 @@ def _split(folder: str, split: str) -> tuple[list[str], Any]:
 
 
 def own_name(loaded: str) -> str:
-    """Return the split of a `loaded` specification such as `test[:10%]`; `train` if it does not name just one."""
+    """Return the split of a specification such as `test[:10%]`; `train` unless it names exactly one."""
     names = {part.partition("[")[0] for part in loaded.split("+")}
     return (names.pop() if len(names) == 1 else "") or "train"
 
@@ -73,7 +73,6 @@ def _content(folder: str, name: str) -> bytes | None:
 
 
 def _read(folder: str, name: str, parse: Callable[[dict[str, Any]], Any]) -> Any:
-    """Read a JSON file with `parse`. Raises: SourceError if the file is missing or damaged."""
     try:
         if (content := _content(folder, name)) is None:
             raise ValueError("it is missing")

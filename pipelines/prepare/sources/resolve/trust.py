@@ -1,7 +1,7 @@
-"""Check that a dataset's card, and the files that resolution found, stay inside the dataset.
+"""Check that a dataset's card, and the resolved files, stay inside the dataset.
 
-A card is the YAML of `README.md` or `.huggingface.yaml`, which `datasets` follows while it resolves. It is checked here
-first, since `datasets` requests addresses in it, and expands aliases, before it returns.
+A card is the YAML of `README.md` or `.huggingface.yaml`. It is checked before `datasets` resolves the dataset, because
+`datasets` then requests the addresses in it and expands its aliases.
 """
 
 import os
@@ -16,16 +16,16 @@ from tfrecord_io.shown import without_access
 
 CARDS = ("README.md", ".huggingface.yaml")
 MOST_CARD_BYTES = 1 << 20
-# Far above the cards of real datasets: 21,000 class names are 42,000 nodes.
+# Far above real cards: 21,000 class names are 42,000 nodes.
 _MOST_NODES = 200_000
 _MOST_DEPTH = 100
 _LEADS_OUT = re.compile(r"^[/~]|::|://|(^|/)\.\.(/|$)")
 
 
 def require_modest_cards(folder: str, *, where: str) -> None:
-    """Check that the cards in a local or remote folder are small, and name only data below the folder.
+    """Check that the cards in a folder are small, and name only data inside it.
 
-    Raises: SourceError; yaml.YAMLError if a card is no YAML.
+    Raises: SourceError; yaml.YAMLError if a card is not valid YAML.
     """
     import yaml
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
@@ -48,7 +48,6 @@ def require_modest_cards(folder: str, *, where: str) -> None:
 
 
 def _read(path: str, *, where: str) -> str:
-    """Read a card, or a link to one; empty if there is none. Raises: SourceError if it is too large."""
     try:
         with storage.as_source_error(path):
             if data_files.describe(path).size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
@@ -64,7 +63,7 @@ def _read(path: str, *, where: str) -> str:
 
 
 def _require_small(text: str, *, where: str) -> None:
-    """Check the depth of YAML and its number of nodes, aliases expanded, without building it. Raises: SourceError."""
+    """Check depth and number of nodes of YAML, with aliases expanded, without building it."""
     import yaml
 
     too_large = SourceError(
@@ -75,7 +74,7 @@ def _require_small(text: str, *, where: str) -> None:
         if _is_large(text):
             raise too_large
     except yaml.MarkedYAMLError as error:
-        if "increasing" in (error.context or ""):  # libyaml's own bound of the depth
+        if "increasing" in (error.context or ""):  # the depth limit of libyaml
             raise too_large from error
         raise
 
@@ -88,7 +87,7 @@ def _is_large(text: str) -> bool:
     nodes = 0
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.AliasEvent):
-            nodes += sizes.get(event.anchor, _MOST_NODES)  # an alias inside of its own anchor has no end
+            nodes += sizes.get(event.anchor, _MOST_NODES)  # an alias inside its own anchor never ends
         elif isinstance(event, yaml.ScalarEvent):
             nodes += 1
         elif isinstance(event, yaml.CollectionStartEvent):
@@ -113,10 +112,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
-    """Check that every resolved file lies in the folder or repository that the user named. Raises: SourceError."""
+    """Check that all resolved files lie in the folder or repository `root`. Raises: SourceError."""
     from huggingface_hub import constants
 
-    # Links of a snapshot lead to the hub's own cache.
+    # Links of a snapshot lead to the hub's cache.
     allowed = [os.path.realpath(each) for each in (root, constants.HF_HUB_CACHE)]
     for path in (path for some in splits.values() for path in some):
         file = path.rpartition("::")[2]  # `zip://a.csv::FILE` is a file in an archive

@@ -1,7 +1,7 @@
-"""Try user functions on a few hundred rows spread over each split, to learn their columns and share of kept rows.
+"""Try user functions on a few hundred rows across each split, to learn their columns and fraction of kept rows.
 
-A column whose sampled values no map has changed keeps its class names. A changed column has only its Arrow type; to
-name classes, return strings.
+A column keeps its class names if no map changes its sampled values. A changed column has only its Arrow type; to name
+classes, return strings.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ def apply_functions(
     *,
     requested: Collection[str],
 ) -> tuple[Mapping[str, RowReader], Mapping[str, Columns]]:
-    """Return readers that apply the functions to the source's splits, and the columns that result.
+    """Return readers that apply the functions to the source's splits, and the resulting columns.
 
-    A split that is not `requested` is left out with a warning if the functions fail on it.
+    If the functions fail on a split that is not `requested`, it is left out with a warning.
 
-    Raises: SourceError if a function fails on rows of the sample.
+    Raises: SourceError.
     """
     if not functions:
         return readers, columns
@@ -72,7 +72,7 @@ def examine_functions(
 
     `stored` are the columns before the functions, `rows` the number of rows of the split.
 
-    Raises: SourceError as `call`, and if the functions leave no row of any sample.
+    Raises: SourceError if a function fails, or no row is left.
     """
     seen = 0
     for table, where in samples:
@@ -103,7 +103,6 @@ def examine_functions(
 
 
 def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]]:
-    """Yield a sample of the split, then all rows batch by batch, in case the filters drop the whole sample."""
     names = reader.types.names
     table = pa.Table.from_batches([batch for _, batch in reader.read(groups.pieces(_clusters(groups)), names)])
     yield table, f"{table.num_rows} sampled rows of split {reader.split!r}"
@@ -112,7 +111,7 @@ def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]
 
 
 def _clusters(groups: Groups) -> list[tuple[int, int]]:
-    """Choose short row ranges in groups spread over the split, in fewer groups if these are large."""
+    """Choose short row ranges in groups across the split, fewer if groups are large."""
     stored = int(groups.stored_bytes.sum())
     room = max(stored * _STORED_SHARE, _STORED_BYTES)
     count = int(np.clip(room * len(groups) // max(stored, 1), 1, min(_CLUSTERS, len(groups))))

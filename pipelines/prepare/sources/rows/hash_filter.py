@@ -1,13 +1,13 @@
 """Divide rows among the splits of `--hold-out` by a hash of their content.
 
-The hash is the same for equal texts, whatever the batch, the machine, and the Arrow encoding:
+Equal texts have equal hashes, whatever the batch, machine or Arrow encoding:
 
     a text              xxh3_64 of its UTF-8 bytes
-    a list, a struct    xxh3_64 of the hashes of its items, of its fields by name
+    a list, a struct    xxh3_64 of the hashes of its items, or of its fields by name
     a number            xxh3_64 of its text
     several columns     xxh3_64 of their hashes, in the order of the columns
 
-Nested values take one pass over arrays for each level. Speed: about 3 million texts a second.
+Nested values take one array pass per level. Speed: about 3 million texts a second.
 """
 
 import dataclasses
@@ -23,20 +23,20 @@ import xxhash
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
-# Hashes are below this, so that JSON numbers hold them exactly.
+# Exclusive bound of the hashes, so that JSON numbers hold them exactly.
 HASHES = 1 << 48
 _SHIFT = np.uint64(64 - 48)
 # Makes these hashes independent of other uses of the seed.
 _PURPOSE = 7
-# The hash of a null in a list or a struct.
+# Hash of a null in a list or a struct.
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashFilter:
-    """Filter of rows by the hash of `columns`: keeps those in [low, high) if `held_out`, or else all others.
+    """Filter of rows by the hash of `columns`: keeps hashes in [low, high) if `held_out`, or else all others.
 
-    A row with a null in one of the columns, except the `optional` ones, is never held out.
+    A row with a null in a column that is not `optional` is never held out.
     """
 
     columns: tuple[str, ...]
@@ -48,12 +48,12 @@ class HashFilter:
 
     @property
     def share(self) -> float:
-        """Approximate share of rows that are kept, above 0 and below 1."""
+        """Approximate fraction of rows kept, above 0 and below 1."""
         share = (self.high - self.low) / HASHES
         return share if self.held_out else 1.0 - share
 
     def reasons(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the reason why each row is left out, str objects [n] (see `unused_rows`); empty for kept rows."""
+        """Return the reason to leave out each row, str objects [n] (see `unused_rows`); empty for kept rows."""
         seed = int(np.random.SeedSequence([self.seed, _PURPOSE]).generate_state(1, np.uint64)[0])
         hashes = row_hashes([batch.column(name) for name in self.columns], seed=seed) >> _SHIFT
         inside = (hashes >= self.low) & (hashes < self.high)
@@ -87,14 +87,13 @@ def _hashes(column: pa.Array, seed: int) -> np.ndarray:
         else:
             try:
                 held = column.cast(pa.large_string())
-            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # without a text form, or nested beside texts
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # no text form, or nested
                 held = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
         hashes = _digests(*text_buffers(held), seed)
     return np.where(np.asarray(column.is_null()), _NULL, hashes)
 
 
 def _joined(hashes: Sequence[np.ndarray], seed: int) -> np.ndarray:
-    """Combine several hashes of each row into one."""
     ends = np.arange(len(hashes[0]) + 1) * 8 * len(hashes)
     return _digests(np.stack(hashes, axis=1).astype("<u8").tobytes(), ends, seed)
 
@@ -107,6 +106,5 @@ def text_buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _digests(content: Any, ends: np.ndarray, seed: int) -> np.ndarray:
-    """Hash each range [ends[i], ends[i + 1]) of bytes."""
     view, digest = memoryview(content), xxhash.xxh3_64_intdigest
     return np.array([digest(view[start:stop], seed) for start, stop in itertools.pairwise(ends.tolist())], np.uint64)

@@ -1,8 +1,8 @@
 """Open a dataset in two steps: find its splits and columns, then locate its stored rows.
 
-open_source    splits and files, and the types of their columns, from `datasets` and footers
-locate_rows    Parquet row groups of the source's own files; for other formats, and for splits with huge row groups,
-               those of ingested parts; the caller makes missing parts, wherever its workers are
+open_source    splits, files and column types, from `datasets` and footers
+locate_rows    row groups of the source's Parquet files; for other formats and for splits with huge row groups, those in
+               ingested parts, which the caller makes on its workers
 """
 
 import collections
@@ -40,11 +40,11 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenedSource:
-    """Opened dataset whose rows are not located yet.
+    """Opened dataset with rows not located yet.
 
-    `columns` by split; `footers` of Parquet files by path; `new_ids` of the classes of a file, by path, where its class
-    names are not those of its split; `addresses` with credentials by those without; `copies` that workers can read, by
-    the path of the file.
+    `columns` by split; `footers` of Parquet files by path; `new_ids` by path, for files with class names that differ
+    from their split; `addresses` with credentials by address without; `copies` that workers can read, by path of the
+    original.
     """
 
     listing: SourceListing
@@ -55,16 +55,16 @@ class OpenedSource:
     copies: Mapping[str, DataFile] = dataclasses.field(default_factory=dict)
 
     def types(self, split: str) -> pa.Schema:
-        """Return the Arrow schema of a split as it is read."""
+        """Return the Arrow schema of a split after casts."""
         return self.columns[split].arrow_schema
 
     def is_in_place(self, split: str) -> bool:
-        """Return whether the rows of a split are read from its own files, without ingest."""
+        """Return whether the rows of a split are read from the source's files, without ingest."""
         footers = [self.footers.get(file.path) for file in self.listing.splits[split]]
         return all(each and each.is_in_place for each in footers) and not self.ids_of(split)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
-        """Return the streams of `splits` to ingest, by split; splits that are read in place have none."""
+        """Return the streams to ingest by split; splits that are read in place have none."""
         return {
             name: self._stream(name) for name in self.listing.splits if name in splits and not self.is_in_place(name)
         }
@@ -87,7 +87,7 @@ class OpenedSource:
         listing, files = self.listing, tuple(self.listing.splits[split])
         builder, dataset = listing.builders.get(None) or listing.builders[split], listing.streams[split]
         ids = self.ids_of(split)
-        if ids:  # read as numbers, since the classes of the first file do not fit those of others
+        if ids:  # read as numbers, because the classes of the first file don't fit the others
             plain = type(dataset.features).from_arrow_schema(self.types(split))
             mapped = {name for each in ids.values() for name in each}
             numbers = {name: plain[name] if name in mapped else each for name, each in dataset.features.items()}
@@ -96,11 +96,11 @@ class OpenedSource:
             )
             with library.quiet():
                 dataset = builder.as_streaming_dataset()[split]
-        # An archive has a shard for each member.
+        # An archive has one shard per member.
         members = collections.Counter(path.rpartition("::")[2] for path in library.splits_of(builder).get(split, ()))
         counts = [members[file.path] or 1 for file in files]
         if self.footers:
-            dataset = dataset.reshard()  # a shard for each row group
+            dataset = dataset.reshard()  # one shard per row group
             counts = [len(self.footers[file.path].groups) for file in files]
         elif sum(counts) == len(files) and not library.asked_options(builder):
             ranges = [line_ranges.ranges_of(file, kind=listing.kind) for file in files]
@@ -126,9 +126,9 @@ class OpenedSource:
 
 
 def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
-    """List the dataset's files and find its columns; `columns`: names to read later, None for all.
+    """List the dataset's files and find its columns. `columns`: names to read later, None for all.
 
-    Raises: SourceError if it does not exist, or cannot be read.
+    Raises: SourceError.
     """
     listing = resolve.resolve(config)
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
@@ -173,11 +173,10 @@ def locate_rows(
 ) -> dict[str, Groups]:
     """Return the groups of rows by split; `run` ingests the parts that are missing in `folder`.
 
-    `known`, int64 [S] by split: rows of its first files (see `Groups.source_rows`), which nobody will read. Parts of
-    such files alone are not ingested, and count as one group each.
+    `known`, int64 [S] by split: row counts of its first files (see `Groups.source_rows`), which nobody will read. Parts
+    that hold only such files are not ingested, and count as one group each.
 
-    Raises: SourceError if rows cannot be read, or a Parquet file lacks columns of its split; OutputError if a part
-        cannot be written.
+    Raises: SourceError; OutputError.
     """
     for name in splits:
         for column in dict.fromkeys(column for ids in source.ids_of(name).values() for column in ids):
@@ -195,7 +194,7 @@ def locate_rows(
     for task in ingested.tasks():
         stream, rows = ingested.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
         shards = stream.shards_of(task)
-        # If a file has several shards, the number of its rows is known, but not those of its shards.
+        # If a file has several shards, its row count is known, but not the counts of its shards.
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
             unread[task] = rows[shards.start : shards.stop]
     wanted = [task for task in ingested.tasks() if task not in unread]
@@ -222,21 +221,20 @@ def locate_rows(
 
 
 def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
-    """Return the names of `columns` that exist in `types`; all of `types` for None."""
     return types.names if columns is None else [name for name in columns if stored_columns.path_of(types, name)]
 
 
 class RowsOnDemand:
-    """Rows of a source split of a finished dataset; only files with requested rows are opened, or ingested again.
+    """Rows of a source split of a finished dataset; opens or ingests only files with requested rows.
 
         files of the split     a.jsonl.gz          b.jsonl                       c.parquet
-        rows of each           1,000               2,110                         12,000        from the plan
+        rows per file          1,000               2,110                         12,000        from the plan
         row 2,000                                  row 1,000 of the file
 
-    `source_rows` int64 [S] is the planned number of rows of each file, or of each shard of its stream where files are
-    not known. `is_longer`: ignore further files that the source has by now. Ingested files go to a temporary folder.
+    `source_rows` int64 [S]: planned rows per file, or per shard of the stream if files are not known. `is_longer`:
+    ignore files that were added to the source. Ingested files go to a temporary folder.
 
-    Raises: FingerprintMismatchError if the source has another number of files.
+    Raises: FingerprintMismatchError if the number of files differs.
     """
 
     def __init__(
@@ -276,7 +274,7 @@ class RowsOnDemand:
         return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
-        """Return a row's file and its number in that file, from 0; None and `row` itself if the file is not known."""
+        """Return a row's file and its number in that file, from 0; or None and `row` if the file is not known."""
         index = int(np.searchsorted(self._ends, row, "right"))
         file = self._files[index]
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])

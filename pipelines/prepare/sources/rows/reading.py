@@ -1,12 +1,11 @@
-"""Read the rows of a split as a job sees them: stored rows, after user functions and hold-out.
+"""Read the rows of a split for a job: stored rows, after user functions and hold-out.
 
     pieces ──► stored rows with the types of the split ──► user functions ──► hold-out ──► batches
 
     as stored    0 'Good.<br />'   1 'ok'   2 'Fine.<br />'
     changed      0 'Good. '        1 null   2 'Fine. '           and row 1 is marked as filtered
 
-Rows keep their numbers. User functions get all columns, since they may use any. A `RowReader` is small, and travels to
-workers in the job; the launcher's `SplitSource` adds where all rows are stored.
+Rows keep their numbers. User functions get all columns, since they may use any.
 """
 
 import contextlib
@@ -39,9 +38,7 @@ class RowChanges:
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
         """Apply the functions; return the `columns` of all n rows, and reasons, object [n], '' for rows that stay.
 
-        `where` names the rows in messages.
-
-        Raises: SourceError if a function fails, or returns a column of another type than `schema` has.
+        `where` names the rows in messages. Raises: SourceError if a function fails, or changes a type of `schema`.
         """
         table, numbers = pa.Table.from_batches([batch]), np.arange(batch.num_rows)
         reasons = np.full(batch.num_rows, "", object)
@@ -58,16 +55,12 @@ class RowChanges:
         kept = reasons == ""
         left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
         if not kept.all():
-            # A kept row of the batch has in `left` the index of the number of kept rows before it; others become null.
+            # Index in `left` of a kept row: the number of kept rows before it. Other rows become null.
             left = left.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
         return left, reasons
 
 
 def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
-    """Return the columns of `schema` as one batch; columns of nulls and of dictionaries are cast to its types.
-
-    Raises: SourceError if a column is missing, or has another type.
-    """
     arrays = []
     for field in schema:
         column = stored_columns.column_of(table, field.name)
@@ -86,7 +79,7 @@ def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatc
 
 
 def describe_rows(first: int, count: int, *, split: str) -> str:
-    """Name `count` rows of a split from row `first` on, for messages."""
+    """Return a phrase for `count` rows from row `first` on, for messages."""
     return f"rows {first} to {first + count - 1} of split {split!r}" if count > 1 else f"row {first} of split {split!r}"
 
 
@@ -94,10 +87,9 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Rows go through the user's `changes`. Rows that `hold_out` gives to other splits, or that are `decided` to be
-    duplicates or contaminated, are marked (see `unused_rows`).
-    `addresses` maps a file's address without credentials to the one with them; it is filled only in the launcher's own
-    process, and never leaves it.
+    Applies the user's `changes`. Marks rows of other splits by `hold_out`, and `decided` duplicate or contaminated rows
+    (see `unused_rows`). `addresses` maps addresses without credentials to addresses with them; it is filled only in the
+    launcher's process, and never sent to others.
     """
 
     split: str
@@ -114,12 +106,12 @@ class RowReader:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether rows are read as they are stored."""
+        """Return whether rows are read unchanged."""
         return self.changes is None and self.hold_out is None and self.decided is None
 
     @property
     def share(self) -> float:
-        """Approximate share of rows that are not left out on purpose, above 0, up to 1."""
+        """Approximate fraction of rows that are not left out on purpose, above 0, up to 1."""
         return math.prod(each.share for each in (self.changes, self.hold_out, self.decided) if each is not None)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -127,8 +119,8 @@ class RowReader:
 
         Rows that are left out on purpose stay in the batch, and are marked.
 
-        Raises: SourceError if a file is gone, has changed since the plan, or cannot be decoded, or a user function
-            fails.
+        Raises: SourceError if a file is missing, has changed since the plan, or can't be decoded, or a user function
+        fails.
         """
         hashed = self.hold_out.columns if self.hold_out else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
@@ -146,7 +138,7 @@ class RowReader:
             where = describe_rows(first, batch.num_rows, split=self.split)
             batch, reasons = self.changes.apply(batch, wanted, where=where)
         if self.hold_out is not None:
-            # Filtered rows, whose values are null here, count as filtered only in the split that they come from.
+            # Filtered rows, now null, count as filtered only in their original split.
             reasons = np.where((reasons == "") | self.hold_out.held_out, self.hold_out.reasons(batch), reasons)
         if self.decided is not None:
             reasons = np.where(reasons == "", self.decided.reasons(first, batch.num_rows), reasons)
@@ -155,7 +147,7 @@ class RowReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """Rows of one split: [start, stop) ranges of `source_split` in the requested order, numbered as there."""
+    """Rows of one split: [start, stop) ranges of `source_split` in the requested order, with its row numbers."""
 
     name: str
     source_split: str
@@ -179,8 +171,8 @@ class SplitSource:
 class Source:
     """Dataset with its located rows.
 
-    `splits` are those of the output, `all_splits` the whole splits of the source, and `columns` those of each source
-    split. `identity` describes the source in the fingerprint and the manifest.
+    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: columns by source split.
+    `identity` describes the source in the fingerprint and the manifest.
     """
 
     splits: Mapping[str, SplitSource]

@@ -5,16 +5,15 @@
     test     100        --split 'a=train[:50%]'              a           train [0, 500)
                         --split 'b=train[50%:]'              b           train [500, 1000)
 
-Row numbers stay those of the source's split.
+Rows keep their numbers in the source's split.
 
     hash of a row's text    0 ........... 2^48        the same for equal texts, on any machine, in any order
     --hold-out validation=1%  |v|                     split validation: 1 % of the hashes
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
-With --hold-out-by the hash is that of one column, so that all rows with the same value are in the same split. Each of
-these splits reads all rows, and its ledger counts the rows of the others: as `held_out` in train, as `not_held_out` in
-the splits that are held out.
+--hold-out-by hashes one column, so that all rows with the same value are in the same split. Each of these splits reads
+all rows. Its ledger counts the rows of the others as `held_out` in train, and `not_held_out` in the held-out splits.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from tfrecord_io.shown import first_line
 
 Range = tuple[int, int]
 
-# Stands for a split's number of rows before it is known.
+# Placeholder for a split's number of rows before it is known.
 _ANY_ROWS = 1_000_000
 
 _log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectedSplit:
-    """Split `name` of the output: [start, stop) row ranges of a split of the source, in the requested order."""
+    """Split `name` of the output: [start, stop) row ranges of a source split, in the requested order."""
 
     name: str
     source_split: str
@@ -64,10 +63,7 @@ class SelectedSplit:
 
 
 def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the splits of the source that the options name, before their numbers of rows are known.
-
-    Raises: SplitNotFoundError if an option names a split that does not exist.
-    """
+    """Return the splits of the source that the options name. Raises: SplitNotFoundError."""
     if not config.splits:
         return tuple(names)
     options = map(SplitOption.parse, config.splits)
@@ -79,9 +75,9 @@ def select(
 ) -> Source:
     """Return the source with readers that apply the user functions, and with the splits of the output.
 
-    `groups` are the located rows of the splits that the options name, and perhaps of others.
+    `groups` are the located rows of at least the splits that the options name.
 
-    Raises: as `select_ranges` and `apply_functions`.
+    Raises: like `select_ranges` and `apply_functions`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
@@ -110,7 +106,7 @@ def open_rows(
 ) -> Source:
     """Return the source with the rows of its splits; `run` ingests the parts that are missing in `folder`.
 
-    Raises: as `locate_rows` and `select`.
+    Raises: like `locate_rows` and `select`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     groups = locate_rows(found, asked, folder=folder, inside=None, columns=columns, run=run)
@@ -118,12 +114,12 @@ def open_rows(
 
 
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, SelectedSplit]:
-    """Return the splits of the output: the requested ones, or all with rows, each cut at `limit` rows.
+    """Return the requested splits of the output, or all non-empty ones, each cut at `limit` rows.
 
-    `lengths` are the rows of the source's splits.
+    `lengths`: rows by split of the source.
 
-    Raises: SplitNotFoundError if a split does not exist, a slice has no rows, or two slices have the same name;
-        SourceError if there are no rows at all.
+    Raises: SplitNotFoundError if a split doesn't exist, has no rows, or a name repeats; SourceError if there are no
+    rows.
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
@@ -158,8 +154,8 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
 
 
 def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ...]]:
-    """Parse a specification such as `train[:1%]` as `datasets` does; return the split and its non-empty row ranges."""
-    if spec in lengths:  # split names such as `my-split` do not fit the syntax of slices
+    """Parse a specification such as `train[:1%]`; return the split and its non-empty row ranges."""
+    if spec in lengths:  # split names such as `my-split` don't fit the syntax of slices
         return spec, _filled([(0, lengths[spec])])
     import datasets
 
@@ -182,7 +178,6 @@ def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ..
 
 
 def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range, ...]:
-    """Return the non-empty ranges, cut at `limit` rows in total."""
     left, found = 1 << 62 if limit is None else limit, []
     for start, stop in ranges:
         if (rows := min(stop - start, left)) > 0:
@@ -193,7 +188,7 @@ def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Held-out split `name`: the rows of `from_split` whose hash, of texts or of column `by`, is in [low, high)."""
+    """Held-out split `name`: rows of `from_split` with a hash, of texts or of column `by`, in [low, high)."""
 
     name: str
     from_split: str
@@ -222,12 +217,12 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Assign each held-out split a range of hashes of one of `splits`; ranges of the same split do not overlap.
+    """Assign each held-out split a range of hashes of one of `splits`; ranges of a split don't overlap.
 
     `by`: the column to hash, by default the columns that become tokens.
 
-    Raises: ConfigError if a new split has the name of a chosen one, or would get more rows than there are;
-        SplitNotFoundError if a split does not exist, or it is not clear which one is meant.
+    Raises: ConfigError if a name is taken, or a split has too few rows; SplitNotFoundError if a split doesn't exist, or
+    the choice is ambiguous.
     """
     hold_outs: list[HoldOut] = []
     for option in options:
@@ -270,8 +265,7 @@ def divide(
 ) -> dict[str, SplitSource]:
     """Return the splits without their held-out rows, and the new splits with these rows.
 
-    `columns` are hashed after the user's functions, unless a hold-out names its own. A row with a null in one of them,
-    except the `optional` ones, is never held out.
+    `columns` are hashed after the user's functions, unless a hold-out names its column. `optional`: see `HashFilter`.
     """
     divided = dict(splits)
     for each in hold_outs:

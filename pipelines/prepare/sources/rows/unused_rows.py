@@ -1,20 +1,18 @@
-"""Unused rows: filtered, some of them before the plan, or rejected because they can't be used.
+"""Mark unused rows: filtered, or rejected because they can't be used.
 
-Filtered rows are marked by a column of reasons beside the columns of the source, and keep their numbers:
+A column of reasons marks filtered rows, which keep their numbers:
 
     text                 \\0filtered
     'Good. Really.'      ''                    stays
-    null                 'filtered'            one of the user's filters left it out
+    null                 'filtered'            left out by one of the user's filters
     'Fine.'              'held_out'            for another split
 
-A batch has the column only if it has such rows; their other values are meaningless. Duplicates and contaminated rows
-are decided before the plan, and stored beside it:
+A batch has the column only if it has such rows; their other values are meaningless. Duplicate and contaminated rows are
+decided before the plan, from source and options only:
 
     row     reason               of_split   of_row
     17      duplicate            train      3            row 3 of train stays
-    40      contaminated:gsm8k                           has a run of words of that evaluation set
-
-A decision follows from the source and the options, so that shards stay functions of plan and source.
+    40      contaminated:gsm8k                           shares a run of words with that evaluation set
 """
 
 import dataclasses
@@ -31,12 +29,12 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format.json_fields import ABSENT, Count
 from tfrecord_io.format.ledger import is_filtered
 
-# The number of rejected rows that a receipt names; all of them are listed in rejected/.
+# Number of rejected rows that a receipt names; rejected/ lists all of them.
 NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
 _LIST = pa.dictionary(pa.int32(), pa.string())
 _STORED = pa.schema([("row", pa.int64()), ("reason", _LIST), ("of_split", _LIST), ("of_row", pa.int64())])
-# Of a decided row, uncompressed: two numbers, and two places in a short list of texts.
+# Uncompressed size of a decided row: two numbers, and two indices into a short list of texts.
 _ROW_BYTES, _LIST_BYTES = 32, 1 << 20
 _DECIDED_FOR = "decided for"
 _REMEDIES = {
@@ -71,7 +69,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the column of reasons, str objects [n], empty for rows that stay; None if the batch has none."""
+    """Return the column of reasons, str objects [n], empty for rows that stay; None without one."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -83,7 +81,7 @@ def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """Row that cannot be used: its number in the split, the reason, and a detail if there is more to say."""
+    """Row that can't be used: its number in the split, the reason, and optionally a detail."""
 
     row: Count
     reason: str
@@ -91,20 +89,17 @@ class RejectedRow:
 
     @property
     def why(self) -> str:
-        """The reason and the detail."""
+        """Reason and detail."""
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
 def remedy_of(reasons: Mapping[str, int]) -> str | None:
-    """Return the remedy for the most frequent of the reasons; None if there is no special one."""
+    """Return the remedy for the most frequent reason, or None."""
     return _REMEDIES.get(max(reasons, key=lambda reason: (reasons[reason], reason), default=""))
 
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """Return the counts of filtered rows by reason, and the sorted indices of rejected rows.
-
-    `reasons`: as from `extraction.validate`.
-    """
+    """Return the counts of filtered rows by reason, and the sorted indices of rejected rows."""
     found = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
     filtered = {reason: int(rows.sum()) for reason, rows in found.items() if is_filtered(reason)}
     rejected = [np.flatnonzero(rows) for reason, rows in found.items() if not is_filtered(reason)]
@@ -113,7 +108,7 @@ def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnusedRows:
-    """Unused rows of a split by reason, and its `first` rejected rows. Unless `exact`, `rejected` is a lower bound."""
+    """Unused rows of a split by reason, and its `first` rejected rows. `rejected` is a lower bound unless `exact`."""
 
     rejected: Mapping[str, int]
     filtered: Mapping[str, int]
@@ -123,9 +118,9 @@ class UnusedRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecidedRows:
-    """Decided rows of one split, in the file `path`, or `content` until it is written. A `share` of all rows stay.
+    """Duplicate and contaminated rows of one split, in the file `path`, or in `content` until it is written.
 
-    The split has `num_rows` rows. `decided_for` says for which rows and splits they were decided.
+    The split has `num_rows` rows; `share` is the fraction kept. `decided_for` identifies the input of the decision.
     """
 
     path: str
@@ -137,7 +132,7 @@ class DecidedRows:
     def reasons(self, first: int, count: int) -> np.ndarray:
         """Return the reasons of `count` rows from `first` on, str objects [count], empty for rows that stay.
 
-        Raises: FormatError if the file is gone or damaged.
+        Raises: FormatError if the file is missing or damaged.
         """
         table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
@@ -151,7 +146,7 @@ class DecidedRows:
 
 
 def encode(table: pa.Table, *, decided_for: str) -> bytes:
-    """Return a table of decided rows as the content of a file, with a text that says for which rows it was decided."""
+    """Return a table of decided rows as the content of a file; `decided_for` identifies their input."""
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_DECIDED_FOR: decided_for}), sink, compression="zstd")
     return sink.getvalue()
@@ -163,14 +158,14 @@ def decided_for(table: pa.Table) -> str:
 
 
 def decode(path: str, *, most_rows: int) -> pa.Table:
-    """Read a file of at most `most_rows` decided rows, in memory that this number bounds.
+    """Read a file of at most `most_rows` decided rows, in memory bounded by that number.
 
-    Raises: FormatError if the file is gone, damaged or larger.
+    Raises: FormatError if the file is missing, damaged or larger.
     """
     most_bytes = _LIST_BYTES + _ROW_BYTES * most_rows
     try:
         content = io.BytesIO(storage.read_bytes(path, most_bytes=most_bytes))
-        # Texts stay places in a list: a compressed file may repeat a long one for every row.
+        # Texts stay dictionary-encoded, because a compressed file may repeat a long text for every row.
         with pq.ParquetFile(content, read_dictionary=["reason", "of_split"]) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
             if file.metadata.num_rows > most_rows or sum(each.total_byte_size for each in groups) > most_bytes:

@@ -1,26 +1,24 @@
-"""User functions, which change rows (`--map`) or drop some (`--filter`), in the order of the command line.
+"""Load and call user functions, which change rows (`--map`) or drop some (`--filter`), in command-line order.
 
-    rows as they are stored         text                      stars
+    rows as stored                  text                      stars
                                     'Good.<br />Really.'      5
                                     'ok'                      3
-    --map clean:without_breaks      'Good. Really.'           5         a Table in, a Table with as many rows out
+    --map clean:without_breaks      'Good. Really.'           5         a Table in, a Table with equally many rows out
                                     'ok'                      3
-    --filter clean:is_long_enough   True                                a Table in, one bool for each row out
+    --filter clean:is_long_enough   True                                a Table in, one bool per row out
                                     False                               left out, and counted as filtered
 
-A function is called with one or more rows at a time. Its result for a row may depend on that row alone, since the
-machine and the plan decide which rows come together in a call.
+The result for a row must depend on that row only, because machine and plan decide which rows a call gets.
 
-A ready function is pinned by its version, and is that of the installed package wherever it runs.
+A ready function is pinned by its version, and comes from the installed package on each machine. Any other function is
+pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored with the dataset, and
+is executed under a unique name. Stored functions run only with consent (`consent`). Functions passed as objects in
+Python are
 
-Any other function is pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored
-beside the dataset, and is what is executed, under a name of its own. Stored functions run only with consent
-(`consent`). Functions given as objects in Python are
+    from an imported module                named as package.module:function
+    from a notebook or a script            their text, with the imports that they use, is the module __main__
 
-    of an imported module                  named as package.module:function
-    of a notebook or of a script           their own text, and the imports that they use, are the module __main__
-
-A function with its own text must not use other objects of the notebook.
+The latter must not use other objects of the notebook.
 """
 
 import ast
@@ -81,7 +79,7 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the function's entry in the fingerprint and the manifest. Raises: ConfigError without its package."""
+        """Return the function's entry in fingerprint and manifest. Raises: ConfigError without its package."""
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -92,14 +90,14 @@ class UserFunction:
         return hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
 
     def to_json(self) -> dict[str, str]:
-        """Return all fields, as they are stored beside a dataset."""
+        """Return all fields, for storage with a dataset."""
         return dataclasses.asdict(self)
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     """Read the modules of the functions, without executing them.
 
-    A module is a file below the current directory, or else wherever Python finds it.
+    A module is a file in the current directory, or any module that Python finds.
 
     Raises: ConfigError if there is no such module, or it has no source text.
     """
@@ -111,7 +109,7 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -> tuple[UserFunction, ...]:
-    """Parse functions stored by `to_json`. Raises: FormatError if their identities are not the `expected` ones."""
+    """Parse functions stored by `to_json`. Raises: FormatError unless they have the `expected` identities."""
     try:
         functions: tuple[UserFunction, ...] = decoded(tuple[UserFunction, ...], stored)
         for each in functions:
@@ -139,10 +137,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
 
 
 def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Locate the functions, and load each once to see that it can be run.
-
-    Raises: as `locate`; ConfigError if a module cannot be executed, or has no such function.
-    """
+    """Locate the functions, and load each once to check that it can run. Raises: ConfigError."""
     functions = locate(options)
     for function in functions:
         load(function)
@@ -150,7 +145,7 @@ def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
-    """Return the option that names a function. Raises: ConfigError if it has no name, or no text of its own."""
+    """Return the option that names a function. Raises: ConfigError if it has no name, or its text can't be used."""
     if not isinstance(function, types.FunctionType) or not function.__name__.isidentifier():
         raise ConfigError(
             f"{kind}={function!r:.100}, expected a function with a name, or its name",
@@ -171,7 +166,6 @@ def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
 
 
 def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
-    """Return the text of a module with the function and the imports that it uses. Raises: ConfigError."""
     try:
         text = textwrap.dedent(inspect.getsource(function))
         (node,) = ast.parse(text).body
@@ -184,14 +178,14 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
         for name, each in sorted(used.items())
         if isinstance(each, types.ModuleType)
     ]
-    # Types of arguments may name modules that the function does not use otherwise.
+    # Types of arguments may name modules that the function doesn't use otherwise.
     return "".join(["from __future__ import annotations\n", *imports, "\n", text])
 
 
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
     """Call a function on `table`; return the table of a map, or the mask of a filter, bool [n], null as False.
 
-    Raises: SourceError if the function raises, or returns something of the wrong type or size.
+    Raises: SourceError if the function raises, or returns the wrong type or size.
     """
     callee = load(function)
     try:
@@ -232,7 +226,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return the callable of a function, executing its module once per process. Raises: ConfigError if that fails."""
+    """Return the callable of a function, executing its module once per process. Raises: ConfigError."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
@@ -247,12 +241,11 @@ def load(function: UserFunction) -> Callable[[pa.Table], Any]:
 
 
 def _read_module(option: FunctionOption) -> tuple[str, str]:
-    """Return the text of a module and its path; no text for a ready function. Raises: ConfigError."""
     if CalledFunction.of(option.spec).is_ready:
         return "", str(filters.__file__)
     name = CalledFunction.of(option.spec).module
     try:
-        # A file below the current directory is found without executing its parent packages.
+        # A file in the current directory is found without executing its parent packages.
         stem = os.path.join(os.getcwd(), *name.split("."))
         path = next(filter(os.path.isfile, (f"{stem}.py", os.path.join(stem, "__init__.py"))), None)
         spec = importlib.util.spec_from_file_location(name, path) if path else importlib.util.find_spec(name)
@@ -274,7 +267,6 @@ def _read_module(option: FunctionOption) -> tuple[str, str]:
 
 
 def _described(error: BaseException) -> str:
-    """Return the type and text of an exception in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
 
@@ -311,8 +303,7 @@ def _module(function: UserFunction) -> types.ModuleType:
 
 
 def _line(error: BaseException, function: UserFunction) -> str:
-    """Return the line of the module at which an error was raised, in words; empty if it was raised elsewhere."""
     module = filters if function.called.is_ready else sys.modules[_unique_name(function)]
-    path = module.__file__  # the path of the first function with the same text
+    path = module.__file__  # path of the first function with the same text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f" (line {lines[-1]} of {os.path.basename(function.path)})" if lines else ""
