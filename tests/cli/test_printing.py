@@ -56,7 +56,7 @@ def _estimate(**changes: Any) -> Estimate:
 def test_rows_of_other_splits_are_not_counted_and_filtered_ones_have_a_column(
     filtered: int, other: int, shown: str
 ) -> None:
-    told = printed(printing.estimates, [_estimate(rows_filtered=filtered, rows_in_other_splits=other)])
+    told = printed(printing.estimates, [_estimate(rows_filtered=filtered, rows_in_other_splits=other)], free=None)
     head, row = (next(line for line in told.splitlines() if word in line) for word in ("rejected", "train"))
     assert ("filtered" in head) == bool(filtered)
     assert " ".join(row.split()).startswith(f"train {shown} 0 ")
@@ -70,7 +70,7 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
     rows = dict.fromkeys(("rows", "rows_filtered", "rows_in_other_splits", "rows_rejected"), 9_999_999)
     big = {**rows, "num_tokens": 987_654_321_000, "shards": 12_345, "num_bytes": 999_900_000_000}
     each = _estimate(**big, split="validation", seconds=12345.6, layouts=tuple(costs))
-    told = printed(printing.estimates, [each])
+    told = printed(printing.estimates, [each], free=None)
     assert max(map(len, told.splitlines())) <= 80
     for text in ("validation", "9,999,999", "987.7 G", "999.9 GB", "rejected", "tokens cut", "buckets "):
         assert text in told
@@ -168,15 +168,15 @@ def assert_shown(text: str, told: str, *, whole: bool = True) -> None:
     """Nothing in `told` does anything to a terminal, and the ordinary characters of `text` are there in their order."""
     assert not CONTROLS.search(told), repr(told)
     if whole:
-        letters = "".join(CONTROLS.sub(" ", text).split())
+        letters = "".join(CONTROLS.sub(" ", visible(text, lines=True)).split())
         place = iter("".join(told.split()))
         assert all(letter in place for letter in letters), (text, told)
 
 
-def printed(show: Callable[..., None], *arguments: Any) -> str:
+def printed(show: Callable[..., None], *arguments: Any, **named: Any) -> str:
     stream = io.StringIO()
     with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-        show(*arguments)
+        show(*arguments, **named)
     return stream.getvalue()
 
 

@@ -162,7 +162,7 @@ def test_plan_shows_the_new_rows_alone_and_none_change_nothing(tmp_path: Path) -
     assert cause.endswith("holds a dataset made from something else (max_length: was 32, now 8)")
     json_lines(min(data.iterdir()), range(900, 905))
     _, remedy = build(data, out).error  # an append would be refused
-    assert remedy == "choose another --output, or start over with --overwrite"
+    assert remedy.startswith("put the file back and new rows into another file, and add --append")
 
 
 @pytest.mark.slow
