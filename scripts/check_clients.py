@@ -116,6 +116,9 @@ CLIENTS = {
     "transformers trainer": _trainer("trainer", "transformers"),
     "loaders": Client(environment="torch", program="torch_loaders.py", packages=("torch", "torchdata", "torchtitan")),
     "megatron-lm": Client(environment="torch", program="megatron_reader.py", packages=("megatron-core",)),
+    "checkpoints": Client(
+        environment="torch", program="transformers_checkpoints.py", packages=("transformers", "torch", "keras-hub")
+    ),
     "tests with torch": Client(environment="torch", program="torch_tests.py", packages=("torch",)),
     "axolotl": Client(environment="axolotl", program="axolotl_packing.py", packages=("axolotl", "transformers")),
     "transformers 4": Client(

@@ -55,7 +55,7 @@ _ENCODER = {
     "add_cross_attention": (False, (False,)),
 }
 _BERT = ModelType(
-    read={**_SIZES, "max_position_embeddings": 512},
+    read={**_SIZES, "max_position_embeddings": 512, "hidden_dropout_prob": 0.1},
     passed={"type_vocab_size": ("num_segments", 2)},
     required={**_ENCODER, "layer_norm_eps": (1e-12, (1e-12,))},
     activation="hidden_act",
@@ -150,6 +150,7 @@ TYPES: Mapping[str, ModelType] = {
             "num_hidden_groups": 1,
             "inner_group_num": 1,
             "type_vocab_size": 2,
+            "hidden_dropout_prob": 0.0,
             "attention_probs_dropout_prob": 0.0,
         },
         passed={},
