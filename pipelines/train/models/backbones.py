@@ -218,7 +218,7 @@ def connected(backbone: Any) -> Any:
 def _repair_config(layer: Any) -> None:
     """Let a decoder's layer write its config as its constructor takes it.
 
-    KerasHub 0.32's Llama reads an attribute that it lacks and leaves out factors; its Qwen3 leaves out the size of heads.
+    KerasHub 0.32's Llama reads an attribute that it lacks and leaves out factors; its Qwen3 leaves out head_dim.
     """
     if "TransformerDecoder" not in type(layer).__name__:
         return
