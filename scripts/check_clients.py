@@ -130,6 +130,9 @@ CLIENTS = {
     "exports in transformers 4": Client(
         environment="transformers4 torch", program="transformers_exports.py", packages=("transformers", "torch")
     ),
+    "checkpoints": Client(
+        environment="torch", program="transformers_checkpoints.py", packages=("transformers", "torch", "keras-hub")
+    ),
     "tests with torch": Client(environment="torch", program="torch_tests.py", packages=("torch",)),
     "axolotl": Client(environment="axolotl", program="axolotl_packing.py", packages=("axolotl", "transformers")),
     "transformers 4": Client(

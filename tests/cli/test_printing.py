@@ -29,6 +29,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS, reviews
+from tfrecord_io.shown import visible
 
 TASKS = [ShardTask(split="train", index=index, count=2, num_rows=50) for index in (0, 1)]
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from pipelines.train import models, setup
 from pipelines.train.config import TrainConfig
@@ -18,6 +19,7 @@ from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError
 
 ENCODERS = ("bert", "albert", "roberta", "xlm-roberta", "distilbert")
+NESTED = ("roberta", "xlm-roberta", "distilbert")  # the embedding is a part of another layer
 EXPORTED = ("bert", "gpt2", "llama", "mistral", "qwen2", "gemma")
 
 
@@ -40,22 +42,23 @@ def test_each_type_takes_a_step_is_saved_predicts_and_is_exported(tmp_path: Path
     folder, model = written(tmp_path / "from", kind, data=data), tmp_path / "model"
     training.done(model, task=task, model=folder, data=data, steps=1, eval_split=None)
     if task == "mlm":
-        assert done("predict", model=model, fill_mask="a [MASK] film", tpu="none").out
+        assert done("predict", model=model, fill_mask="a [MASK] film", json=True).out
     else:
         more = {"generate": 2} if task == "clm" else {}
         assert predicted(tmp_path, model=model, data=data, split="train", **more)
-    done("export", model=model, format="keras", output=tmp_path / "keras")
-    assert keras.models.load_model(tmp_path / "keras" / "model.keras").count_params()
+    outcome = command("export", model=model, format="keras", output=tmp_path / "keras")
+    if kind in NESTED:
+        assert "which Keras cannot load from one file" in outcome.error[0]
+    else:
+        assert keras.models.load_model(tmp_path / "keras" / "model.keras").count_params()
     outcome = command("export", model=model, format="transformers", output=tmp_path / "to")
     if kind in EXPORTED:
         assert outcome.status == 0, outcome.err
-        ends = (
-            [json.loads((tmp_path / "to" / name).read_text()) for name in ("config.json", "generation_config.json")]
-            if task == "clm"
-            else []
-        )
-        facts = reader.open(data).manifest.tokenizer
-        assert all(each["eos_token_id"] == facts.sep_id for each in ends), "where `predict` ends a text"
+        names = ("config.json", "generation_config.json") if task == "clm" else ()
+        ends = [json.loads((tmp_path / "to" / name).read_text())["eos_token_id"] for name in names]
+        sep_id = reader.open(data).manifest.tokenizer.sep_id
+        assert sep_id is not None
+        assert ends == [sep_id] * len(names), "where `predict` ends a text"
         again = begun(tmp_path / "to", task)
         assert again.backbone is not None
     else:
@@ -155,14 +158,12 @@ def test_a_tensor_without_a_place_is_refused_by_name(tmp_path: Path, kind: str, 
 
 @pytest.mark.slow
 def test_a_mistrals_weights_keep_their_precision(tmp_path: Path) -> None:
-    from safetensors.numpy import load_file
-
     backbone = begun(written(tmp_path, "mistral"), "clm").backbone
     tensors = load_file(tmp_path / "model.safetensors")
     np.testing.assert_array_equal(backbone.token_embedding.embeddings, tensors["model.embed_tokens.weight"])
     np.testing.assert_array_equal(backbone.token_embedding.reverse_embeddings, tensors["lm_head.weight"].T)
-    found = {np.asarray(each).size: each for each in backbone.variables}
-    assert len(backbone.variables) == len(tensors), found.keys()
+    up = backbone.get_layer("transformer_layer_1")._feedforward_intermediate_dense.kernel
+    np.testing.assert_array_equal(up, tensors["model.layers.1.mlp.up_proj.weight"].T)
 
 
 @pytest.mark.slow
@@ -194,6 +195,6 @@ def unwritable(manifest: Any) -> keras.Model:
 @pytest.mark.slow
 def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path: Path) -> None:
     outcome = training.command(tmp_path, model=f"{__name__}:unwritable")
-    assert outcome.status == 1
-    assert "cannot be saved at the end of the training (no such attribute)" in outcome.error[0]
+    assert outcome.status == 2
+    assert "cannot be saved at the end of the training (AttributeError: no such attribute)" in outcome.error[0]
     assert '"step"' not in outcome.out

@@ -58,6 +58,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
             model = loading.load_model(model_dir, trained, build=build).model
             model.export(str(folder), format="tf_saved_model", verbose=False)
         else:
+            _require_loadable(trained)
             with loading.local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
                 shutil.copy(path, folder / "model.keras")
         model_files.copy_tokenizer(model_dir, str(tokenizer))
@@ -95,6 +96,16 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
         write_decoder(backbone, trained, folder)
     # 0: rotary positions have no last one.
     return int(getattr(backbone, "max_sequence_length", 0))
+
+
+def _require_loadable(trained: TrainedModel) -> None:
+    family = str((trained.backbone or {}).get("class", ""))
+    if trained.task == "mlm" and ("Roberta" in family or "DistilBert" in family):
+        raise ConfigError(
+            f"--format keras with a {family} trained for mlm: its embedding is a part of another layer and of the "
+            "head, which Keras cannot load from one file",
+            remedy="give --format saved-model",
+        )
 
 
 def _require_free(output: str) -> None:

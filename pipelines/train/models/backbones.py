@@ -12,6 +12,7 @@ gets the logits that it would get in a row of its own (arXiv:2107.02027), as a t
 
 import difflib
 import importlib
+import inspect
 import os
 import re
 import warnings
@@ -43,8 +44,6 @@ FROM_SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for s
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*\Z")
-# Of a Llama's layers, by the names of their constructor.
-_LLAMA_FACTORS = ("rope_position_scaling_factor", "rope_frequency_adjustment_factor")
 _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}
 
 
@@ -219,16 +218,24 @@ def connected(backbone: Any) -> Any:
 
 
 def _repair_config(layer: Any) -> None:
-    """Let a Llama layer write its config: KerasHub 0.32's reads an attribute that no layer has, and lacks two more."""
-    factors = {name: getattr(layer, name) for name in _LLAMA_FACTORS if hasattr(layer, name)}
-    if len(factors) < len(_LLAMA_FACTORS):
+    """Let a decoder's layer write its config as its constructor takes it.
+
+    KerasHub 0.32's Llama reads an attribute that it lacks and leaves out factors; its Qwen3 leaves out head_dim.
+    """
+    if "TransformerDecoder" not in type(layer).__name__:
         return
-    layer.rope_scaling_factor = None
+    names = [name for name in inspect.signature(type(layer)).parameters if hasattr(layer, name)]
+    if not hasattr(layer, "rope_scaling_factor"):
+        layer.rope_scaling_factor = None
     written = layer.get_config
-    layer.get_config = lambda: {
-        **{name: value for name, value in written().items() if name != "rope_scaling_factor"},
-        **factors,
-    }
+
+    def whole_config() -> dict[str, Any]:
+        config = written()
+        if config.get("rope_scaling_factor", 0) is None:
+            del config["rope_scaling_factor"]
+        return {**{name: getattr(layer, name) for name in names if name not in config}, **config}
+
+    layer.get_config = whole_config
 
 
 def _with_spread_embedding(backbone: Any) -> Any:

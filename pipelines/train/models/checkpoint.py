@@ -143,9 +143,9 @@ class Checkpoint:
             positions.assign_add(self.tensor(self._ending("embeddings.token_type_embeddings.weight"))[0])
         if self._type == "mistral" and self.files:
             for variable in backbone.variables:
-                block, part = re.fullmatch(r"(?:transformer_layer_(\d+)/)?(.+)", variable.path).groups()
-                name = f"{f'layers.{block}.' if block else ''}{_MISTRAL[part]}.weight"
-                value = self._value(self._ending(name)).astype(np.float32)
+                layer, _, part = variable.path.removeprefix("transformer_layer_").partition("/")
+                name = f"layers.{layer}.{_MISTRAL[part]}" if layer.isdigit() else _MISTRAL[variable.path]
+                value = self._value(self._ending(f"{name}.weight")).astype(np.float32)
                 is_dense = variable.path.endswith(("/kernel", "/reverse_embeddings"))
                 variable.assign(np.reshape(value.T if is_dense else value, variable.shape))
         return backbone

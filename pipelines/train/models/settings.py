@@ -55,7 +55,7 @@ _ENCODER = {
     "add_cross_attention": (False, (False,)),
 }
 _BERT = ModelType(
-    read={**_SIZES, "max_position_embeddings": 512},
+    read={**_SIZES, "max_position_embeddings": 512, "hidden_dropout_prob": 0.1},
     passed={"type_vocab_size": ("num_segments", 2)},
     required={**_ENCODER, "layer_norm_eps": (1e-12, (1e-12,))},
     activation="hidden_act",
@@ -150,6 +150,7 @@ TYPES: Mapping[str, ModelType] = {
             "num_hidden_groups": 1,
             "inner_group_num": 1,
             "type_vocab_size": 2,
+            "hidden_dropout_prob": 0.0,
             "attention_probs_dropout_prob": 0.0,
         },
         passed={},
@@ -239,8 +240,8 @@ TYPES: Mapping[str, ModelType] = {
         dropouts=("dropout", "attention_dropout", "activation_dropout"),
     ),
 }
-# What else config.json may have: names, ids of tokens, weights' first values, heads, generation, and what is computed
-# otherwise with the same result. Whether output weights are tied shows in the tensors.
+# Other settings: names, ids of tokens, initial weights, heads, generation, and other ways to compute the same logits.
+# Whether output weights are tied shows in the tensors.
 _WITHOUT_EFFECT = re.compile(
     r"_\w+|architectures|model_type|transformers_version|torch_dtype|dtype|\w*token_ids?|finetuning_task|problem_type|"
     r"use_cache|cache_implementation|initializer_\w+|init_std|gradient_checkpointing|output_\w+|return_dict\w*|"
@@ -314,7 +315,7 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
 
 
 def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return the settings with values that KerasHub does not compute, and unknown ones, with what was expected."""
+    """Return the settings with values that KerasHub does not compute, and unknown ones, with the expected values."""
     refused = {}
     for name, (default, allowed) in kind.required.items():
         values = allowed(config) if callable(allowed) else allowed

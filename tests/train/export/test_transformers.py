@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 
 from pipelines.train import model_files
 from pipelines.train.export import exporting
+from pipelines.train.models.checkpoint import opened
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
@@ -82,7 +83,10 @@ def test_kerashubs_backbone_with_the_head_of_the_file_gives_the_logits_of_the_tr
     inputs = {"token_ids": given["input_ids"], "padding_mask": given["attention_mask"]}
     if task != "clm":
         inputs["segment_ids"] = given["token_type_ids"]
-    backbone = keras_hub.models.Backbone.from_preset(str(exported(task)))
+    checkpoint = opened(str(exported(task)))
+    assert checkpoint is not None
+    with checkpoint.whole() as folder:  # with a pooler, which KerasHub needs
+        backbone = keras_hub.models.Backbone.from_preset(folder)
     weights, states = load_file(exported(task) / "model.safetensors"), backbone(inputs, training=False)
     if task == "clm":
         found = np.asarray(backbone.token_embedding(states, reverse=True))
@@ -93,6 +97,12 @@ def test_kerashubs_backbone_with_the_head_of_the_file_gives_the_logits_of_the_tr
     mask = given["attention_mask"].astype(bool)
     counts = mask if found.ndim == 3 else np.ones(len(mask), bool)  # behind a row no logits mean anything
     np.testing.assert_allclose(found[counts], expected[counts], atol=1e-4)
+
+
+@pytest.mark.parametrize("task", ["mlm", "classify", "tokens", "span"])
+def test_only_the_class_for_rows_gets_a_pooler(task: str) -> None:
+    names = load_file(exported(task) / "model.safetensors")
+    assert any("pooler" in name for name in names) == (task == "classify")
 
 
 def test_the_tokenizer_cuts_texts_where_the_positions_end() -> None:
