@@ -1,4 +1,5 @@
-"""Import Keras with the chosen backend, once a command's options are checked, and open the engine of its devices.
+"""Import Keras with the chosen backend, after a command's options are checked, and open the engine of its devices.
+
 TensorFlow reads the data on either backend; with JAX it gets no accelerator. Startup logs need `--verbose`.
 """
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
-    """Import TensorFlow, and Keras with the given backend. Raises: ConfigError if they cannot be imported."""
+    """Import TensorFlow, and Keras with `backend`. Raises: ConfigError if they cannot be imported."""
     os.environ["KERAS_BACKEND"] = backend  # set first, because TensorFlow imports Keras
     try:
         tensorflow_start.load(verbose=verbose)
@@ -45,7 +46,7 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
 
 
 def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceEngine:
-    """Open the engine for a target; warn on stderr if `--tpu auto` found no TPU. Call before anything uses devices.
+    """Open the engine for a target; warn on stderr if `--tpu auto` found no TPU. Call it before anything uses devices.
 
     Raises: DeviceError if there are no such devices; ConfigError if they cannot share a batch equally.
     """

@@ -1,8 +1,8 @@
-"""Interface of the engines that drive the devices (TensorFlow's strategies or JAX), and the batches that they get.
+"""Interface of the engines that drive the devices (TensorFlow's strategies or JAX), and their batches.
 
-The backend that Keras was imported with decides the engine. Everything else is shared by both engines: tasks, models,
-losses, AdamW, logging and checkpointing. Rows of several lengths come as one stream of batches per length, each with a
-compiled step of its own:
+Keras' backend at import determines the engine. Both engines share everything else: tasks, models, losses, AdamW,
+logging and checkpointing. Rows of several lengths come as one stream of batches per length, each with its own compiled
+step:
 
     rows of one length         {64: input_fn}                      64, 64, 64, 64, ...
     a dataset with buckets     {32: input_fn, 64: input_fn}        64, 32, 64, 64, ...      see `tfrecord_io.buckets`
@@ -33,33 +33,33 @@ from tfrecord_io.reader import Data
 
 # (steps taken, loss of the last step) -> whether to go on
 AfterCall = Callable[[int, float], bool]
-# The reader's input functions by row length, and the row length of each step's batch, in order.
+# The reader's input functions by row length; the row length of each step's batch, in order.
 Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputParts:
-    """Number of hosts that make a batch, and of the parts in which they make it; 0 parts are one per replica.
+    """Numbers of hosts that make a batch and of parts that they make; 0 parts means one per replica.
 
-    It is recorded when a training begins, and kept when it goes on with other hosts or devices. In the order of hosts,
-    batches depend on the number of hosts that read them, and masks on the number of parts, one for each device, in
-    which they are made. JAX takes a batch as a whole. So where a training that began on 4 hosts of 2 devices goes on
-    with 2 hosts of 1, each of these reads what two of the former read:
+    Both are recorded when a training begins, and kept when it resumes with other hosts or devices. In the order of
+    hosts, batches depend on the number of hosts that read them, and masks on the number of parts, one per device. JAX
+    takes a batch as a whole. So if a training that began on 4 hosts of 2 devices resumes on 2 hosts of 1 device, each
+    host reads for two of the earlier ones:
 
         parts         0 1 │ 2 3 │ 4 5 │ 6 7
-        before       host 0│  1  │  2  │  3           4 streams of rows, each of which makes 2 parts of a step
+        before       host 0│  1  │  2  │  3           4 streams of rows, each makes 2 parts of a step
         now          host 0      │  1                 2 of these streams each
 
-    With more hosts than before, several read the same stream, and each keeps its parts. In the global order nothing of
-    this matters. TensorFlow's strategies ask each host for its own part, so with another number of hosts they cannot
-    go on.
+    With more hosts than before, several read the same stream, and each keeps its parts. The global order depends on
+    none of this. TensorFlow's strategies ask each host for its own part, so they cannot resume with another number of
+    hosts.
     """
 
     hosts: int
     parts: int = 0
 
     def kept(self, recorded: Mapping[str, Any], *, order: str, model_dir: str) -> InputParts:
-        """Return the hosts and parts to resume with, given those that were `recorded` when the training began.
+        """Return the hosts and parts to resume with, from those `recorded` when the training began.
 
         Raises: FingerprintMismatchError if these hosts cannot make its batches.
         """
@@ -93,7 +93,7 @@ class InputParts:
 
 
 class DeviceEngine(Protocol):
-    """Devices of a training, as `replicas` equal replicas. `is_first`: whether this process writes for all of them."""
+    """Devices of a training, as `replicas` equal replicas. `is_first`: this process writes for all of them."""
 
     replicas: int
     input_parts: InputParts
@@ -108,7 +108,7 @@ class DeviceEngine(Protocol):
         """Return the Keras model with the learner's current weights."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
-        """Open a folder of checkpoints, which keeps the newest `keep`."""
+        """Open a folder of checkpoints that keeps the newest `keep`."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
         """Train until step `until` in calls of `steps_per_call` steps; stop early if `after_call` returns False."""
@@ -122,13 +122,13 @@ class DeviceEngine(Protocol):
     def predict(
         self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
     ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        """Return a function from a batch's features, in the shapes of `like`, to the outputs of its rows, in order.
+        """Return a function from a batch's features, in the shapes of `like`, to its rows' outputs, in order.
 
         `outputs(call, features)` computes them on the devices; `call` maps features to logits.
         """
 
     def anywhere(self, here: bool) -> bool:
-        """Return whether `here` is true in any process of this training; all processes must call this."""
+        """Return whether `here` is true in any process of this training. All processes must call this."""
 
 
 def built(job: TrainingSetup) -> BuiltModel:
@@ -147,7 +147,7 @@ def built(job: TrainingSetup) -> BuiltModel:
 def feed(
     job: TrainingSetup, engine: DeviceEngine, data: InputFunctions, split: str, *, training: bool, start_step: int = 0
 ) -> Feed:
-    """Return the batches of a split: endless from step `start_step` to train, each example once to evaluate."""
+    """Return the batches of a split: endless from step `start_step` for training, each example once for evaluation."""
     config, length = job.config, data.manifest.row_length
     given: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
     given |= {"seed": config.seed, "objective": job.task.objective, "training": training}
@@ -165,7 +165,7 @@ def feed(
 
 
 def element_specs(job: TrainingSetup, *, replicas: int) -> list[Any]:
-    """Return the `element_spec` of one replica's part of a batch, for each row length."""
+    """Return the `element_spec` of one replica's part of a batch, per row length."""
     config, context = job.config, tf.distribute.InputContext(num_replicas_in_sync=replicas)
     specs = []
     for part in setup.by_length(job.data).values():

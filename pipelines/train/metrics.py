@@ -3,15 +3,15 @@
     on the devices                                        on the host, in float64
     counts         [3, C] right, predicted, actual   ──►  accuracy, f1, macro_f1, matthews
     sums           losses, weights                   ──►  loss, perplexity
-                   rows, where sums are not enough   ──►  mae, pearson, spearman, exact_match, token_f1
+                   rows, if sums are not enough      ──►  mae, pearson, spearman, exact_match, token_f1
 
-Sums are added over replicas and steps; rows are gathered, and fill rows dropped. Classification metrics match
-scikit-learn's, regression metrics SciPy's: in float64 from all pairs, since float32 moments of labels such as years
-leave no correct digit.
+Sums are added over replicas and steps. Rows are gathered, and fill rows dropped. Classification metrics match
+scikit-learn's. Regression metrics match SciPy's: in float64 from all pairs, because float32 moments of labels such as
+years leave no correct digit.
 
 If a row's text was cut into windows, its answer is the best of all windows. The row has no answer if "no answer" scores
-at least as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared with the label by the
-tokens of the text and their characters; SQuAD's own script compares words without articles and punctuation.
+at least as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared with the label by tokens and
+their characters in the text; SQuAD's own script compares words without articles and punctuation.
 """
 
 import dataclasses
@@ -23,18 +23,18 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-# The column of `rows` that numbers the dataset of each row, where several are evaluated together.
+# Column of `rows` with each row's dataset number, if several datasets are evaluated together.
 PART = "part"
-# The column of `rows` that is 0 on fill rows.
+# Column of `rows` that is 0 on fill rows.
 WEIGHT = "weight"
-# Evaluation steps whose results are fetched from the devices at once.
+# Number of evaluation steps per fetch of results from the devices.
 _WAITING = 100
 _LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """Result of an evaluation, by name: `sums` float64 of any shape; `rows` with one value or vector per example."""
+    """Results of an evaluation, by name: `sums` float64 of any shape; `rows` with one value or vector per example."""
 
     sums: Mapping[str, np.ndarray]
     rows: Mapping[str, np.ndarray]
@@ -46,7 +46,7 @@ class Evaluated:
 
 
 def together(found: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets into one, with the column PART in `rows`."""
+    """Merge the results of several datasets, with the column PART in `rows`."""
     sums = {name: np.sum([each.sums[name] for each in found], axis=0) for name in found[0].sums}
     rows: dict[str, np.ndarray] = {}
     if found[0].rows:
@@ -59,7 +59,7 @@ def together(found: Sequence[Evaluated]) -> Evaluated:
 def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
     """Add up the sums of all steps of an evaluation, and join their per-row values.
 
-    `fetch` copies device values to NumPy; it gets many steps at once, so that the devices don't wait for the host.
+    `fetch` copies device values to NumPy, for many steps at once, so that the devices don't wait for the host.
     """
     total: dict[str, Any] = {}
     parts: list[dict[str, np.ndarray]] = []
@@ -73,7 +73,7 @@ def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
 
 
 def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Join the rows of all steps without fill rows; rows of several lengths are padded to the longest."""
+    """Join the rows of all steps without fill rows. Rows of several lengths are padded to the longest."""
     joined = {}
     for name in parts[0] if parts else ():
         values = [each[name] for each in parts]
@@ -85,7 +85,7 @@ def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def is_better(name: str, value: float, than: float | None) -> bool:
-    """Return whether an evaluation beats the best one before it, if any. NaN beats nothing."""
+    """Return whether `value` beats the previous best, `than`. NaN beats nothing."""
     if math.isnan(value):
         return False
     if than is None:
@@ -130,7 +130,7 @@ def macro_f1(counts: np.ndarray) -> float:
 
 
 def matthews(counts: np.ndarray) -> float:
-    """Return Matthews' correlation coefficient of C classes (Gorodkin, 2004, equation 8); 0 where it is 0 / 0."""
+    """Return Matthews' correlation coefficient of C classes (Gorodkin, 2004, equation 8); 0 if it is 0 / 0."""
     right, predicted, actual = counts
     total = actual.sum()
     covariance = right.sum() * total - predicted @ actual
@@ -163,7 +163,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return ((last - counts + 1 + last) / 2)[which]
 
 
-# The limit of BERT's own run_squad.py.
+# Limit of BERT's own run_squad.py.
 MOST_ANSWER_TOKENS = 30
 
 
@@ -171,7 +171,7 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
     """Find the best answer span in each window, from logits float32 [B, L, 2] and its allowed tokens, bool [B, L].
 
     Returns: `first` and `last` int32 [B]; `score` float32 [B], -inf in a window without text; `none` float32 [B], the
-        score of "no answer", which is that of the first position.
+        score of "no answer", which is the first position's.
     """
     start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
     length = logits.shape[1]
@@ -192,7 +192,7 @@ def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
     """Return exact match and token F1 of answers, as means over source rows; NaN without rows.
 
     `rows`: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the labelled first and last
-    position, 0 twice without; `char_starts`, `char_ends` [N, L]; `part` [N] where there are several datasets.
+    position, 0 twice without an answer; `char_starts`, `char_ends` [N, L]; `part` [N] if there are several datasets.
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)

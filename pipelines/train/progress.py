@@ -25,7 +25,7 @@ class TrainingProgress:
     """Clock and reporter of a training. `speaks`: whether this host reports; only the first does.
 
     `tokens_per_example`: mean of the split, from the manifest. `peak_flops`: per second and device, 0 if unknown.
-    `since`: step, time and FLOPs at which the clock was started, if it was.
+    `since`: step, time and FLOPs when the clock was started, if it was.
     """
 
     log_dir: str
@@ -45,11 +45,11 @@ class TrainingProgress:
         self._writer = opened
 
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
-        """Start measuring rates at this step. `flops`: those that one device has done so far."""
+        """Start measuring rates at this step. `flops`: FLOPs of one device so far."""
         self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """Report a call: the loss of its last step, and the rates since the clock was started."""
+        """Report a call: its last step's loss, and the rates since the clock was started."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())

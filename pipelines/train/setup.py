@@ -1,8 +1,9 @@
-"""Setup of a training, checked before any device is used: mistakes show in a second, not after a wait for a TPU.
+"""Set up a training and check it before any device is used: mistakes show in a second, not after a wait for a TPU.
 
 For a TPU, the input pipelines are also built and inspected on this machine (`tfrecord_io.readiness`). Elsewhere that
-would be too early: a CPU can be split only before TensorFlow has used it. A mixture's datasets are named as in their
-manifests (see `tfrecord_io.mixture`), a second one of a name is NAME-2; each is evaluated by itself, then all together.
+would be too early, because a CPU can be split only before TensorFlow uses it. A mixture's datasets have the names in
+their manifests (see `tfrecord_io.mixture`); a second one with the same name is NAME-2. Each is evaluated separately,
+then all together.
 """
 
 import dataclasses
@@ -29,7 +30,7 @@ from tfrecord_io.reader import Data
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """Checked setup of a training. `warnings`: lines for people on inputs that are needlessly slow on a TPU."""
+    """Checked setup of a training. `warnings`: lines on inputs that are needlessly slow on a TPU."""
 
     config: TrainConfig
     target: Target
@@ -74,7 +75,7 @@ def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
 
 
 def _unfit(job: TrainingSetup) -> list[str]:
-    """Return lines on inputs that are needlessly slow on a TPU. Raises: ReaderError for those that cannot run there."""
+    """Return lines on inputs that are needlessly slow on a TPU. Raises: ReaderError if an input cannot run there."""
     config = job.config
     inputs = [(part, config.train_split, True) for part in by_length(job.data).values()]
     if job.eval_split is not None:
@@ -103,7 +104,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
     """Return the identity of a training, as its model folder records it (see `checkpoints`)."""
-    # Those after the first, which the fingerprint covers; future ones may change (see `checkpoints.claimed`).
+    # Stages after the first, which the fingerprint covers. Future stages may change (see `checkpoints.claimed`).
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
     more = {checkpoints.STAGES: stages} if stages else {}
     return {"data": data.manifest.fingerprint, "backend": keras.backend.backend(), **config.identity(), **more}
@@ -129,7 +130,8 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
 def open_data(config: TrainConfig) -> InputFunctions:
     """Open the dataset, or the mixture of several.
 
-    Raises: ReaderError if one cannot be opened or they do not fit together; ConfigError if one to mix has buckets.
+    Raises: ReaderError if one cannot be opened or they do not fit together; ConfigError if one in a mixture has
+        buckets.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     if len(opened) == 1:
@@ -155,7 +157,7 @@ def open_data(config: TrainConfig) -> InputFunctions:
 
 
 def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
-    """Return rows, tokens and epochs of each dataset of a mixture in the whole training; nothing for one dataset."""
+    """Return rows, tokens and epochs of each dataset of a mixture in the whole training; empty for one dataset."""
     if not isinstance(job.data, Mixture):
         return {}
     config = job.config
@@ -170,7 +172,7 @@ def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
 
 
 def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
-    """Return the datasets that have examples in a split, by the name for reports."""
+    """Return the datasets that have examples in a split, by their names in reports."""
     if isinstance(data, Data):
         datasets = {split: data}
     else:
@@ -190,7 +192,7 @@ def require_split(data: InputFunctions, split: str, *, option: str, all_have_it:
 
 
 def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
-    """Return whether a dataset has examples in a split; for classify, with labels."""
+    """Return whether a dataset has examples in a split, and for classify, labels too."""
     found = [each.splits[split] for each in evaluated(data, split).values()]
     return any(config.task != "classify" or each.num_unlabelled < each.num_examples for each in found)
 
@@ -222,7 +224,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
 
 
 def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:
-    """Check that both splits have labels, which test splits may keep secret. Raises: ConfigError if not."""
+    """Check that both splits have labels; test splits often keep them secret. Raises: ConfigError if not."""
     for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
         if split is not None and not has_labels(config, data, split):
             raise ConfigError(

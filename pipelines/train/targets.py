@@ -5,7 +5,7 @@ Nothing here imports TensorFlow or JAX, because Keras' backend must be known bef
     --tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
     --tpu NAME | grpc://IP:8470     a TPU Node: its host is another machine, which sees only gs://; TensorFlow
     --tpu local                     a TPU VM: the chips are in this machine; JAX, unless tensorflow-tpu is installed
-    --tpu none                      GPUs, or the CPU, which --replicas N splits into N devices; TensorFlow, unless asked
+    --tpu none                      GPUs, or the CPU, which --replicas N splits into N devices; TensorFlow by default
 """
 
 import contextlib
@@ -23,9 +23,9 @@ from tfrecord_io.errors import ConfigError
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
-# Variables by which JAX' processes find each other: the address of the first, their number, and which this one is.
+# Variables that connect JAX' processes: the first one's address; their number, and this process's index.
 COORDINATOR, CLUSTER = "JAX_COORDINATOR_ADDRESS", ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-_HOSTS = ("cpu", "gpu", "cuda")  # otherwise taken for names of TPUs
+_HOSTS = ("cpu", "gpu", "cuda")  # otherwise they would be names of TPUs
 _NONE_FOUND = "no TPU found"
 
 
@@ -49,7 +49,7 @@ class Target:
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
     """Return the accelerator that `--tpu` selects. `chips_here`: whether this machine has a TPU, see `has_tpu_chips`.
 
-    Raises: ConfigError if it is neither a name, nor an address, nor a word of the list above.
+    Raises: ConfigError if `tpu` is neither a name, an address, nor a word of the list above.
     """
     if tpu == "none":
         return Target(kind="host", chosen_by="--tpu none")
@@ -80,14 +80,14 @@ def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
     if asked != "auto":
         return asked
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        importlib.metadata.distribution("tensorflow-tpu")  # without which TensorFlow sees no TPU
+        importlib.metadata.distribution("tensorflow-tpu")  # TensorFlow sees no TPU without it
         return "tensorflow"
     jax_drives = target.kind == "tpu-vm" and importlib.util.find_spec("jax") is not None
     return "jax" if jax_drives else "tensorflow"
 
 
 def hardware(platform: str, count: int) -> str:
-    """Describe `count` devices of a platform, named as by TensorFlow or JAX, in words."""
+    """Describe `count` devices of a platform, as TensorFlow or JAX names it, in words."""
     return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or ("1 GPU" if count == 1 else f"{count} GPUs")
 
 
@@ -102,7 +102,7 @@ def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
 
 
 def place(target: Target, hardware: str) -> str:
-    """Describe in words where the replicas run, and what chose it."""
+    """Describe in words where the replicas run, and the option or variable that chose it."""
     return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
 
 
@@ -124,7 +124,7 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def require_whole_cluster(environment: Mapping[str, str]) -> None:
-    """Check that a cluster in the environment is JAX', and that all its variables are there. Raises: ConfigError."""
+    """Check that a cluster in the environment is JAX', and that all its variables are set. Raises: ConfigError."""
     if environment.get(COORDINATOR):
         if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
             raise ConfigError(
@@ -139,7 +139,7 @@ def require_whole_cluster(environment: Mapping[str, str]) -> None:
     try:
         num_tasks = sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
     except (ValueError, AttributeError, TypeError):
-        num_tasks = 2  # whatever it is, somebody meant more than one process by it
+        num_tasks = 2  # unreadable, but somebody meant more than one process
     if num_tasks > 1:
         raise ConfigError(
             f"TF_CONFIG={text:.80}, expected no cluster: each of its processes would train alone, into one folder",

@@ -1,12 +1,12 @@
-"""Layouts: how rows of text become records. `LAYOUTS` has all of them by name.
+"""Layouts: how rows of text become records. `LAYOUTS` lists them by name.
 
-pad       a text, or a pair of texts, becomes one record, or several with --stride
-qa        a question with a window of its context becomes one record
-tokens    the words of a row, with a tag for each, become one record
-seq2seq   a text and the text to be generated from it become one record
-concat    documents are joined and cut at every L-th token
-pack      whole documents stand side by side in a record
-chat      conversations become one record each, or stand side by side
+pad       a text or a pair of texts becomes one record, or several with --stride
+qa        a question and a window of its context become one record
+tokens    a row's words, each with a tag, become one record
+seq2seq   a text and its target text become one record
+concat    documents are joined, then cut at every L-th token
+pack      a record holds several whole documents
+chat      a conversation becomes one record, or several share a record
 """
 
 import dataclasses
@@ -41,13 +41,13 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
-    """Return what a manifest says of the layout: its facts, and the options that are not as by default."""
+    """Return the manifest's entry for the layout: its facts and the options that differ from their defaults."""
     facts = {"name": options.name, "max_length": length, "one_record": layout_of(options).one_record}
     return {**facts, **options.non_default_options()}
 
 
 def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
-    """Return the columns that become tokens. Raises: ConfigError if the layout does not take the named columns."""
+    """Return the columns to tokenize. Raises: ConfigError if the layout does not accept the named columns."""
     layout = layout_of(options)
     if layout.joins_rows and (source.label_column or source.keep_columns):
         flag = "--pack-rows" if options.pack_rows else f"--layout {options.name}"
@@ -60,12 +60,12 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
 
 
 def open_encoder(options: LayoutConfig, **given: Any) -> BatchEncoder:
-    """Open the encoder of the layout that the options ask for. `given`: the other fields of LayoutContext."""
+    """Open the encoder for `options`. `given`: the other fields of LayoutContext."""
     return layout_of(options).open_encoder(LayoutContext(layout=options, **given))
 
 
 def layout_of(options: LayoutConfig) -> Layout:
-    """Return the layout that the options ask for."""
+    """Return the layout that `options` select."""
     if options.name == "pad" and options.stride is not None:
         return WINDOWS
     if options.pack_rows:

@@ -1,10 +1,10 @@
-"""Interface of layouts: an encoder that tokenizes batches, and a builder that gathers a shard and lays it out.
+"""Interface of layouts: an encoder tokenizes batches; a builder collects a shard's rows and lays them out.
 
     encode    turns texts into tokens; has no side effects, so several threads may call it at once
-    add       takes the result of `encode`, in reading order
-    chunks    yields arrays for the Example encoder, about a thousand rows at a time, permuted if asked
+    add       takes the results of `encode` in reading order
+    chunks    yields arrays for the Example encoder, about a thousand rows at a time, shuffled on request
 
-Tokens are held ragged, in the narrowest dtype: about the size of the finished shard, without its padding and masks.
+Tokens are kept ragged, in the narrowest dtype. They take about the size of the finished shard, less padding and masks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import ROLES, TOKEN_IDS, Feature, Role, Schema
 
 _Encoder = TypeVar("_Encoder", bound="BatchEncoder")
-# Names of the ragged values that are tokens; the others annotate tokens.
+# The ragged features that hold tokens. Other ragged features annotate tokens.
 _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 
 
@@ -34,12 +34,12 @@ _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 class Encoded:
     """Tokenized batch of N rows.
 
-    `ragged`: values by feature name, one sequence for each row; if a row gives several or none, one for each of
-        `owners` (int64, ascending: the index of the sequence's row).
-    `arrays`: other features of the rows, by name, [N, ...].
-    `reasons` (object [N]): why a row cannot be used, '' if it can. Sequences of unusable rows are left out of records.
-    `full_lengths` int64 [N]: tokens of each row, including special tokens and the tokens that do not fit.
-    `tokens_cut`: number of tokens of usable rows that do not fit.
+    `ragged`: values by feature name. One sequence per row, or per entry of `owners`.
+    `owners` int64, ascending: the row index of each sequence, if a row may have several sequences or none.
+    `arrays`: the rows' other features by name, [N, ...].
+    `reasons` object [N]: why a row is rejected, '' if it is usable. Records leave out the sequences of rejected rows.
+    `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens.
+    `tokens_cut`: tokens that truncation removed from usable rows.
     `details`: explanations of the reasons, by row index.
     """
 
@@ -58,21 +58,21 @@ class Encoded:
 
     @property
     def row_of_sequence(self) -> np.ndarray:
-        """Index of each sequence's row, int64, ascending."""
+        """Row index of each sequence, int64, ascending."""
         return np.arange(len(self.reasons)) if self.owners is None else self.owners
 
     @property
     def num_sequences(self) -> np.ndarray:
-        """Number of sequences of each row, int64 [N]."""
+        """Number of sequences per row, int64 [N]."""
         return np.bincount(self.row_of_sequence, minlength=len(self.reasons))
 
     @property
     def usable(self) -> np.ndarray:
-        """Mask of the sequences that belong to usable rows, bool."""
+        """Mask of the sequences from usable rows, bool."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
-        """Return the rows with the indices `which` (ascending), without `arrays`."""
+        """Return the rows at the ascending indices `which`, without `arrays`."""
         new_index = np.full(len(self.reasons), -1)
         new_index[which] = np.arange(len(which))
         owners = new_index[self.row_of_sequence]
@@ -102,22 +102,22 @@ class Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Part of a record: its tokens [start, stop) come from `row`, an index among the usable rows in reading order."""
+    """Part of a record: tokens [start, stop) come from `row`, an index among the usable rows in reading order."""
 
     row: int
     start: int
     stop: int
 
 
-# Returns the pieces, in order, of the shard's record with the given index.
+# Maps a record's index in the shard to its pieces, in order.
 Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(abc.ABC):
-    """Base class of builders, which gather the rows of one shard and lay them out.
+    """Base class of builders, which collect the rows of one shard and lay them out.
 
-    `rows_used`: how many rows are in a record; `tokens_cut`: how many tokens of used rows are in none. Both are final
-    once all chunks are taken.
+    `rows_used`: rows that are in a record. `tokens_cut`: tokens of used rows that are in no record. Both are final
+    once all chunks have been taken.
     """
 
     def __init__(self) -> None:
@@ -125,31 +125,30 @@ class Builder(abc.ABC):
         self._batches: list[Encoded] = []
 
     def add(self, encoded: Encoded) -> None:
-        """Add a batch, whose usable rows become records."""
+        """Add a batch. Its usable rows become records."""
         self.tokens_cut += encoded.tokens_cut
         self._batches.append(encoded)
 
     def _take(self) -> Encoded:
-        """Return all rows added, usable or not, as one batch. Empties the builder."""
         whole = Encoded.joined(self._batches) if len(self._batches) != 1 else self._batches[0]
         self._batches = []
         return whole
 
     @abc.abstractmethod
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield columns by feature name, each [n, ...], with rows permuted if `rng` is given. Empties the builder."""
+        """Yield columns by feature name, each [n, ...]; shuffle the rows if `rng` is given. Empties the builder."""
 
     @abc.abstractmethod
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return the lineage of the records that `chunks` would give with the same `rng`. Empties the builder."""
+        """Return the lineage of the records that `chunks` yields with the same `rng`. Empties the builder."""
 
 
 class BatchEncoder(abc.ABC):
-    """Base class of encoders: a loaded tokenizer, set up for one layout, that a worker opens or gets pickled.
+    """Base class of encoders: a tokenizer set up for one layout. Workers open one or receive it pickled.
 
-    `concurrent`: whether threads may call `encode` at once. `may_reject`: whether `encode` can find a row unusable.
-    `engine`, `engine_version`: what tokenizes. `reference`: the same encoder with the reference engine, to compare
-    with; None if that is the one in use. `notes`: what users should know before rows are made.
+    `concurrent`: threads may call `encode` at once. `may_reject`: `encode` may reject rows.
+    `engine`, `engine_version`: the tokenizing engine. `reference`: the same encoder with the reference engine, for
+    comparison; None if this encoder already uses it. `notes`: lines to print before the build.
     """
 
     may_reject = False
@@ -157,7 +156,6 @@ class BatchEncoder(abc.ABC):
     reference: BatchEncoder | None = None
 
     def __init__(self, tokenizing: Tokenizing) -> None:
-        """Take name, version and concurrency from the engine, or from the row encoder that uses it."""
         self.engine, self.engine_version = tokenizing.name, tokenizing.version
         self.concurrent = tokenizing.concurrent
 
@@ -179,7 +177,7 @@ class BatchEncoder(abc.ABC):
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Open an encoder with `fast`; unless `slow` is the same, open its `reference` with `slow`."""
+    """Open an encoder with `fast`, and its `reference` with `slow` unless both are the same."""
     encoder = open_with(fast)
     if slow is not fast:
         encoder.reference = open_with(slow)
@@ -188,7 +186,7 @@ def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutContext:
-    """Arguments for opening an encoder: the tokenizer, facts about it, options, the row length L and the columns."""
+    """Arguments for opening an encoder: tokenizer and its facts, options, row length L and columns."""
 
     tokenizer: HFTokenizer
     facts: TokenizerFacts
@@ -198,17 +196,17 @@ class LayoutContext:
     engine: EngineName = "auto"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "tokenizer": None}  # an encoder that is sent to a worker already has what it needs of it
+        return {**vars(self), "tokenizer": None}  # a pickled encoder no longer needs the tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """Description of one layout.
 
-    `open_encoder` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it.
-    `inputs`: the columns that become tokens, by default the text columns; raises ConfigError if the named columns do
-    not fit. `joins_rows`: whether a record may hold parts of several rows, and so has no labels; if not, each row has
-    its own records, exactly one (`one_record`) or any number.
+    `open_encoder` raises ConfigError or TokenizerError if the tokenizer or engine does not suit the layout.
+    `inputs` returns the columns to tokenize, by default the text columns; it raises ConfigError if the named columns do
+    not suit. `joins_rows`: a record may hold parts of several rows, so it has no labels. Otherwise each row has its own
+    records: exactly one (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -241,7 +239,7 @@ def notes_on_ends(
 
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:
-    """Return a feature of integers, with the role's usual name unless `name` is given."""
+    """Return an integer feature. `name` defaults to the role's usual name."""
     return Feature(
         name=name or ROLES[role].feature_name or role,
         dtype="int64",
@@ -258,7 +256,7 @@ def input_ids(length: int) -> Feature:
 
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
-    """Return the order of a shard's rows, int64 [count]: shuffled, or unchanged without `rng`."""
+    """Return the order of a shard's rows, int64 [count]: shuffled, or ascending without `rng`."""
     order = np.arange(count)
     if rng is not None:
         rng.shuffle(order)
@@ -266,7 +264,7 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Count the tokens of each record, without padding, int64 [n], by its masks, segments or counts."""
+    """Count each record's tokens without padding, int64 [n], from its masks, segments or counts."""
     marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]
     if (count := schema.with_role("num_tokens")) is not None:

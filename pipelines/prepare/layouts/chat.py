@@ -1,4 +1,4 @@
-"""Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's words.
+"""Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's text.
 
     {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
@@ -6,22 +6,22 @@
     attention_mask       1         1  1 1 1 1 1     1      1      1           1     1 1     1      1 0 0
     loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
 
-Conversations of other forms become such messages first (see `sources.columns.chats`). The ids are those of
+Conversations in other forms are converted to such messages first (see `sources.columns.chats`). The ids equal
 `tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows conversations share rows of L tokens, each with
 its own segment and positions, as in layout `pack`.
 
     conversations ──► texts ─────────────► tokens ──────► masks ──────► rows of at most L tokens
-                      by the template      the engine's   by walking    those that are longer: again, with
+                      by the template      the engine's   by walking    longer ones: again with
                                                           the texts     fewer messages, until they fit
 
-The steps are in `pipelines.prepare.tokenize.chat`. Conversations are cut by whole turns, from one end. One cut on the
-right (the oldest turns stay) ends with an answer; one cut on the left (the latest turns stay) begins with its system
-prompt, if any, and a question. With --learn last or each the answer to learn is at the end, so the latest turns stay.
-With --learn each a conversation gives a text, and a record, for each answer; those that do not fit even with a single
-question are left out, and counted as tokens that were cut.
+`pipelines.prepare.tokenize.chat` implements these steps. Conversations are cut by whole turns, from one end. Cutting on
+the right keeps the oldest turns and ends with an answer. Cutting on the left keeps the latest turns and begins with the
+system prompt, if any, and a question. With --learn last or each the learned answer is at the end, so the latest turns
+stay. With --learn each a conversation gives one record per answer; answers that do not fit even with a single question
+are left out, and their tokens count as cut.
 
-A prompt and a completion that are texts need no template, as in TRL 1.16 (`SFTTrainer._prepare_dataset`), unless one is
-named by --chat-template: the row is BOS, where the tokenizer begins texts with it, prompt, completion, EOS.
+If prompt and completion are plain texts, no template applies unless --chat-template names one, as in TRL 1.16
+(`SFTTrainer._prepare_dataset`): the row is BOS (if the tokenizer begins texts with it), prompt, completion, EOS.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
 
 
 class _LearningEncoder(RowsEncoder):
-    """Batch encoder of texts with a `loss_mask`, which is 1 where a token of `input_ids` is to be learned."""
+    """Batch encoder with a `loss_mask`, which is 1 on learned tokens."""
 
     may_reject = True
 
@@ -114,11 +114,11 @@ class _LearningEncoder(RowsEncoder):
         return PackBuilder(length=self._context.length, pad_id=self._context.facts.pad_id)
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        return ()  # a template writes its special tokens itself
+        return ()  # the template writes special tokens itself
 
 
 class PairEncoder(_LearningEncoder):
-    """Batch encoder for prompts and completions that are texts. Their completions are learned, with EOS."""
+    """Batch encoder for plain-text prompts and completions. The completion and EOS are learned."""
 
     def __init__(self, engine: Engine, context: LayoutContext, aligner: Aligner) -> None:
         super().__init__(engine, context, aligner)
@@ -148,7 +148,7 @@ class PairEncoder(_LearningEncoder):
         return notes_on_ends(self._tokens(rows)[0], self._frame, self._context.tokenizer.convert_ids_to_tokens)
 
     def _tokens(self, rows: Rows) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of each prompt with its completion, and their loss mask, both without the frame."""
+        """Return the tokens of each prompt and completion, and their loss mask, both without the frame."""
         prompts, completions = (rows.nested[part].cast(pa.large_string()) for part in PAIR)
         texts = pc.binary_join_element_wise(prompts, completions, pa.scalar("", pa.large_string()))
         spans = np.stack([pc.binary_length(prompts).to_numpy(), pc.binary_length(texts).to_numpy()], axis=1)
@@ -158,7 +158,7 @@ class PairEncoder(_LearningEncoder):
 
 
 class ChatEncoder(_LearningEncoder):
-    """Batch encoder for conversations by a template."""
+    """Batch encoder for conversations rendered by a template."""
 
     def __init__(self, engine: Engine, context: LayoutContext, template: ChatRenderer, aligner: Aligner) -> None:
         super().__init__(engine, context, aligner)
@@ -199,7 +199,6 @@ class ChatEncoder(_LearningEncoder):
     def _encoded(
         self, columns: Mapping[Purpose, pa.Array], template: ChatRenderer
     ) -> tuple[Rendered, dict[str, RaggedTokens]]:
-        """Render and tokenize conversations, without cutting any."""
         found = template.render(columns)
         ids, mask = self._aligner.align(self._engine.encode(found.texts.strings), found.texts)
         return found, {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
@@ -211,9 +210,9 @@ class ChatEncoder(_LearningEncoder):
         ragged: dict[str, RaggedTokens],
         texts: np.ndarray,
     ) -> tuple[dict[str, RaggedTokens], np.ndarray]:
-        """Return `ragged` with `texts` cut to as many turns as fit, and a mask of the `texts` of which any fit, bool.
+        """Cut `texts` to as many turns as fit, found by binary search.
 
-        The number of turns is found by binary search.
+        Returns: `ragged` with the cut texts; a mask of the `texts` that have at least one turn left, bool.
         """
         columns = {name: column.take(pa.array(rendered.owners[texts])) for name, column in columns.items()}
         long, counts = columns["messages"], rendered.num_messages[texts].tolist()
@@ -236,7 +235,7 @@ class ChatEncoder(_LearningEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return the ways to cut a conversation with these roles: indices of kept messages, fewest first, never all."""
+    """Return the possible cuts of a conversation as indices of kept messages, fewest first, never all of them."""
     places = np.arange(len(roles))
     if side == "right":
         kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]

@@ -1,23 +1,23 @@
-"""Layouts `concat` and `pack`: several documents in a row of L tokens, each with its special tokens.
+"""Layouts `concat` and `pack`: a row of L tokens holds several documents, each with its special tokens.
 
-concat: documents are joined, then cut at every L-th token. Only the last record of a shard has padding, '.', and
-`num_tokens` counts the other tokens of a record.
+concat: documents are joined, then cut at every L-th token. Only the last record of a shard has padding ('.');
+`num_tokens` counts a record's other tokens.
 
     documents    a b c | d | e f g | h i
     records      a b c </s>     d </s> e f     g </s> h i     </s> . . .
     num_tokens        4              4              4             1
 
-pack: whole documents stand in a row, each with its own segment and positions.
+pack: a row holds whole documents, each with its own segment and positions.
 
     documents      a b c | d | e f g h i      L = 8, each followed by a separator, '|'
     input_ids      a b c | d | . .            e f g h i | . .
     segment_ids    1 1 1 1 2 2 0 0            1 1 1 1 1 1 0 0
     positions      0 1 2 3 0 1 0 0            0 1 2 3 4 5 0 0
 
-A document that is longer than a row is split, or left out (`--long-documents drop`); no other is split. Which documents
-share a row is decided for a whole shard at once, in its permuted order; see `packing` for how, and for the rows' order.
+Only documents longer than a row are split, or left out with `--long-documents drop`. Packing works on a whole shard at
+once, in its shuffled order; `packing` describes the algorithm and the order of the rows.
 
-A text that already has the special tokens at its ends gets no second ones.
+Special tokens that a text already has at its ends are not added again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,14 +42,14 @@ _TOKENS_PER_CHUNK = 1 << 19
 
 
 def open_engines(context: base.LayoutContext) -> tuple[Engine, Engine]:
-    """Open the engine for documents, and the reference engine; neither adds special tokens."""
+    """Open the engine for documents and the reference engine. Neither adds special tokens."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
     return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine)[0], reference
 
 
 def packed_features(length: int) -> tuple[Feature, ...]:
-    """Return the features that `PackBuilder` makes of documents."""
+    """Return the features that `PackBuilder` makes from documents."""
     return (
         base.input_ids(length),
         base.feature("segment_ids", "1, 2, ... on the documents of this row, 0 on padding", length),
@@ -58,11 +58,10 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 
 
 class PackBuilder(base.Builder):
-    """Builder that packs the documents of a shard; each row is one document, or several.
+    """Builder that packs the documents of a shard into rows.
 
-    `frame` is put around each document; a document without any token counts as used, but is in no record. If rows have
-    a `loss_mask`, with 0 or 1 for each token, it is 0 on the frame's tokens before a document, and 1 on its tokens
-    behind it.
+    `frame`: the special tokens around each document. Without a frame, empty documents count as used but are in no
+    record. A 0/1 `loss_mask` of the rows is extended to the frame: 0 before a document, 1 after it.
     """
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame = _NO_FRAME) -> None:
@@ -85,14 +84,14 @@ class PackBuilder(base.Builder):
         self.rows_used += int(np.count_nonzero(is_used))
 
     def lineage(self, rng: np.random.Generator | None) -> base.Lineage:
-        """Return the lineage of the records: the documents, or parts of documents, in each, in order."""
+        """Return the lineage of the records: each record's documents, or parts of documents, in order."""
         _, packed, owners = self._packed(rng)
         return lambda record: [base.Piece(int(owners[at]), start, stop) for at, start, stop in packed.parts(record)]
 
     def _packed(
         self, rng: np.random.Generator | None
     ) -> tuple[Mapping[str, RaggedTokens], packing.Packing, np.ndarray]:
-        """Return the documents of usable rows, their packing, and the row of each. Empties the builder."""
+        """Return the usable rows' documents, their packing, and the row of each document. Empties the builder."""
         whole = self._take()
         if not whole.usable.all():
             whole = whole.take(np.flatnonzero(whole.reasons == ""))
@@ -104,7 +103,6 @@ class PackBuilder(base.Builder):
         return packing.pack(lengths, length=self._length, order=order)
 
     def _laid_out(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
-        """Return the columns of packed rows, by feature name."""
         segment_ids, positions = packing.segments(part, length=self._length)
         columns = {"input_ids": self._ids(ragged, part), "segment_ids": segment_ids, "positions": positions}
         if "loss_mask" in ragged:
@@ -113,7 +111,6 @@ class PackBuilder(base.Builder):
         return columns
 
     def _ids(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> np.ndarray:
-        """Return the token ids of packed rows, int32 [R, L]."""
         around, dtype = (self._before, self._after), np.dtype(np.int32)
         return packing.lay_out(
             ragged["input_ids"], part, length=self._length, around=around, fill=self._pad_id, dtype=dtype
@@ -121,7 +118,7 @@ class PackBuilder(base.Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Builder that joins documents, and cuts at every L-th token. `drop`: leave out a last record with padding."""
+    """Builder that joins documents and cuts at every L-th token. `drop`: leave out a last record with padding."""
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool) -> None:
         super().__init__(length=length, pad_id=pad_id, frame=frame)
@@ -142,7 +139,7 @@ class JoinBuilder(PackBuilder):
 
 
 class _DocumentEncoder(base.BatchEncoder):
-    """Batch encoder of whole documents, without their special tokens, which the builder adds."""
+    """Batch encoder of whole documents. The builder adds their special tokens."""
 
     def __init__(self, engine: Engine, context: base.LayoutContext) -> None:
         super().__init__(engine)
@@ -159,7 +156,6 @@ class _DocumentEncoder(base.BatchEncoder):
         return base.input_ids(length), base.feature("num_tokens", "tokens of this row that are not padding")
 
     def encode(self, rows: Rows) -> base.Encoded:
-        """Tokenize one batch."""
         (documents,) = without_frame(self._engine.encode(rows.texts[0]), self._frame)
         full_lengths = documents.lengths + len(self._frame.before) + len(self._frame.after)
         is_too_long = (full_lengths > self._context.length) & self.may_reject
@@ -167,7 +163,6 @@ class _DocumentEncoder(base.BatchEncoder):
         return base.Encoded(ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=full_lengths)
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return notes on special tokens that the texts already have, or that documents lack."""
         documents, spelt = self._engine.encode(rows.texts[0]), self._context.tokenizer.convert_ids_to_tokens
         notes = base.notes_on_ends(documents, self._frame, spelt)
         if self._left_out is None:

@@ -1,23 +1,23 @@
-"""Packing of whole documents into rows of exactly L tokens, with little padding and without cutting short documents.
+"""Pack whole documents into rows of exactly L tokens, with little padding, without splitting short documents.
 
-With L = 8, documents a to e of 3, 11, 4, 2 and 5 tokens, in a shard's order ('.' is padding):
+With L = 8, documents a to e of 3, 11, 4, 2 and 5 tokens, in the shard's order ('.' is padding):
 
-    pieces         a a a | b b b b b b b b | B B B | c c c c | d d | e e e e e       b, longer than L, gives two
-    longest first  b: a new row; e: a new row; c: a new row; a: behind e; B: behind c; d fits nowhere: a new row
+    pieces         a a a | b b b b b b b b | B B B | c c c c | d d | e e e e e       b is longer than L: two pieces
+    longest first  b: a new row; e: a new row; c: a new row; a: after e; B: after c; d fits nowhere: a new row
 
     input_ids      b b b b b b b b    B B B c c c c .    d d . . . . . .    a a a e e e e e
     segment_ids    1 1 1 1 1 1 1 1    1 1 1 2 2 2 2 0    1 1 0 0 0 0 0 0    1 1 1 2 2 2 2 2
     positions      0 1 2 3 4 5 6 7    0 1 2 0 1 2 3 0    0 1 0 0 0 0 0 0    0 1 2 0 1 2 3 4
 
-A piece goes into the row with the least room that is enough; among several, into the one that got to that room last.
-This is best-fit decreasing bin packing, which Ding et al. use for language models (arXiv:2404.10830), over all
-documents of a shard. Taking the longest first makes the rows full, but would leave rows of short documents for the
-end. So rows are sorted by the pieces that opened them, in the shard's order, be it random or the source's. Inside a
-row, all pieces keep that order.
+A piece goes into the row with the least sufficient room; among equals, into the row that got to that room last. This
+is best-fit decreasing bin packing over all documents of a shard, which Ding et al. use for language models
+(arXiv:2404.10830). Taking the longest first fills rows well but would put the rows of short documents last. So rows
+are sorted by the pieces that opened them, in the shard's order (shuffled or the source's). Pieces keep that order
+inside a row too.
 
-The least room that is enough is found in a bitmap of all rooms that rows have, 64 to a word.
+A bitmap of the rooms that rows have, 64 to a word, finds the least sufficient room.
 
-`join` gives such rows too, of documents that are joined in the shard's order, then cut at every L-th token.
+`join` makes such rows from documents joined in the shard's order, then cut at every L-th token.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _UINT8 = np.dtype(np.uint8)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """Packing of R rows: the pieces of documents in each.
+    """R rows of pieces of documents.
 
-    Row r has the pieces from `edges[r]` up to `edges[r + 1]`, one segment each. A piece is the tokens [first, first +
-    size) of a document, counting the tokens put around it. All int64; `edges` [R + 1].
+    Row r has the pieces from `edges[r]` up to `edges[r + 1]`, one segment each. A piece is tokens [first, first + size)
+    of a document, including the special tokens around it. All int64; `edges` [R + 1].
     """
 
     documents: np.ndarray
@@ -50,7 +50,7 @@ class Packing:
 
     @property
     def num_tokens(self) -> np.ndarray:
-        """Number of tokens in each row, int64 [R]."""
+        """Number of tokens per row, int64 [R]."""
         return np.diff(offsets_of(self.sizes)[self.edges])
 
     def rows(self, start: int, stop: int) -> Packing:
@@ -64,7 +64,7 @@ class Packing:
         )
 
     def parts(self, row: int) -> list[tuple[int, int, int]]:
-        """Return (document, start, stop) for each segment of a row, in order; [start, stop) are its positions."""
+        """Return (document, start, stop) for each segment of a row, in order, with positions in the row."""
         chosen = self.rows(row, row + 1)
         stops = np.cumsum(chosen.sizes)
         return list(zip(chosen.documents.tolist(), (stops - chosen.sizes).tolist(), stops.tolist(), strict=True))
@@ -73,7 +73,7 @@ class Packing:
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -> Packing:
     """Pack the documents with the indices `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths`: tokens of each document, int64 [N], with the tokens put around it. One of length 0 is in no row.
+    `lengths` int64 [N]: tokens of each document, including special tokens around it. A length of 0 gives no row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -81,7 +81,7 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -
     firsts = length * (np.arange(len(documents)) - np.repeat(np.cumsum(num_pieces) - num_pieces, num_pieces))
     sizes = np.minimum(lengths[documents] - firsts, length)
     row_of_piece, opener = _best_fit(sizes, np.argsort(-sizes, kind="stable"), length)
-    # Rows follow each other as the pieces do that opened them.
+    # Sort rows by the pieces that opened them.
     row_of_piece = np.argsort(np.argsort(opener))[row_of_piece]
     by_row = np.argsort(row_of_piece, kind="stable")
     edges = offsets_of(np.bincount(row_of_piece, minlength=len(opener)))
@@ -89,12 +89,12 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -
 
 
 def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
-    """Join the documents with the indices `order`, and cut at every `length`-th token. `lengths` as for `pack`."""
+    """Join the documents with the indices `order` and cut at every `length`-th token. `lengths` as for `pack`."""
     order = order[lengths[order] > 0]
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
     row_starts = np.arange(0, int(lengths[order].sum()), length)
-    # Where a document or a row begins, so does a piece. A stable sort merges two ascending runs in linear time; hashing
+    # A piece begins at each start of a document or row. A stable sort merges two ascending runs in linear time; hashing
     # them, as union1d does, took 7 % of a whole build's samples.
     begins = np.sort(np.concatenate([starts, row_starts]), kind="stable")
     begins = begins[np.diff(begins, prepend=-1) > 0]
@@ -118,7 +118,7 @@ def lay_out(
 ) -> np.ndarray:
     """Return the documents' values in rows, [R, length] of `dtype`, padded with `fill` on the right.
 
-    `around`: the values before and after each document, int32; the packing must count them.
+    `around`: the values before and after each document, int32. The packing must include them.
     """
     out = np.empty((len(packing), length), dtype)
     pieces = (packing.documents, packing.firsts, packing.sizes, packing.edges)
@@ -127,7 +127,7 @@ def lay_out(
 
 
 def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return segment ids and positions, both [R, length], uint16 if that can hold `length`, else int32."""
+    """Return segment ids and positions, both [R, length]: uint16 if that can hold `length`, else int32."""
     shape, dtype = (len(packing), length), np.uint16 if length < 2**16 else np.int32
     segment_ids, positions = np.empty(shape, dtype), np.empty(shape, dtype)
     _mark(packing.sizes, packing.edges, segment_ids, positions)
@@ -138,13 +138,13 @@ def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
 def _best_fit(sizes, order, length):  # type: ignore[no-untyped-def]
     """Assign pieces to rows by best fit, taking them in the given order.
 
-    Returns: rows, int64 [P], numbered as they were opened; the piece that opened each row, int64 [R].
+    Returns: each piece's row, int64 [P], numbered in opening order; the piece that opened each row, int64 [R].
     """
-    # No two rows would fit into one, so that all but one are half full on average.
+    # No two rows fit into one, so all rows except one are half full on average.
     most = min(len(sizes), 2 * sizes.sum() // length + 1)
     row_of_piece = np.empty(len(sizes), np.int64)
     opener, below = np.empty(most, np.int64), np.empty(most, np.int64)
-    top = np.full(length, -1, np.int64)  # of the stack of rows with that much room; `below` are the others
+    top = np.full(length, -1, np.int64)  # stack of rows per amount of room; `below` links the rest
     bits = np.zeros((length >> 6) + 1, np.uint64)
     num_rows = 0
     for piece in order:
@@ -182,7 +182,7 @@ def _next_set(bits, at):  # type: ignore[no-untyped-def]
     return -1
 
 
-# Indices that cannot be negative: a loop over signed ones tests each, and reaches a fifth of the speed (measured).
+# Unsigned indices: a loop over signed ones tests each for its sign and runs at a fifth of the speed (measured).
 @jit
 def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
     length = np.uint64(segment_ids.shape[1])
@@ -204,7 +204,7 @@ def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
 
 @jit
 def _place(values, offsets, documents, firsts, sizes, edges, before, after, fill, out):  # type: ignore[no-untyped-def]
-    """Write the documents' values to the rows of `out`, `before` and `after` around documents, and `fill` elsewhere."""
+    """Write documents to the rows of `out`, with `before` and `after` around each, and `fill` elsewhere."""
     ahead = len(before)
     length = np.uint64(out.shape[1])
     out = out.reshape(-1)

@@ -1,11 +1,11 @@
-"""Encoder and builder for layouts that do not join rows: ragged values are padded to one length, or one of several.
+"""Encoder and builder for layouts that do not join rows: pad ragged values to one of one or more lengths.
 
     ragged input_ids     5 9 2 | 7 | 4 4        fields  input_ids: L = 4, filled with 0 on the right, and a mask
                                                                         attention_mask
     input_ids            5 9 2 0     7 0 0 0     4 4 0 0
     attention_mask       1 1 1 0     1 0 0 0     1 1 0 0
 
-With records of several lengths, rows are laid out in groups, each as if the dataset had only that length:
+With several record lengths, each group of rows is laid out as if the dataset had only that length:
 
     lengths 4, 8      rows of   3   6   2   9   4 tokens  (the fourth was cut to 8)
                       group 4:  0       2       4         rows of the task
@@ -31,16 +31,16 @@ from tfrecord_io.schema import Feature
 
 UINT8, INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _ROWS_PER_CHUNK = 1024
-# A chunk has fewer long rows, since they are laid out with all of their padding.
+# Padding takes memory too, so chunks of long rows have fewer rows.
 _POSITIONS_PER_CHUNK = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """Description of how a feature's ragged values become an array [N, L], padded with `fill` on `side`.
+    """How a feature's ragged values become an array [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
-    A feature of shape () has one value a record; one with a `constant` has no ragged values. `laid_out`: the dtype of
-    the array. `mask`: a feature that is 1 on the values and 0 elsewhere.
+    A feature of shape () has one value per record. A feature with a `constant` has no ragged values. `mask`: a feature
+    that is 1 on the values and 0 on padding.
     """
 
     feature: Feature
@@ -50,7 +50,7 @@ class Field:
     mask: Feature | None = None
 
     def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the padded values and the mask of the sequences at `order`, by feature name."""
+        """Return the padded values and mask of the sequences at `order`, by feature name."""
         if self.feature.constant is not None:
             return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
         values = ragged[self.feature.name]
@@ -70,20 +70,20 @@ class Field:
         return out
 
     def of_length(self, length: int) -> Field:
-        """Return the field for rows of another length."""
+        """Return this field for rows of another length."""
         mask = None if self.mask is None else dataclasses.replace(self.mask, shape=(length,))
         return dataclasses.replace(self, feature=dataclasses.replace(self.feature, shape=(length,)), mask=mask)
 
 
 def ids_field(context: base.LayoutContext) -> Field:
-    """Return the field of the token ids, with the attention mask."""
+    """Return the field of token ids, with the attention mask."""
     facts, length = context.facts, context.length
     mask = base.feature("attention_mask", "1 on tokens, 0 on padding", length)
     return Field(feature=base.input_ids(length), fill=facts.pad_id, side=facts.padding_side, mask=mask)
 
 
 class RowsEncoder(base.BatchEncoder):
-    """Base class of encoders whose records hold one row each, or a part of it. `fields` describe the records."""
+    """Base class of encoders that put one row, or part of one, in a record. `fields` describe the record."""
 
     def __init__(self, tokenizing: Tokenizing, context: base.LayoutContext, fields: Sequence[Field]) -> None:
         super().__init__(tokenizing)
@@ -91,11 +91,10 @@ class RowsEncoder(base.BatchEncoder):
         self.fields = tuple(fields)
 
     def features(self) -> tuple[Feature, ...]:
-        """Return the features that the layout computes from texts."""
         return tuple(each for field in self.fields for each in (field.feature, field.mask) if each is not None)
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return notes on special tokens at the ends of texts, which the tokenizer adds again."""
+        """Return notes on special tokens that sampled texts already have and the tokenizer adds again."""
         facts, encoded = self._context.facts, self.encode(rows)
         places = {"begin": (0, {facts.bos_id, facts.cls_id}), "end": (-2, {facts.eos_id, facts.sep_id})}
         twice = dict.fromkeys(
@@ -114,14 +113,13 @@ class RowsEncoder(base.BatchEncoder):
         )
 
     def builder(self) -> base.Builder:
-        """Return a builder for one shard."""
         return RowsBuilder(self.fields, lengths=self._context.layout.buckets)
 
 
 class RowsBuilder(base.Builder):
-    """Builder that makes one record of each sequence and the other arrays of its row.
+    """Builder that makes one record per sequence, with the other arrays of its row.
 
-    With `lengths`, each record has the smallest length that holds it: `length_groups` splits the builder.
+    With `lengths`, each record has the smallest length that fits. `length_groups` then splits the builder.
     """
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
@@ -131,7 +129,7 @@ class RowsBuilder(base.Builder):
         self._chosen: np.ndarray | None = None
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield columns by feature name, a thousand records at a time, or fewer long ones."""
+        """Yield columns by feature name, at most about a thousand records at a time."""
         whole, sequences = self._take_sequences()
         order, owners = sequences[base.permuted(len(sequences), rng)], whole.row_of_sequence
         laid_out = np.zeros(len(whole.reasons), bool)
@@ -154,7 +152,7 @@ class RowsBuilder(base.Builder):
         return lambda record: [base.Piece(int(rows[record]), 0, int(lengths[record]))]
 
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Return the groups that have rows, or only the one of the longest records if none has. Empties the builder."""
+        """Return the non-empty groups; if all are empty, the one of the longest records. Empties the builder."""
         whole, sequences = self._take_sequences()
         kept, full = whole.ragged["input_ids"].lengths, whole.full_lengths[whole.row_of_sequence]
         bucket = length_index(self.lengths, kept[sequences])
@@ -167,30 +165,30 @@ class RowsBuilder(base.Builder):
         return tuple(group for group in groups if group.rows is not None and len(group.rows)) or (groups[-1],)
 
     def _take_sequences(self) -> tuple[base.Encoded, np.ndarray]:
-        """Return all rows added, and the indices of the sequences that become records. Empties the builder."""
+        """Return all added rows and the indices of the sequences that become records. Empties the builder."""
         whole = self._take()
         return whole, np.flatnonzero(whole.usable) if self._chosen is None else self._chosen
 
 
 def _repeated(rows: RaggedTokens, first: int) -> list[int]:
-    """Return the tokens that are both the token `first` of a row, negative from its end, and the next one."""
-    usable = np.flatnonzero(rows.lengths > 2)  # an empty text may have the same token before it and behind it
+    """Return the tokens at index `first` of a row (negative: from its end) that the next token repeats."""
+    usable = np.flatnonzero(rows.lengths > 2)  # an empty text may have the same token on both sides
     places = (rows.offsets[1:] if first < 0 else rows.offsets[:-1])[usable] + first
     tokens = rows.ids[places]
     return np.unique(tokens[tokens == rows.ids[places + 1]]).tolist()
 
 
 def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:
-    """Return the row of each sequence, as an index among the usable rows. Other rows are listed in rejected/."""
+    """Return each sequence's row, as an index among the usable rows; rejected/ lists the other rows."""
     return np.asarray((np.cumsum(whole.reasons == "") - 1)[whole.row_of_sequence[sequences]])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthGroup:
-    """Rows of a task whose records have the same length.
+    """Rows of a task with records of the same length.
 
-    `length` is None if all records of the dataset have the same length, and `rows` too then. Otherwise `rows` int64 are
-    the indices of the group's rows among the task's usable rows.
+    `rows` int64: indices of the group among the task's usable rows. `length` and `rows` are None if all records of the
+    dataset have the same length.
     """
 
     length: int | None
@@ -199,17 +197,17 @@ class LengthGroup:
 
 
 def length_groups(builder: base.Builder) -> tuple[LengthGroup, ...]:
-    """Split a builder's rows by length. Returns: at least one group; an empty one only if there is no other."""
+    """Split a builder's rows by length. Return at least one group; it is empty only if there are no rows."""
     if isinstance(builder, RowsBuilder) and builder.lengths:
         return builder.length_groups()
     return (LengthGroup(length=None, builder=builder),)
 
 
-# Indices are unsigned: for a signed one, each access tests whether it counts from the end, which takes several times as
-# long as copying the element (measured).
+# Unsigned indices: for signed ones, each access tests whether the index is negative, which takes several times as long
+# as copying the element (measured).
 @jit
 def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
-    """Copy each sequence at `order` into a row of `out`, and `fill` into the rest of the row."""
+    """Copy each sequence at `order` into a row of `out`, and fill the rest of the row."""
     length = np.uint64(out.shape[1])
     for row in range(len(order)):
         start, size = np.uint64(offsets[order[row]]), np.uint64(offsets[order[row] + 1] - offsets[order[row]])

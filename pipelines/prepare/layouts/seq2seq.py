@@ -1,19 +1,19 @@
-"""Layout `seq2seq`: each row becomes one record of an encoder's input and a decoder's target.
+"""Layout `seq2seq`: each row becomes one record with an encoder's input and a decoder's target.
 
     --text-column en --target-column de --input-prefix "translate English to German: "       L = 8, T = 6
 
-    input_ids       translate English to German : A house </s>        as `pad` has it, of prefix + text
+    input_ids       translate English to German : A house </s>        as in `pad`, from prefix + text
     attention_mask      1        1    1    1    1 1   1    1
-    target_ids      Ein Haus </s> . . .                               of text_target
+    target_ids      Ein Haus </s> . . .                               from text_target
     target_mask      1   1     1  0 0 0
 
-Both are equal to `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")` and
+Both equal `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")` and
 `tokenizer(text_target=target, truncation=True, max_length=T)`. A few tokenizers have a separate mode for targets, with
-another language code or another vocabulary; their targets come from `transformers` itself.
+another language code or vocabulary; `transformers` itself tokenizes their targets.
 
-Targets are padded on the right, whatever the tokenizer's side: a decoder's input is its target shifted by one, and
-with padding on the left the shift would begin in the padding. The reader makes that shift
-(`tfrecord_io.objectives`), since the token that a decoder starts with depends on the model.
+Targets are always padded on the right. A decoder's input is its target shifted by one, and with left padding the shift
+would begin in the padding. The reader makes that shift (`tfrecord_io.objectives`), because a decoder's start token
+depends on the model.
 """
 
 import dataclasses
@@ -61,8 +61,8 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
 
 
 def _of_targets(context: LayoutContext) -> LayoutContext:
-    """Return the context for opening the targets' encoder: one text each, even if the inputs are pairs."""
-    # A target is one text, so strategies that choose a text of a pair do not apply.
+    """Return the context for the targets' encoder: one text per row, even if the inputs are pairs."""
+    # Strategies that choose one text of a pair do not apply to targets.
     cut: Truncation = "do_not_truncate" if context.layout.truncation == "do_not_truncate" else "longest_first"
     one = dataclasses.replace(
         context,
@@ -74,13 +74,11 @@ def _of_targets(context: LayoutContext) -> LayoutContext:
     as_text, as_target = context.tokenizer(texts, verbose=False), context.tokenizer(text_target=texts, verbose=False)
     if as_text["input_ids"] == as_target["input_ids"]:
         return one
-    # No engine has such a mode, even if one that was requested by name serves the inputs.
+    # No engine has such a mode, so a requested engine tokenizes the inputs only.
     return dataclasses.replace(one, tokenizer=_AsTarget(context.tokenizer), engine="auto")
 
 
 class _AsTarget:
-    """Wrapper of a tokenizer that treats every text as a target."""
-
     def __init__(self, tokenizer: engines.HFTokenizer) -> None:
         self._tokenizer = tokenizer
 
@@ -92,12 +90,12 @@ class _AsTarget:
 
 
 class _Seq2SeqEncoder(RowsEncoder):
-    """Batch encoder for inputs and targets, each tokenized as `pad` does."""
+    """Batch encoder that tokenizes inputs and targets as `pad` does."""
 
     def __init__(
         self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext, fields: Sequence[Field]
     ) -> None:
-        # The rows are the reference's only if both inputs and targets are.
+        # Report the reference engine only if it tokenizes both inputs and targets.
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
         self.concurrent = inputs.concurrent and targets.concurrent

@@ -1,6 +1,6 @@
 """Layouts of overlapping windows over long texts: `pad` with `--stride S`, and `qa`.
 
-With `--stride S` a text becomes as many records as its tokens need; neighbours share S tokens.
+With `--stride S` a text becomes as many records as its tokens need. Neighbours share S tokens.
 
     text          "An owl lives here"            L = 5 with [CLS] and [SEP], S = 1
     input_ids     [CLS] An  owl lives [SEP]      [CLS] lives here [SEP] .
@@ -8,11 +8,11 @@ With `--stride S` a text becomes as many records as its tokens need; neighbours 
     char_ends     0     2   6   12    0          0     12    17   0     0
     source_row    8                              8
 
-No token is lost. Label and kept columns are in each record of their row, whose number in the split is `source_row`.
-The windows are those of `tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
+No token is lost. Each record has its row's label and kept columns, and the row's number in the split (`source_row`).
+The windows equal `tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
 return_offsets_mapping=True)`. With `truncation_side` left they start from the text's end.
 
-With `--layout qa` a question and a window of its context become one record, with the position of the answer.
+With `--layout qa` a question and a window of its context become one record, with the answer's position.
 
     question, context   "Who ?"   "Anna lives in Rome"     answer "Rome" at character 14
     input_ids        [CLS] Who ?   [SEP] Anna lives [SEP]     [CLS] Who ? [SEP] in Rome [SEP]
@@ -21,9 +21,9 @@ With `--layout qa` a question and a window of its context become one record, wit
     start_positions  0                                        5
     end_positions    0                                        5
 
-Each window has the whole question (`truncation="only_second"`). Windows share `--stride` tokens, without it a quarter
-of L. Characters are counted in the context. Of several answers the first one counts. Positions are counted from the
-row's start, including padding on the left; both are 0 if the window does not hold the whole answer, or there is none.
+Each window has the whole question (`truncation="only_second"`). Windows share `--stride` tokens, by default a quarter
+of L. Character offsets refer to the context. If there are several answers, the first one counts. Positions count from
+the row's start, including left padding; both are 0 if the window lacks the whole answer.
 """
 
 import dataclasses
@@ -47,16 +47,15 @@ _NO_ANSWER = -1
 
 
 class _WindowsEncoder(RowsEncoder):
-    """Batch encoder that makes a record of each window of a text, or of a pair's second text.
+    """Batch encoder that makes one record per window of a text, or of a pair's second text.
 
-    `more`: further fields, behind those of windows. The `tokenizers` library cuts, since only it knows the characters
-    of a token.
+    `more`: further fields. The `tokenizers` library does the cutting, because only it knows a token's characters.
     """
 
     def __init__(self, context: LayoutContext, *more: Field, pair: bool = False) -> None:
         """Open the encoder.
 
-        Raises: ConfigError if another engine is requested, windows would not advance, or have no room for text;
+        Raises: ConfigError if another engine is requested, or if windows would not advance or have no room for text;
             TokenizerError if the tokenizer does not report characters.
         """
         tokenizer, length = context.tokenizer, context.length
@@ -99,19 +98,18 @@ class _WindowsEncoder(RowsEncoder):
         self._has_types = any(field.feature.role == "token_type_ids" for field in fields)
 
     def encode(self, rows: Rows) -> Encoded:
-        """Tokenize one batch."""
         return self._cut(rows)[0]
 
     def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
         """Cut rows of one or two texts into windows.
 
-        Returns: the batch; the rows that cannot be cut and have no window, bool [N]; for each of W windows, the index
-        of the first token of the text that is cut, and the number of its tokens, int64 [W].
+        Returns: the batch; a mask of the rows that cannot be cut and have no window, bool [N]; for each of W windows,
+        the index of the cut text's first token, and the number of its tokens, both int64 [W].
         """
         texts = rows.texts
         pair = len(texts) == 2
         led = self._whole.encode(texts[0]).lengths if pair else np.zeros(len(texts[0]), np.int64)
-        # Where windows would not advance in the room that the first text leaves, the second must fit as a whole.
+        # If the first text leaves too little room for windows to advance, the whole second text must fit.
         room = self._context.length - self._special - led
         impossible = room <= self._stride
         narrow = np.flatnonzero(impossible)
@@ -120,7 +118,7 @@ class _WindowsEncoder(RowsEncoder):
         possible = np.flatnonzero(~impossible)
         chosen = [column.take(pa.array(possible)).to_pylist() for column in texts]
         encodings = self._backend.encode_batch(list(zip(*chosen, strict=True)) if pair else chosen[0])
-        # Reading `overflowing` copies it, so it is read once.
+        # Read `overflowing` once, because each read copies it.
         parts = [(encoding, *encoding.overflowing) for encoding in encodings]
         owners = np.repeat(possible, [len(part) for part in parts])
         windows = list(itertools.chain.from_iterable(parts))
@@ -128,7 +126,7 @@ class _WindowsEncoder(RowsEncoder):
         sequences = [window.sequence_ids for window in windows]
         count = np.array([of_tokens.count(pair) for of_tokens in sequences], np.int64)
         first = np.array([of_tokens.index(pair) if pair in of_tokens else 0 for of_tokens in sequences], np.int64)
-        # The first and the end character of each token in its text, int32 [2, T]; 0 on all tokens but the text's.
+        # First and end character of each token in its text, int32 [2, T]; 0 on tokens outside the text.
         pairs = itertools.chain.from_iterable(window.offsets for window in windows)
         characters = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * len(ids.ids))
         position = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], ids.lengths)
@@ -191,7 +189,7 @@ class _QaEncoder(_WindowsEncoder):
         return dataclasses.replace(encoded, ragged={**encoded.ragged, **positions})
 
     def _positions(self, encoded: Encoded, first: np.ndarray, count: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """Return the positions of the answer's first and last token in each window, int32 [2, W]."""
+        """Return the answer's first and last position in each window, int32 [2, W]."""
         starts, ends = encoded.ragged["char_starts"], encoded.ragged["char_ends"]
         found = np.full((2, len(starts)), _NO_ANSWER, np.int64)
         begins = starts.offsets[:-1]
@@ -204,9 +202,9 @@ class _QaEncoder(_WindowsEncoder):
 
 @jit
 def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-untyped-def]
-    """Write to `found` the answer's first and last token among the tokens [begin, begin + count) of each window.
+    """Write the answer's first and last token, among the tokens [begin, begin + count) of each window, to `found`.
 
-    For a window without the whole answer, `found` is left unchanged.
+    Leave `found` unchanged for a window without the whole answer.
     """
     for window in range(len(begins)):
         first, stop = begins[window], begins[window] + counts[window]
@@ -223,7 +221,7 @@ def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-unty
 
 
 def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the characters [start, end) of each row's first answer, and the rows whose context differs there.
+    """Return the characters [start, end) of each row's first answer, and a mask of mismatches with the context.
 
     Returns: int64 [N, 2], [0, 0) without an answer; bool [N].
     """

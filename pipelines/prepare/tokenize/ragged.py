@@ -1,4 +1,4 @@
-"""Ragged arrays of tokens, which tokenizers hand to layouts.
+"""Ragged arrays of tokens, passed from tokenizers to layouts.
 
 ids      [ 5 9 2 | 7 | | 4 4 ]         one vector of all tokens
 offsets  [ 0 3 4 4 6 ]                 sequence i is ids[offsets[i]:offsets[i + 1]]
@@ -31,7 +31,7 @@ class RaggedTokens:
         return np.diff(self.offsets)
 
     def take(self, order: np.ndarray) -> RaggedTokens:
-        """Return the sequences with the given indices, in that order."""
+        """Return the sequences at the indices `order`, in that order."""
         offsets = offsets_of(self.lengths[order])
         ids = np.empty(int(offsets[-1]), self.ids.dtype)
         _gather(self.ids, self.offsets, order, offsets, ids)
@@ -52,26 +52,23 @@ def exchanged(ragged: RaggedTokens, indices: np.ndarray, others: RaggedTokens) -
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Return the offsets of sequences of the given lengths, int64 [N + 1]."""
+    """Return the offsets of sequences with these lengths, int64 [N + 1]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """Return the smaller of uint16 and int32 that holds every id; shards are held in it until they are written."""
+    """Return uint16 if it holds every id, else int32. Shards stay in this dtype until they are written."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
 def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedTokens:
-    """Build a ragged array from Python lists of ids.
-
-    Raises: OverflowError if an id is negative or too large for `dtype`.
-    """
+    """Build a ragged array from lists of ids. Raises: OverflowError if an id is negative or too large for `dtype`."""
     offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
     ids = np.empty(int(offsets[-1]), np.uint32)
     for values, start, stop in zip(lists, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        # array.array reads a list of int in 11 ns an element where NumPy takes 25, and no other step is per token.
+        # array.array reads a list of int in 11 ns per element, NumPy in 25; no other step is per token.
         ids[start:stop] = np.frombuffer(array.array("I", values), np.uint32)
     # NumPy would wrap silently.
     if len(ids) and int(ids.max()) > np.iinfo(dtype).max:
@@ -82,7 +79,7 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
 @jit
 def _gather(source, source_offsets, order, offsets, out):  # type: ignore[no-untyped-def]
     for index in range(len(order)):
-        # Unsigned, or whether they count from the end would be tested for each token.
+        # Unsigned: signed indices would be tested for their sign at each token.
         start, at = np.uint64(source_offsets[order[index]]), np.uint64(offsets[index])
         for position in range(np.uint64(offsets[index + 1]) - at):
             out[at + np.uint64(position)] = source[start + np.uint64(position)]

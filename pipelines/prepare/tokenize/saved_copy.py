@@ -1,4 +1,4 @@
-"""The saved copy of a tokenizer, which comes back from its files as it was, in transformers 4, too."""
+"""Saved copies of tokenizers, which load unchanged from their files, also in transformers 4."""
 
 import contextlib
 import hashlib
@@ -17,22 +17,22 @@ from tfrecord_io.shown import first_line
 
 Files = dict[str, bytes]
 
-# Name of the generic class in every release and in the documentation; transformers 5 writes another, unknown to 4.
+# The generic class in every release and in the documentation. transformers 5 writes another name, unknown to 4.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
-# Options that depend on where a tokenizer was loaded from; without them equal tokenizers give equal files.
+# Options that depend on a tokenizer's origin. Without them equal tokenizers give equal files.
 _WHERE_FROM = ("is_local", "local_files_only", "mistral_format")
-# Attributes that `save_pretrained` leaves out unless they were arguments of the constructor.
+# Attributes that `save_pretrained` writes only if they were arguments of the constructor.
 _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_special_tokens")
 
 
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
-    """Save a tokenizer so that it comes back as it is. Returns: the copy that the files give, and the files.
+    """Save a tokenizer so that it loads unchanged. Return the copy that its files give, and the files.
 
-    Some classes build themselves anew when loaded and ignore parts of tokenizer.json, such as a normalizer that was
-    set by hand. Where the class does so, the files name the generic one, which takes tokenizer.json as it is.
+    Some classes rebuild themselves when loaded and ignore parts of tokenizer.json, such as a normalizer set by hand.
+    For these classes the files name the generic class, which uses all of tokenizer.json.
 
-    Raises: TokenizerError if neither gives the tokenizer's own tokens for `BATTERY`.
+    Raises: TokenizerError if neither class gives the tokenizer's own tokens for `BATTERY`.
     """
     files = _written(tokenizer, name)
     copy = load(files)
@@ -56,10 +56,10 @@ def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
 
 
 def require_kind(tokenizer: HFTokenizer, name: str) -> None:
-    """Check that an object is a tokenizer with a backend in Rust or Python. Raises: TokenizerError if it is not."""
+    """Raise TokenizerError unless an object is a tokenizer with a backend in Rust or Python."""
     from transformers import PreTrainedTokenizerBase
 
-    # Others of its classes, such as Mistral's own, cannot be asked for this.
+    # Other classes of transformers, such as Mistral's, lack this attribute.
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not hasattr(type(tokenizer), "is_fast"):
         raise TokenizerError(
             f"tokenizer {name!r} is a {type(tokenizer).__name__}, expected one with a tokenizer.json or Python code",
@@ -71,7 +71,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 def load(files: Files) -> HFTokenizer:
     """Load a tokenizer from saved files, offline and without running code that they contain.
 
-    Raises: TokenizerError if it cannot be loaded; as `write`.
+    Raises: TokenizerError if it cannot be loaded, or as `write`.
     """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
@@ -90,9 +90,9 @@ def load(files: Files) -> HFTokenizer:
 
 
 def write(files: Mapping[str, bytes], folder: str) -> None:
-    """Write the files of a tokenizer. Raises: TokenizerError if the name of a file leads out of the folder."""
+    """Write a tokenizer's files. Raises: TokenizerError if a file name leads out of the folder."""
     for name, content in files.items():
-        # A name from a remote service may be anything, such as "../x", which a local file system would follow.
+        # A remote service may send any name, such as "../x", which a local file system would follow.
         if {"", ".", ".."} & {*name.split("/")}:
             raise TokenizerError(
                 f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
@@ -104,11 +104,11 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def class_for(name: str) -> Any:
-    """Return the class to load a hub id or folder with: `AutoTokenizer`, or one that loads the same and imports faster.
+    """Return the class that loads a hub id or folder: `AutoTokenizer`, or an equivalent that imports faster.
 
     Importing `AutoTokenizer` makes `transformers` read its 1,600 model files a second time: 0.3 CPU seconds, a twelfth
-    of a build of 400 rows. In a folder with a tokenizer.json and no config.json, tokenizer_config.json alone decides on
-    the class; if that is the generic one, it is returned. `AutoTokenizer` loads all others, and reports errors.
+    of a build of 400 rows. In a folder with a tokenizer.json and no config.json, tokenizer_config.json alone determines
+    the class; return that class if it is the generic one. `AutoTokenizer` loads all others, and reports errors.
     """
     folder = Path(os.path.expanduser(name))
     config: Any = None
@@ -126,7 +126,7 @@ def class_for(name: str) -> Any:
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 over file names and contents, sorted by name, as hex digits."""
+    """Return the SHA-256 of file names and contents, sorted by name, as hex digits."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())
@@ -135,7 +135,7 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
 
 
 def _written(tokenizer: HFTokenizer, name: str) -> Files:
-    """Return the files of `save_pretrained`, with all attributes, and so that transformers 4 can load them, too."""
+    """Return the files of `save_pretrained`, with all attributes, in a form that transformers 4 can load."""
     files = _files_of(tokenizer, name)
     config = json.loads(files[_CONFIG])
     values = {key: getattr(tokenizer, key, None) for key in _SETTABLE}
@@ -149,7 +149,7 @@ def _written(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _changed(config: bytes, **changes: Any) -> bytes:
-    """Return a tokenizer_config.json with other values, and without those keys whose value is None."""
+    """Return a tokenizer_config.json with `changes`. A value of None removes its key."""
     values = json.loads(config) | changes
     kept = {key: value for key, value in values.items() if not (key in changes and value is None)}
     return (json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
@@ -169,7 +169,7 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
-    """Return the ids of texts; None if the library fails on them, which is reported when rows are opened."""
+    """Return the ids of texts; None if the library fails on them, which opening the rows will report."""
     try:
         with library_failures.named("transformers", num_texts=len(texts)):
             return tokenizer(texts, verbose=False)["input_ids"]

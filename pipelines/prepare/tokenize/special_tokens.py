@@ -5,21 +5,21 @@ A fast tokenizer adds fixed tokens to one text or to a pair:
     one text    prefix A suffix                  [CLS] A [SEP]
     a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
 
-`probe` finds the added pieces, and the token type ids of every part, by calling the tokenizer. For a tokenizer that
-does not work like this it returns None, and `transformers` makes its rows (`text_rows.ReferenceRows`).
+`probe` calls the tokenizer to find the added tokens and the token type ids of every part. It returns None for a
+tokenizer that works differently; then `transformers` makes the rows (`text_rows.ReferenceRows`).
 
-The rule for `longest_first` is the one of the tokenizers library (utils/truncation.rs), odd lengths included: the
-longer text is cut until both are equal, then both are cut. An odd token stays with the text that was longer, or with
-the second if they were equal.
+`longest_first` follows the tokenizers library (utils/truncation.rs), odd lengths included: the longer text is cut until
+both are equal, then both are cut. An odd token stays with the text that was longer, or with the second if they were
+equal.
 
 The layouts `concat` and `pack` put a `DocumentFrame` around each document:
 
---special-tokens eos         document EOS            (the separator token where a tokenizer has no EOS)
+--special-tokens eos         document EOS            (the separator token if a tokenizer has no EOS)
                  bos-eos     BOS document EOS
-                 tokenizer   what the tokenizer itself puts around one text, such as [CLS] document [SEP]
+                 tokenizer   the tokenizer's own tokens around one text, such as [CLS] document [SEP]
                  none        document
 
-A document that already begins or ends with these tokens gets no second ones (`without_frame`), as in TRL.
+Tokens that a document already has at its ends are not added again (`without_frame`), as in TRL.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from tfrecord_io.errors import ConfigError, TokenizerError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowTemplate:
-    """Template of a row: the special tokens before, between and after its texts, and the type ids of all parts."""
+    """Special tokens before, between and after the texts of a row, and the type ids of all parts."""
 
     added: tuple[tuple[int, ...], ...]
     added_types: tuple[tuple[int, ...], ...]
@@ -92,9 +92,9 @@ def require_room(
 def kept_lengths(
     lengths: Sequence[np.ndarray], *, room: int, truncation: Truncation
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return how many tokens of each text truncation keeps, and which rows cannot be cut as requested (bool [N]).
+    """Return the tokens of each text that truncation keeps, and a mask of rows that it cannot cut as asked, bool [N].
 
-    `lengths`: tokens, int64 [N], for each of one or two texts. `room`: the most tokens of texts in a row.
+    `lengths`: tokens, int64 [N], for each of one or two texts. `room`: the maximum of text tokens in a row.
     """
     total = np.sum(lengths, axis=0)
     over = total > room
@@ -125,7 +125,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Assemble rows without padding; return them and their type ids, uint8 [T]. Texts are cut on `side`."""
+    """Assemble rows without padding. Return them and their type ids, uint8 [T]. Texts are cut on `side`."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
@@ -143,7 +143,7 @@ def assemble(
 @jit
 def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type: ignore[no-untyped-def]
     for row in range(len(at)):
-        # Unsigned, or whether they count from the end would be tested for each token.
+        # Unsigned: signed indices would be tested for their sign at each token.
         start, to = np.uint64(offsets[row + 1] - kept[row] if from_left else offsets[row]), np.uint64(at[row])
         for position in range(np.uint64(kept[row])):
             ids[to + np.uint64(position)] = source[start + np.uint64(position)]
@@ -153,14 +153,14 @@ def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentFrame:
-    """Special tokens to put before and after each document, as ids."""
+    """Special tokens before and after each document, as ids."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
 
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the special tokens to put around documents. Raises: TokenizerError if the tokenizer does not have them."""
+    """Return the special tokens for the ends of documents. Raises: TokenizerError if the tokenizer lacks them."""
     if special_tokens == "none":
         return DocumentFrame()
     if special_tokens == "tokenizer":
@@ -183,7 +183,7 @@ def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> Documen
 def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int | None:
     """Return the BOS token that the tokenizer puts before texts but `special_tokens` leaves out, or None.
 
-    A model that was trained with BOS in front of each document does much worse without it, and nothing fails.
+    A model trained with BOS before each document does much worse without it, and no error appears.
     """
     bos_id = tokenizer.bos_token_id
     if bos_id is None or special_tokens in ("bos-eos", "tokenizer"):
@@ -192,12 +192,12 @@ def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int |
 
 
 def begin_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return which documents begin with these tokens, bool [N]; none does if there are no tokens."""
+    """Return a mask of the documents that begin with `tokens`, bool [N]; all False if there are no tokens."""
     return _have(documents, documents.offsets[:-1], tokens)
 
 
 def end_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return which documents end with these tokens, bool [N]; none does if there are no tokens."""
+    """Return a mask of the documents that end with `tokens`, bool [N]; all False if there are no tokens."""
     return _have(documents, documents.offsets[1:] - len(tokens), tokens)
 
 
@@ -210,9 +210,9 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
 
 
 def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
-    """Return the documents, and `others` of equal lengths, without the frame's tokens that the documents have."""
+    """Remove the frame's tokens from the ends of documents that have them, and the same places from `others`."""
     begin = len(frame.before) * begin_with(documents, frame.before)
-    # A single token that is both BOS and EOS is one of them.
+    # A single token that is both BOS and EOS counts once.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
     if not (begin.any() or end.any()):
         return documents, *others
@@ -230,7 +230,7 @@ def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:
 
 
 def _tokenizers_own(tokenizer: HFTokenizer) -> DocumentFrame:
-    """Return the tokens that the tokenizer puts around a text. Raises: TokenizerError if they differ between texts."""
+    """Return the tokenizer's own tokens around a text. Raises: TokenizerError if they differ between texts."""
     own = tokenizer("a b", add_special_tokens=False)["input_ids"]
     encoded = tokenizer("a b", return_special_tokens_mask=True)
     ids, special = encoded["input_ids"], encoded["special_tokens_mask"]

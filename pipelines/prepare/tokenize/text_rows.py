@@ -1,4 +1,4 @@
-"""Row encoders, which turn texts or lists of words into the rows that `transformers` would make.
+"""Row encoders turn texts or lists of words into the rows that `transformers` would make.
 
     TemplateRows     the engine's tokens and a template, assembled by array kernels; for fast tokenizers
     ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
@@ -10,9 +10,9 @@ of `tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`, the i
     ids        [CLS]  EU  re  ##jects  German  [SEP]
     words      -1     0   1   1        2       -1
 
-Each word is tokenized by itself, whatever precedes it. A word without tokens (an empty one, or only control characters)
-loses its label. TemplateRows is used only if it equals ReferenceRows on a battery of texts or words, so nothing is
-assumed about an unusual tokenizer.
+Each word is tokenized alone, independent of its neighbours. A word without tokens (empty, or only control characters)
+loses its label. TemplateRows is used only if it equals ReferenceRows on a battery of texts or words, so an unusual
+tokenizer is safe.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-# Room for text in the rows that are compared, besides the requested length: 13 tokens cut most of the battery, 2048
-# hold all of it, and longer rows differ only by padding.
+# Text tokens in the compared rows, in addition to the requested length: 13 cut most of the battery, 2048 hold all of
+# it, and longer rows differ only by padding.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 _LETTERS_PER_ROOM = 24
 
@@ -69,7 +69,7 @@ class EncodedRows:
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
     def equals(self, other: EncodedRows) -> bool:
-        """Return whether both batches have the same impossible rows, and are equal in all others."""
+        """Return whether both batches have the same impossible rows and equal other rows."""
         one, another = self._possible(), other._possible()
         return len(one) == len(another) and all(map(np.array_equal, one, another))
 
@@ -83,7 +83,7 @@ class EncodedRows:
 class TemplateRows:
     """Row encoder that puts an engine's tokens into a template of special tokens.
 
-    `only_type`: the type id of every token, if it is always the same.
+    `only_type`: the type id of every token, if it never varies.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class TemplateRows:
         self.only_type = types.pop() if len(types) == 1 else None
 
     def use(self, engine: Engine) -> None:
-        """Switch to another engine, which must give the same tokens."""
+        """Switch to another engine. It must give the same tokens."""
         self.concurrent = engine.concurrent
         self.name, self.version = engine.name, engine.version
         self.engine = engine
@@ -158,7 +158,6 @@ class ReferenceRows:
         self.version = transformers.__version__
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one or two text columns, or of one column of word lists, all without nulls."""
         rows = [column.to_pylist() for column in columns]
         encoded = self._call(rows, truncation=self._truncation)
         lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(rows[0]))
@@ -177,13 +176,13 @@ class ReferenceRows:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
         if truncation in ("longest_first", "do_not_truncate") or not columns[0]:
             return self._tokenized(columns, options)
-        # One row that cannot be truncated as requested fails the whole batch, so each row is encoded by itself.
+        # A row that cannot be truncated as requested makes the whole batch fail, so encode each row alone.
         rows = []
         for row in zip(*columns, strict=True):
             alone = [[text] for text in row]
             try:
                 encoded = self._tokenized(alone, options)
-            except Exception:  # a plain Exception of the Rust library; an untruncated row is found by its length
+            except Exception:  # a plain Exception of the Rust library; the length reveals untruncated rows
                 encoded = self._tokenized(alone, {**options, "truncation": "do_not_truncate"})
             rows.append({name: values[0] for name, values in encoded.items()})
         return {name: [row[name] for row in rows] for name in rows[0]}
@@ -199,7 +198,7 @@ class ReferenceRows:
 
     def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        # Some tokenizers leave out a special token if the truncated text happens to end in it.
+        # Some tokenizers leave out a special token if the truncated text happens to end with it.
         special = self._tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
@@ -221,12 +220,12 @@ def open_rows(
     pair: bool = False,
     words: bool = False,
 ) -> RowEncoder:
-    """Open the row encoder for a tokenizer, with the reference engine. `words`: for lists of words.
+    """Open a tokenizer's row encoder with the reference engine. `words`: for lists of words.
 
-    It is a TemplateRows if that gives the rows of `transformers` on a battery of texts, else a ReferenceRows.
+    Return a TemplateRows if it gives the rows of `transformers` on a battery of texts, else a ReferenceRows.
 
-    Raises: ConfigError if a row of `length` has no room for text besides the special tokens; TokenizerError if the
-        tokenizer does not report the words of tokens, or refuses lists of words.
+    Raises: ConfigError if special tokens leave no room for text in `length`; TokenizerError if the tokenizer does not
+        report the words of tokens, or rejects lists of words.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
@@ -255,8 +254,8 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     if words:
         rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
         return [pa.array(rows, pa.list_(pa.string()))]
-    # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both texts':
-    # with little room, long texts would take seconds.
+    # `transformers` also makes windows of the removed text; for a pair, their number is the product of both texts'
+    # numbers. With little room, long texts would take seconds.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
@@ -269,7 +268,7 @@ def _require_words(tokenizer: HFTokenizer) -> None:
         )
     try:
         tokenizer([["a", "b"]], is_split_into_words=True)
-    except (AssertionError, ValueError) as error:  # some releases refuse words that get no space before them
+    except (AssertionError, ValueError) as error:  # some releases reject words that get no space before them
         raise TokenizerError(
             f"this {type(tokenizer).__name__} takes no lists of words: {str(error).strip()}",
             remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
@@ -284,7 +283,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return the encoder with the engine that `decide` chooses, or unchanged if it is a ReferenceRows.
+    """Return the encoder with the engine that `decide` chooses. A ReferenceRows is returned unchanged.
 
     Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
     """

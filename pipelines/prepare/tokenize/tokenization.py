@@ -1,8 +1,8 @@
-"""Loading of a tokenizer, its saved copy for workers, and its facts for the manifest.
+"""Load a tokenizer, save a copy of it for workers, and describe it in the manifest.
 
 The launcher resolves the tokenizer once (hub id or folder), applies the user's choices (sides, a pad token if there is
-none), and saves it to a folder. Launcher and workers use this saved copy, the fingerprint covers it, and it is stored
-beside the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that made them.
+none), and saves it to a folder. Launcher and workers use this copy, the fingerprint covers it, and it is stored with
+the shards, so a trainer that loads OUT/tokenizer gets exactly the tokenizer that made them.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ DEFAULT_MAX_LENGTH = 512
 # transformers uses 10^30 for "no known limit".
 _NO_LIMIT = 10**9
 
-# Sentinel tokens, which mark hidden spans for T5 and similar models.
+# Sentinel tokens, which mark masked spans for T5 and similar models.
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
-# Writing a tokenizer.json makes a list of all unused ids below the largest.
+# Writing a tokenizer.json lists all unused ids below the largest.
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no dataset of its tokens can be made again"
 
-# Entries of the vocabulary that are compared; characters and ids of a difference that are shown.
+# Vocabulary entries to compare; characters and ids to show of a difference.
 _ENTRIES = 2_000
 _SHOWN = 24
 _OTHER_FILE = (
@@ -51,16 +51,16 @@ _log = logging.getLogger(__name__)
 
 
 def import_libraries(config: TokenizerConfig) -> None:
-    """Import the libraries that load this tokenizer, which takes a second the first time."""
+    """Import the libraries that load this tokenizer. The first import takes a second."""
     from transformers import PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
 
     saved_copy.class_for(config.name)
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer, and return it together with its saved files.
+    """Load the requested tokenizer. Return it with its saved files.
 
-    `template`: the name of the chat template to use; one that is built in becomes a part of the tokenizer.
+    `template`: the chat template's name. A built-in template becomes part of the tokenizer.
 
     Raises: TokenizerError if it cannot be found or loaded, if its tokens depend on chance, or if it has neither a pad
         nor an EOS token.
@@ -90,7 +90,7 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
 
 
 def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerConfig) -> None:
-    """Warn if other programs, which read the tokenizer.json that it was loaded from, get other tokens from it."""
+    """Warn if programs that read the original tokenizer.json get other tokens from it."""
     name = os.path.expanduser(config.name)
     path: Any = os.path.join(name, "tokenizer.json")
     if not os.path.isdir(name):
@@ -107,7 +107,7 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
     file = Tokenizer.from_buffer(content)
     file.no_truncation()
     file.no_padding()
-    # A small vocabulary may have no merge that the battery's words would show; its own entries do.
+    # The battery's words may use none of a small vocabulary's merges, so compare vocabulary entries too.
     ids = range(0, file.get_vocab_size(), 1 + file.get_vocab_size() // _ENTRIES)
     texts = [*BATTERY, *(text for text in file.decode_batch([[each] for each in ids]))]
     with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.named("it", num_texts=len(texts)):
@@ -122,13 +122,13 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
 
 def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
     """Return the facts about a tokenizer that a trainer needs."""
-    vocabulary = tokenizer.get_vocab()  # made anew by each call: of Canine, 1.1 million entries
+    vocabulary = tokenizer.get_vocab()  # each call builds it; Canine's has 1.1 million entries
     found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
     sentinels = sorted((int(match[1]), token_id) for match, token_id in found if match)
     return TokenizerFacts(
         name=Path(name).name if os.path.isdir(name) else name,
         kind=type(tokenizer).__name__,
-        # Ids may have gaps (added tokens), so the largest id counts, not the number of ids.
+        # Use the largest id, not the number of ids, because added tokens may leave gaps.
         vocab_size=max(len(tokenizer) - 1, *tokenizer.all_special_ids, *vocabulary.values()) + 1,
         content_sha256=saved_copy.bytes_digest(files),
         special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
@@ -163,7 +163,7 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
     cached = local or not hub_libraries.hub_answers()
-    # transformers raises many kinds of errors; each means that there is no usable tokenizer
+    # transformers raises many kinds of errors; all mean that there is no usable tokenizer
     with library_failures.raised_as(
         lambda error: TokenizerError(
             f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
@@ -174,9 +174,9 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             revision=config.revision or "main",
             trust_remote_code=False,
             local_files_only=cached,
-            mistral_format=False,  # with the package mistral-common, it would be of a class without offsets or files
+            mistral_format=False,  # mistral-common would give a class without offsets or files
         )
-    # Only now are the settings of the hub's tokenizer in its cache; nothing of it is saved before.
+    # The settings of a hub tokenizer are in the cache only after it is loaded.
     if not local and (folder := _snapshot(config)):
         paths.refuse_files_outside(folder, config.name)
     return tokenizer
@@ -190,7 +190,7 @@ def _snapshot(config: TokenizerConfig) -> str | None:
 
 
 def _remedy(error: BaseException, *, local: bool) -> str:
-    if "tiktoken" in str(error):  # which transformers tries last, after it failed to import sentencepiece
+    if "tiktoken" in str(error):  # transformers tries it last, after it failed to import sentencepiece
         return "pip install 'sentencepiece<0.2.3', if its .model file is SentencePiece's, or 'tiktoken' if it is that's"
     if local:
         return "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
@@ -198,7 +198,7 @@ def _remedy(error: BaseException, *, local: bool) -> str:
 
 
 def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
-    """Check that a tokenizer gives a text the same tokens each time.
+    """Check that a tokenizer always gives a text the same tokens.
 
     Raises: TokenizerError if its tokens depend on chance, or its ids or added tokens are unusable.
     """
@@ -228,7 +228,7 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
-    """Check that no two entries share an id: a saved tokenizer.json would hold either of them, by chance."""
+    """Check that no two entries share an id: a saved tokenizer.json would contain either one, by chance."""
     if len(set(vocabulary.values())) < len(vocabulary):
         one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(
@@ -239,7 +239,7 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
-    """Check that added tokens are distinct, non-empty texts once normalized: of equal ones, chance decides."""
+    """Check that added tokens are distinct, non-empty texts once normalized: chance decides between equal ones."""
     normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
     added = [token.content for token in backend.get_added_tokens_decoder().values() if token.normalized]
     texts = [(normalize(content), content) for content in added]

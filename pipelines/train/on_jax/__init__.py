@@ -1,1 +1,1 @@
-"""JAX's engine: the step of all devices together (`global_step`), and the engine that repeats it (`engine`)."""
+"""JAX's engine: one step of all devices together (`global_step`), and the engine that repeats it (`engine`)."""

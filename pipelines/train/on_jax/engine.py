@@ -36,9 +36,10 @@ _SPLIT = "xla_force_host_platform_device_count"
 
 
 class OrbaxSaves(Saves):
-    """Checkpoints in a folder by Orbax, such as ckpt_120/, written in the background and renamed to that when complete.
-    A training may resume from them on another number of devices. Orbax keeps no checksum of values (0.12.8), so a
-    checkpoint holds the digest of its state.
+    """Checkpoints by Orbax in folders such as ckpt_120/, written in the background and renamed when complete.
+
+    A training may resume from them on another number of devices. Orbax (0.12.8) keeps no checksum of values, so a
+    checkpoint contains the digest of its state.
     """
 
     def __init__(self, learner: GlobalStep, folder: str, *, keep: int) -> None:
@@ -46,7 +47,7 @@ class OrbaxSaves(Saves):
         self._folder = folder if "://" in folder else os.path.abspath(folder)
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, step_prefix="ckpt", create=True)
         try:
-            # With a handler given, Orbax does not guess one from the newest folder, which may be empty.
+            # Without a handler Orbax would guess one from the newest folder, which may be empty.
             self._manager: Any = ocp.CheckpointManager(
                 self._folder, options=options, item_handlers=ocp.StandardCheckpointHandler()
             )
@@ -88,15 +89,15 @@ class OrbaxSaves(Saves):
 
 @jax.jit
 def digest(state: Any) -> jax.Array:
-    """Return the sum of all 32-bit patterns times odd factors that follow from their places, modulo 2**32: uint32 [].
+    """Return the sum of all 32-bit patterns times odd factors that depend on their positions, modulo 2**32: uint32 [].
 
-    It is exact, so it does not depend on how arrays are divided among devices. One flipped bit always changes it.
+    The sum is exact, so it does not depend on how arrays are divided among devices. One flipped bit always changes it.
     """
     total = jnp.uint32(0)
     for number, values in enumerate(jax.tree.leaves(state)):
         bits = jax.lax.bitcast_convert_type(values, f"uint{8 * values.dtype.itemsize}").astype("uint32")
         places, stride = jnp.full(bits.shape, number, "uint32"), 1
-        for axis in reversed(range(bits.ndim)):  # without a reshape, which would gather a divided array
+        for axis in reversed(range(bits.ndim)):  # no reshape, because it would gather a divided array
             places += jax.lax.broadcasted_iota("uint32", bits.shape, axis) * jnp.uint32(stride % 2**32)
             stride *= bits.shape[axis]
         factors = (places * jnp.uint32(0x9E3779B1) ^ jnp.uint32(number * 0x85EBCA6B % 2**32)) | jnp.uint32(1)
@@ -150,7 +151,7 @@ class JaxEngine:
         return collected((learner.evaluate(batch) for batch in self._batches(feed)), jax.device_get)
 
     def _batches(self, feed: Feed) -> Iterator[Any]:
-        """Yield global batches [B, ...] on the mesh; this host reads its part of the rows as [P, B / P, ...]."""
+        """Yield global batches [B, ...] on the mesh. This host reads its part of the rows as [P, B / P, ...]."""
         input_fns, schedule = feed
         read = functools.partial(self.input_parts.read, host=jax.process_index(), hosts=self._hosts)
         iterators = {
@@ -188,7 +189,7 @@ def _devices(target: Target, *, replicas: int | None) -> list[Any]:
         jax.config.update("jax_platforms", "cpu")  # not this machine's TPU
     _join_hosts(target)
     if target.kind == "host" and replicas is not None and _SPLIT not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # JAX is in use already; the count below checks how it was split
+        with contextlib.suppress(RuntimeError):  # JAX is already in use; the count below checks its split
             jax.config.update("jax_num_cpu_devices", replicas // int(os.environ.get("JAX_NUM_PROCESSES", "1")))
     devices = jax.devices()
     if target.is_tpu and devices[0].platform != "tpu":
@@ -205,7 +206,6 @@ def _devices(target: Target, *, replicas: int | None) -> list[Any]:
 
 
 def _join_hosts(target: Target) -> None:
-    """Join all hosts of a TPU, or of JAX_COORDINATOR_ADDRESS, into one JAX cluster."""
     if coordinator := os.environ.get(COORDINATOR):
         count, number = (int(os.environ[name]) for name in CLUSTER)
         jax.distributed.initialize(coordinator, num_processes=count, process_id=number)
@@ -218,7 +218,7 @@ def _join_hosts(target: Target) -> None:
 
 
 def _on_the_host() -> Any:
-    """Return a context that creates Keras' variables in host memory, since the learner's state is on the devices."""
+    """Return a context that creates Keras' variables in host memory, because the learner's state is on the devices."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:  # JAX_PLATFORMS names an accelerator alone

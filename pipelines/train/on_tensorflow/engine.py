@@ -1,8 +1,8 @@
-"""TensorFlow's engine: a `tf.distribute` strategy with a replica for each core of a TPU, each GPU or part of the CPU.
+"""TensorFlow's engine: a `tf.distribute` strategy with one replica per TPU core, GPU or part of the CPU.
 
-For each call of a training, one tf.function runs `steps_per_call` steps in a tf.while_loop on the devices. With rows of
-several lengths, a call is split where the length changes, and each length is traced and compiled once. Checkpoints are
-those of `tf.train`; connection errors are explained with a cause and a remedy.
+Each call of a training runs one tf.function with `steps_per_call` steps in a tf.while_loop on the devices. With rows of
+several lengths, a call is split where the length changes, and each length is traced and compiled once. `tf.train`
+saves checkpoints. Connection errors are explained with a cause and a remedy.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from pipelines.train.targets import Target, hardware
 from tfrecord_io.errors import ConfigError
 
 _CONNECT_SECONDS = 5.0
-# Pattern in the messages of Google's API client, gRPC and TensorFlow; cause; remedy. The first match counts.
+# (pattern, cause, remedy) for messages of Google's API client, gRPC and TensorFlow. The first match counts.
 _CAUSES = (
     (
         r"Google API client|must be installed|No module named '?(googleapiclient|oauth2client|cloud_tpu_client)",
@@ -59,12 +59,12 @@ _CAUSES = (
 
 
 class TensorFlowSaves(Saves):
-    """Checkpoints in a folder by `tf.train`, such as ckpt-120.*; their .index is written last, and deleted first."""
+    """Checkpoints by `tf.train`, such as ckpt-120.*. Their .index is written last and deleted first."""
 
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner
         self._folder = folder
-        # Variables are matched by position: Keras' names depend on what else was built in the process.
+        # Variables are matched by position, because Keras' names depend on other models built in the process.
         self._state = tf.train.Checkpoint(**learner.saved)
         self._keep = keep
 
@@ -124,7 +124,7 @@ class TensorFlowEngine:
     def train(
         self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
     ) -> None:
-        # Without autograph, whose rewriting of Keras takes time, and of loops fails under Python 3.13.
+        # No autograph: it takes time to rewrite Keras, and fails on loops under Python 3.13.
         @tf.function(autograph=False)
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
             def one_step(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -139,7 +139,7 @@ class TensorFlowEngine:
         while step < until:
             num_steps = min(steps_per_call, until - step)
             for length, steps in itertools.groupby(itertools.islice(schedule, num_steps)):
-                # As a tensor, another number of steps is not compiled anew.
+                # A tensor, because a Python number would compile again for each number of steps.
                 loss = call(iterators[length], tf.constant(len(list(steps))))
             step += num_steps
             if not after_call(step, float(loss.numpy())):
@@ -197,7 +197,7 @@ class TensorFlowEngine:
 def connect(
     target: Target, *, replicas: int | None = None, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.Strategy:
-    """Initialize the strategy for a target. Call first: it clears a TPU's memory, and splits a CPU not yet used.
+    """Initialize the strategy for a target. Call it first: it clears a TPU's memory, and splits an unused CPU.
 
     Raises: DeviceError, with the cause, if the TPU cannot be reached; ConfigError if it does not have `replicas`.
     """
@@ -213,7 +213,7 @@ def connect(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # many libraries' types, which `explained` tells apart by message
+    except Exception as error:  # many libraries' types; `explained` distinguishes them by message
         raise explained(error, target=str(target)) from error
     if replicas not in (None, strategy.num_replicas_in_sync):
         raise ConfigError(
@@ -224,14 +224,14 @@ def connect(
 
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
-    """Return the error for a TPU that cannot be used: cause and remedy, with the library's own message."""
+    """Return the error for an unusable TPU: cause and remedy, with the library's own message."""
     words = f"{type(error).__name__}: {error}"
     cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)
 
 
 def _check_listening(address: str) -> None:
-    """Check that the address answers; TensorFlow would retry for minutes. Raises: DeviceError if nothing does."""
+    """Raise DeviceError unless the address answers, because TensorFlow would retry for minutes."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
@@ -255,7 +255,7 @@ def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:
     if replicas in (None, 1):
         return tf.distribute.MirroredStrategy(["CPU:0"])
     cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):  # TensorFlow is in use already; fine if the CPU has enough parts
+    with contextlib.suppress(RuntimeError):  # TensorFlow is already in use; fine if the CPU has enough parts
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
     # Grappler takes more time for the graphs of 8 replicas (44 s of 52 for a tiny BERT) than it saves.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

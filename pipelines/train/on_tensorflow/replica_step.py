@@ -4,7 +4,7 @@
     rows ─► logits ─► weighted losses, gradients ─►  sum           ─► clip, AdamW ─► assigned to its copy of the weights
             └──── a pure function, traced once ───┘                   └─ another ─┘
 
-Seeds of dropout depend on the replica's number too. Each row length has a graph of its own; all share the update.
+Dropout seeds also depend on the replica's number. Each row length has its own graph; all share the update.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,14 +21,14 @@ _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
 class ReplicaStep(Learner):
-    """Learner whose steps run in each replica, on its part of a batch."""
+    """Learner with steps that run in each replica, on its part of a batch."""
 
-    # Indices of the kept state that a step changes, known after tracing. Weights of frozen layers are returned as the
-    # same tensors that went in.
+    # Indices of the kept state that a step changes, known after tracing. The step returns frozen layers' weights as the
+    # tensors that it received.
     _moving: frozenset[int] = frozenset()
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
-        """Create the state and trace the steps; call inside the strategy's scope.
+        """Create the state and trace the steps. Call it inside the strategy's scope.
 
         `batch_specs`: for each row length, the `tf.data.Dataset.element_spec` of one replica's part of a batch.
         """
@@ -77,7 +77,7 @@ class ReplicaStep(Learner):
         return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
     def train(self, batch: Batch) -> tf.Tensor:
-        """Take one step, in a replica's context; return the loss, the mean over the global batch, float32 []."""
+        """Take one step in a replica's context. Return the loss, the mean over the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
         counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
@@ -92,14 +92,15 @@ class ReplicaStep(Learner):
         updated = self._update(step, weights, gradients, values_of(self._means), values_of(self._squares))
         variables, values = [*self._weights, *self._means, *self._squares], [each for part in updated for each in part]
         for index, value in zip(self._kept, kept, strict=True):
-            if index in self._moving:  # such as running means, which are averaged over the replicas
+            if index in self._moving:  # such as running means; they are averaged over the replicas
                 variables.append(others[index])
                 values.append(replica.all_reduce(_MEAN, value))
         replica.merge_call(_assign, args=([*variables, self._step], [*values, step + 1]))
         return loss
 
     def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Evaluate one batch, in a replica's context; return the task's sums and per-row values of all replicas.
+        """Evaluate one batch in a replica's context. Return the task's sums and per-row values of all replicas.
+
         See `tasks.BoundTask`.
         """
         state = values_of([variable.value for variable in self.model.non_trainable_variables])
@@ -112,7 +113,7 @@ class ReplicaStep(Learner):
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
     """Trace a function once for all replicas: tracing it for each of 8 takes half a minute on 2 cores.
 
-    A model with variables that Keras does not know is still traced by each replica, which has its own copies of them.
+    If a model has variables unknown to Keras, each replica still traces it, because each has its own copies of them.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)
@@ -121,7 +122,7 @@ def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
 
 
 def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list[Any]) -> None:
-    """Assign each replica's value to its own copy of a variable, in the cross-replica context; all values are equal."""
+    """Assign each replica's value to its own copy of a variable, in the cross-replica context. All values are equal."""
     for variable, value in zip(variables, values, strict=True):
         strategy.extended.update(
             variable, lambda own, new: own.assign(new, read_value=False), args=(value,), group=False
@@ -142,5 +143,5 @@ def _plain(batch: Batch) -> Batch:
 
 
 def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
-    """Return the static shapes of a batch or of its specification, the key of its graph."""
+    """Return the static shapes of a batch or its specification, which are the key of its graph."""
     return tuple(tuple(each.shape.as_list()) for each in tf.nest.flatten(_plain(batch)))

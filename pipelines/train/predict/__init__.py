@@ -1,6 +1,6 @@
 """`train-tpu predict`: predictions of a trained model for the rows of a split, or for masked words in a text.
 
 predicting   a split, on all replicas, to a file         predictors   from a task's logits to columns
-loading      the model of a folder, and its tokenizer    decoding     beam search, for generated text
+loading      a folder's model and tokenizer              decoding     beam search, for generated text
 fill_mask    candidates for masked words
 """

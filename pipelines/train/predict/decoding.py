@@ -1,4 +1,4 @@
-"""Beam search with static shapes over a function that returns the next token's logits; one beam is greedy search.
+"""Beam search with static shapes over a function that returns the next token's logits. One beam is greedy search.
 
     ids      int32 [B, L]   prompts, then generated tokens, then padding; L never changes
     lengths  int32 [B]      tokens of each row so far
@@ -22,14 +22,14 @@ _IMPOSSIBLE = -1e30  # finite, so that no sum or difference of two of them is Na
 def beam_search(
     next_logits: Callable[[Any, Any], Any], ids: Any, lengths: Any, *, steps: int, beams: int, eos_id: int | None
 ) -> tuple[Any, Any]:
-    """Append up to `steps` tokens to each row of `ids`, whose shape is static; rows without a token stay empty.
+    """Append up to `steps` tokens to each row of `ids`, which has a static shape. Empty rows stay empty.
 
     Returns: ids int32 [B, L], lengths int32 [B].
     """
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
     lengths_BK = ops.repeat(lengths[:, None], beams, axis=1)
-    # All beams start equal: only the first one counts, or the first step would choose the same token K times.
+    # All beams start equal. Only the first counts; otherwise the first step would choose the same token K times.
     scores_BK = ops.convert_to_tensor([[0.0] + [_IMPOSSIBLE] * (beams - 1)] * rows)
     open_BK = (lengths_BK > 0) & (lengths_BK < length)
 
@@ -62,10 +62,10 @@ def beam_search(
 
 
 def _of_beam(values: Any, beam: Any) -> Any:
-    """Select the beams int32 [B, N] from values [B, K, ...]; returns [B, N, ...]."""
+    """Select the beams int32 [B, N] from values [B, K, ...]. Return [B, N, ...]."""
     return ops.take_along_axis(values, beam if len(values.shape) == 2 else beam[..., None], axis=1)
 
 
 def of_place(logits: Any, places: Any) -> Any:
-    """Select one position per row, int32 [N], from logits [N, L, V]; returns [N, V]."""
+    """Select one position per row, int32 [N], from logits [N, L, V]. Return [N, V]."""
     return ops.take_along_axis(logits, places[:, None, None], axis=1)[:, 0]

@@ -16,7 +16,7 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
-    """Return the `top` likeliest tokens for each mask token: `id`, `token`, `probability`, and the filled in `text`.
+    """Return the `top` likeliest tokens for each mask token: `id`, `token`, `probability`, and the completed `text`.
 
     Raises: ConfigError if the text has no mask token or too many tokens, or the model was trained for another task.
     """

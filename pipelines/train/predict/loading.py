@@ -19,7 +19,7 @@ from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the trained model; call inside the strategy's scope. Of code that is not ours only the user's `build` runs.
+    """Load the trained model. Call it inside the strategy's scope. The only user code that runs is `build`.
 
     Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or does not fit it.
     """
@@ -68,7 +68,7 @@ def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) ->
         num_labels=None if named else trained.num_outputs,
     )
     task = tasks.bind(config, trained.manifest)
-    # A description of more weights than the file holds is refused before memory is allocated for them.
+    # Reject a description of more weights than the file holds before memory is allocated for them.
     kind, sizes = str(trained.backbone["class"]), trained.backbone["config"]
     if entry := fit.misfit(kind, sizes, stored, outputs=max(trained.num_outputs, task.num_outputs)):
         raise _damaged(model_dir, entry)
@@ -106,7 +106,7 @@ def load_tokenizer(model_dir: str) -> Any:
             )
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # of many types; each means that there is no usable tokenizer
+        except Exception as error:  # of many types; all mean that there is no usable tokenizer
             raise ReaderError(
                 f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: cannot be loaded ({said(error)})",
                 remedy="copy the folder tokenizer/ of the dataset there",
@@ -115,7 +115,7 @@ def load_tokenizer(model_dir: str) -> Any:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Copy a file to a local path, for libraries that cannot read gs://. Raises: ReaderError if missing or a link."""
+    """Copy a file to a local path for libraries that cannot read gs://. Raises: ReaderError if missing or a link."""
     local_paths.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, os.path.basename(path))

@@ -1,14 +1,14 @@
-"""Prediction of a split: batches are read in file order and split among the replicas; results are in source order.
+"""Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
 Every record is one row of the output, with the dataset's kept text columns, such as an id. A source row that was cut
 into windows has one output row per window, unless the task joins them. These columns locate a record:
 
-    row     int64  number of the row in the source's split, from 0; null where it is unknown
+    row     int64  number of the row in the source's split, from 0; null if unknown
     window  int32  number of the window in its row, from 0; only for data cut into windows
-    shard   int32  index of the shard in the split, as `prep-tfrecords trace` takes it
-    record  int64  index of the record in the shard, likewise
+    shard   int32  index of the shard in the split, as in `prep-tfrecords trace`
+    record  int64  index of the record in the shard, as in `prep-tfrecords trace`
 
-Where a row may become several records, `row` comes from the feature `source_row`, otherwise from the plan beside the
+If a row may become several records, `row` comes from the feature `source_row`, otherwise from the plan stored with the
 dataset. Only the code that prepares data knows how a build permutes rows, so this is the one module of the trainer that
 imports it (see tests/project/test_rooms.py). Predictions stay in memory until they are written.
 """
@@ -45,9 +45,9 @@ _ENDS = "last/char_end"  # cannot be a feature's name
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split and write the output file; return its number of rows.
+    """Predict a split and write the output file. Return its number of rows.
 
-    Call before anything else in the process uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
+    Call it before anything else in the process uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
     """
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
@@ -104,7 +104,7 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
 
 
 def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
-    """Return a table of predictions, a row per record, by row length, then in file order, with `_beside`'s columns."""
+    """Return predictions with `_beside`'s columns, one row per record, by row length, then in file order."""
     model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
     parts = []
@@ -124,8 +124,9 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
 
 
 def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]) -> dict[str, pa.Array]:
-    """Return the kept text and bytes columns, such as ids, named `kept_NAME` where a prediction has that name.
-    Records with the feature `source_row` also get their row, and where they end in its text (0 if unknown).
+    """Return the kept text and bytes columns, such as ids. A name used by a prediction becomes `kept_NAME`.
+
+    Records with the feature `source_row` also get their row and their end in its text (0 if unknown).
     """
     found = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
@@ -144,13 +145,13 @@ def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Co
 def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
     """Sort the table, one row per record, into source order, and put the columns that locate a record first.
 
-    `table`: the records by row length, with the columns of `_beside`. Where the source rows are unknown, warn on stderr
+    `table`: the records by row length, with the columns of `_beside`. If the source rows are unknown, warn on stderr
     and keep file order.
     """
     shards = data.splits[split].shards
     counts = [shard.num_examples for shard in shards]
     lengths = np.repeat([shard.length or 0 for shard in shards], counts)
-    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # position in the table of each record, in file order
+    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # each record's position in the table, in file order
     table = table.take(pa.array(in_files))
     index, record = np.repeat(np.arange(len(counts)), counts), np.concatenate([np.arange(count) for count in counts])
     located = {"shard": pa.array(index, pa.int32()), "record": pa.array(record, pa.int64())}
@@ -170,7 +171,7 @@ def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
 
 
 def _planned(data: Data, split: str) -> np.ndarray | None:
-    """Return each record's row by the plan, int64 [N], in shard order; warn and return None if it is unknown."""
+    """Return each record's row from the plan, int64 [N], in shard order. If unknown, warn and return None."""
     from pipelines.prepare.audit import trace
 
     try:

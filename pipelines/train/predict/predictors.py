@@ -35,9 +35,9 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predictor for rows of one dataset. `manifest`: of the data to predict; `trained` has that of the training data.
+    """Predictor for rows of one dataset. `manifest` describes the data to predict, `trained` the training data.
 
-    `tokenizer`: loads the tokenizer, once and only where it is needed, because that takes a second.
+    `tokenizer`: loads the tokenizer, once and only if needed, because that takes a second.
     """
 
     config: PredictConfig
@@ -57,12 +57,12 @@ class Predictor(abc.ABC):
 
     @property
     def given_names(self) -> tuple[str, ...]:
-        """Names of the data's own class ids; those of the model if either has plain numbers."""
+        """Names of the data's own class ids, or of the model's if either has plain numbers."""
         both = self.manifest.label_names, self.trained.manifest.label_names
         return both[0] if both[0] and both[1] else self.trained.label_names
 
     def model_ids(self, labels: np.ndarray) -> np.ndarray:
-        """Map class ids of the data to the model's ids of the same names, int64 [N]; -1 stays."""
+        """Map class ids of the data to the model's ids with the same names, int64 [N]. -1 stays."""
         ids = np.array([*map(self.trained.label_names.index, self.given_names), -1])
         return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
 
@@ -71,12 +71,12 @@ class Predictor(abc.ABC):
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
-        """Select the features of B rows that go to the devices, for `outputs`."""
+        """Select the features of B rows that `outputs` needs on the devices."""
         return {name: features[name] for name in self.tokens.inputs}
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute tensors [B, ...] with `keras.ops` for the B rows of a replica, from what `device_features` gave."""
+        """Compute tensors [B, ...] with `keras.ops` for a replica's B rows, from the result of `device_features`."""
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
@@ -88,7 +88,7 @@ class Predictor(abc.ABC):
 
 
 class ClassPredictor(Predictor):
-    """Predictor for rows: one class with the probabilities of all, a list of classes, or a number."""
+    """Predictor of one class per row with the probabilities of all, a list of classes, or a number."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         logits = ops.cast(call(features), "float32")
@@ -116,9 +116,9 @@ class ClassPredictor(Predictor):
 
 
 class TokenPredictor(Predictor):
-    """Predictor of a class for each labelled token, with the word that it begins, as the tokenizer decodes it.
+    """Predictor of a class for each labelled token, with the token's word as the tokenizer decodes it.
 
-    Words that `--max-length` cut off have no token, and no entry.
+    Words that `--max-length` cut off have no token and no entry.
     """
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class TokenPredictor(Predictor):
 
 
 class SpanPredictor(Predictor):
-    """Predictor of each question's answer, from the best window of its text; null where "no answer" scores as high."""
+    """Predictor of each question's answer, from the best window of its text; null if "no answer" scores as high."""
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         names = (*self.tokens.inputs, self.feature("char_starts"), self.feature("char_ends"))
@@ -215,7 +215,7 @@ class TargetPredictor(Predictor):
         return {name: pa.array(self.texts(each, skip_special_tokens=True), pa.string()) for name, each in texts.items()}
 
 
-# Names of the labels and weights among the features on the devices.
+# Feature names of the labels and weights on the devices.
 _LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 
 
@@ -304,7 +304,7 @@ _PREDICTORS: dict[Task, type[Predictor]] = {
 def open_predictor(
     config: PredictConfig, trained: TrainedModel, manifest: Manifest, *, tokenizer: Callable[[], Any]
 ) -> Predictor:
-    """Return the predictor for a model's task. Raises: ConfigError if there is none for this task, rows or options."""
+    """Return the predictor for a model's task. Raises: ConfigError if the task, rows or options have none."""
     if trained.task == "mlm":
         raise ConfigError(
             f"--model {config.model_dir}: trained for mlm, which predicts masked words and nothing for a row",

@@ -6,7 +6,7 @@
     RESULT.json    {"compiled": {...Compiled}} | {"out_of_memory": text} | {"refused": [kind of error, cause, remedy]}
 
 libtpu's compiler supports every generation and needs no chip (ahead-of-time compilation, jax.experimental.topologies).
-Batch and state are only shapes; the model's initial weights are the only arrays, in this machine's memory.
+Batch and state are only shapes. The model's initial weights are the only arrays, in this machine's memory.
 """
 
 import importlib.metadata
@@ -36,7 +36,7 @@ from tfrecord_io.errors import PrepError
 
 _LIBRARIES = ("<", *(str(Path(module.__file__ or "").parent) for module in (jax, keras, np, tf)))
 _OWN = str(Path(__file__).parents[1])
-# JAX's errors where a program needs a value or a shape that depends on the data.
+# JAX's errors for programs that need a data-dependent value or shape.
 _OF_DATA = (
     *(jax.errors.ConcretizationTypeError, jax.errors.NonConcreteBooleanIndexError),
     jax.errors.TracerIntegerConversionError,
@@ -70,7 +70,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
         batch = jax.tree.map(whole, specs)
         began = time.monotonic()
         program, flops = step.program(batch)
-    except jax.errors.JaxRuntimeError as error:  # from the compiler; its message tells the kinds apart
+    except jax.errors.JaxRuntimeError as error:  # from the compiler; its message shows the kind
         message = " ".join(str(error).partition("See http")[0].split())[:600]
         if "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message:
             return {"out_of_memory": message}

@@ -1,8 +1,8 @@
-"""Run the TPU compiler in a process of its own, which isolates its output and its crashes.
+"""Run the TPU compiler in a separate process, which isolates its output and its crashes.
 
-The environment of that process hides this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata
-server), allows several such processes side by side (ALLOW_MULTIPLE_LIBTPU_LOAD: otherwise libtpu takes a lock for the
-chips), and turns off libtpu's log files (TPU_LOG_DIR).
+The process's environment hides this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata server),
+allows several such processes at once (ALLOW_MULTIPLE_LIBTPU_LOAD: otherwise libtpu takes a lock for the chips), and
+turns off libtpu's log files (TPU_LOG_DIR).
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLA
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """Compiler's figures for one device's part of the step, memory in bytes. `seconds`: duration of the compilation."""
+    """Compiler's figures for one device's part of the step, memory in bytes. `seconds`: compilation time."""
 
     argument_bytes: int
     memory_bytes: int
@@ -67,7 +67,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-    """Compile a training's step for a slice within `seconds`; return the compiler's message if memory is too small.
+    """Compile a training's step for a slice within `seconds`. If memory is too small, return the compiler's message.
 
     Raises: StepError if the step cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError
         if the compiler crashes or times out.
@@ -80,7 +80,7 @@ def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compil
             ended = subprocess.run(
                 [sys.executable, "-m", "pipelines.train.preflight.compile_step", str(request), str(result)],
                 env=environment(os.environ),
-                cwd=folder,  # where no file of the user shadows a package
+                cwd=folder,  # so that no file of the user shadows a package
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 timeout=seconds,

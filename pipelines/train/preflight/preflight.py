@@ -1,12 +1,12 @@
-"""Preflight of a training: compile the step for a TPU slice, bound its speed, and look for the largest batch.
+"""Preflight of a training: compile the step for a TPU slice, bound its speed, and find the largest batch.
 
-The best possible speed is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is shorter than its
-arithmetic at the peak rate, nor than its memory traffic at the memory's bandwidth, by the compiler's own counts for one
-device. It counts a loop's body only once, so a model that loops over time (an RNN) does more than is counted; with
-`--accumulate`, all counts are multiplied by the number of parts.
+The upper bound of the speed is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is faster than
+its arithmetic at the peak rate, or its memory traffic at the memory's bandwidth, by the compiler's counts for one
+device. The compiler counts a loop's body once, so the bound is too optimistic for a model that loops over time (an
+RNN). With `--accumulate`, all counts are multiplied by the number of parts.
 
-The largest batch is looked for if asked, since a compilation takes from seconds to minutes. Memory is nearly linear in
-the batch: a second one gives the line, and a third confirms what the line promises, among 1, 2, 4, and multiples of 8.
+The largest batch is found on request, because a compilation takes from seconds to minutes. Memory is nearly linear in
+the batch: a second batch gives the line, and a third confirms its prediction, among 1, 2, 4, and multiples of 8.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-# A second batch is at most this many times the first: the line from the weights alone may be far off.
+# Maximum ratio of the second batch to the first, because the line from the weights alone may be far off.
 _LEAP = 16
 _PROBES = 4
 _GIB = 2**30
-# Share of the memory to aim at: the system keeps up to 0.07 of it.
+# Target share of the memory: the system keeps up to 0.07 of it.
 _AIM = 0.93
 
 # The largest batch known to fit (0 for none), and the smallest known not to fit (or None).
@@ -39,9 +39,10 @@ Bounds = tuple[int, int | None]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """Result of a preflight; batches are per device, rates are upper bounds for all devices together.
-    `shares`: of the datasets of a mixture, as `Mixture.describe` returns them.
-    `step`: the compiler's message if it does not fit. `bounds`: of the largest batch, None if it was not looked for.
+    """Result of a preflight. Batches are per device; rates are upper bounds for all devices together.
+
+    `shares`: the datasets' shares of a mixture, as `Mixture.describe` returns them. `step`: the compiled step, or the
+    compiler's message if it does not fit. `bounds` of the largest batch: None if not requested.
     """
 
     slice: Slice
@@ -76,9 +77,9 @@ class Preflight:
 
 
 def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflight:
-    """Run the preflight for the slice `config.preflight`. `say` gets progress lines for people.
+    """Run the preflight for the slice `config.preflight`. `say` receives progress lines.
 
-    Raises: ConfigError, ReaderError for options and data that do not fit; StepError if the step cannot be compiled;
+    Raises: ConfigError, ReaderError for unsuitable options and data; StepError if the step cannot be compiled;
         CompilerError if the compiler fails or exceeds its time limit.
     """
     wanted = tpu_slices.parse(config.preflight or "")
@@ -103,7 +104,7 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     """Check options and data as the trainer does, without a TPU or a model folder. Raises: as the trainer."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
-    *_, longest = setup.by_length(job.data).values()  # with several row lengths the one that needs the most memory
+    *_, longest = setup.by_length(job.data).values()  # the longest rows need the most memory
     return dataclasses.replace(job, data=longest)
 
 
@@ -124,10 +125,10 @@ def require_fit(result: Preflight) -> None:
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Look for the largest batch that fits, in at most `_PROBES` compilations or until a CompilerError.
+    """Find the largest batch that fits, in at most `_PROBES` compilations or until a CompilerError.
 
-    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has such results from before.
-    `fixed_bytes`: those that do not grow with the batch, a guess.
+    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has earlier results.
+    `fixed_bytes`: estimated bytes that do not grow with the batch.
     """
     found = dict(known)
     with contextlib.suppress(CompilerError):
@@ -145,7 +146,7 @@ def _bounds(known: Mapping[int, int | None]) -> Bounds:
 
 
 def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_bytes: int) -> int:
-    """Return the batch to compile next; the largest that fits if it is known well enough."""
+    """Return the batch to compile next, or the largest that fits if it is known well enough."""
     fits = sorted((batch, memory) for batch, memory in known.items() if memory is not None)
     low, high = _bounds(known)
     if high is not None and not fits:
@@ -166,7 +167,7 @@ def _rounded(batch: int) -> int:
 
 @dataclasses.dataclass(kw_only=True)
 class _BatchCompiler:
-    """Compiler for several batch sizes, which ends before the time `ends`. `longest`: of its compilations so far."""
+    """Compiler for several batch sizes. It ends before the time `ends`. `longest`: its longest compilation so far."""
 
     config: TrainConfig
     wanted: Slice
@@ -185,7 +186,7 @@ class _BatchCompiler:
         return found
 
     def bounds(self, batch: int, first: Compiled | str) -> Bounds:
-        parts = self.config.accumulate  # a batch is cut into so many parts, so only multiples can be tried
+        parts = self.config.accumulate  # a batch is cut into this many parts, so try only multiples
 
         def memory_of(rows: int) -> int | None:
             try:
@@ -216,7 +217,7 @@ def report(result: Preflight, *, as_programs: bool) -> None:
 
 
 def as_json(result: Preflight) -> dict[str, Any]:
-    """Return the result as a JSON object of bytes, seconds and rates; unknown values are None."""
+    """Return the result as a JSON object of bytes, seconds and rates. Unknown values are None."""
     step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
     compiled = step if isinstance(step, Compiled) else None
     return {

@@ -1,10 +1,10 @@
 """Tasks: output sizes, losses and metrics of the model. The matching inputs and labels come from objectives.
 
-docs/reference/training.md has the table of losses and metrics. All values are weighted sums, never means: the mean is
+docs/reference/training.md has the table of losses and metrics. All values are weighted sums, never means. The mean is
 taken once, over the whole global batch or the whole evaluation, so that neither replicas with fewer weights nor fill
 rows bias it.
 
-    kinds   tasks by their labels      binding   from options and manifest to one of these
+    kinds   tasks by their labels      binding   from options and manifest to a task
 """
 
 from pipelines.train.tasks.binding import bind, decoder_start

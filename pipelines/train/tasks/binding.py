@@ -18,8 +18,9 @@ from tfrecord_io.schema import Role
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """Definition of a task. `labels`: role of the predicted labels, None for spans and tokens of the vocabulary.
-    `num_outputs`: where neither labels nor vocabulary decide it.
+    """Definition of a task. `labels`: role of the predicted labels, None for spans and vocabulary tokens.
+
+    `num_outputs`: set if neither labels nor vocabulary determine it.
     """
 
     objective: Callable[[TrainConfig], Objective]
@@ -87,7 +88,7 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """Return the token that targets begin with: EOS for BART, padding for T5, as only their configurations say."""
+    """Return the first token of targets: EOS for BART, padding for T5. Only their configurations specify it."""
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"

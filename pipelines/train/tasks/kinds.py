@@ -1,7 +1,7 @@
 """Tasks by kind of label: classes of rows, tokens or the vocabulary; numbers; several classes; answer spans.
 
-In a row of the layout `qa`, an answer is text, or the first position for none: the logits of all other positions are
-masked, in the loss and in predictions.
+In a row of the layout `qa`, an answer is text, or the first position if there is none. The logits of all other
+positions are masked, in the loss and in predictions.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _OF_COUNTS = {
 class BoundTask:
     """Task bound to a dataset. `num_outputs`: the last dimension of the logits: classes, 1 for a number, or V.
 
-    `per_token`: whether there are logits for each token, not only for each row.
+    `per_token`: logits are per token, not per row.
     """
 
     name: Task
@@ -60,7 +60,7 @@ class BoundTask:
         return ("loss", "accuracy", *(["f1"] if self.num_outputs == 2 else []), "macro_f1", "matthews")
 
     def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
-        """Select the logits that have labels; the model's own inputs, `taken`, may lack `masked_positions`."""
+        """Select the logits that have labels. The model's own inputs, `taken`, may lack `masked_positions`."""
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
@@ -87,7 +87,7 @@ class BoundTask:
         """Return the sums that are added over replicas and steps, float32."""
         losses = self.losses(logits, labels, smoothing=False)
         found = {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
-        if self.regression or self.name == "span":  # whose metrics are computed from `rows`
+        if self.regression or self.name == "span":  # their metrics come from `rows`
             return found
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
@@ -96,7 +96,7 @@ class BoundTask:
         return {**found, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values that the metrics need of each row, [B, ...]; empty where sums are enough."""
+        """Return the per-row values that the metrics need, [B, ...]; empty if sums are enough."""
         del logits, labels, inputs
         return {}
 
@@ -109,13 +109,13 @@ class BoundTask:
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
-    """Return the sum of values times weights, where weight 0 also hides a NaN, which a fill row may yield."""
+    """Return the sum of values times weights. Weight 0 also hides a NaN, which a fill row may yield."""
     return ops.sum(ops.where(weights == 0, 0.0, values * weights))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberTask(BoundTask):
-    """Regression task: logits [B, 1], labels float32 [B], the loss is the squared error."""
+    """Regression task: logits [B, 1], labels float32 [B]. The loss is the squared error."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ _MASKED = -1e9  # low enough for a softmax; infinity times weight 0 would be NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind `span_answers` with one label [B, 2], and add to the inputs the features that locate answers."""
+    """Bind `span_answers` with one label [B, 2], and add the features that locate answers to the inputs."""
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
@@ -211,7 +211,7 @@ class SpanTask(BoundTask):
         return ops.where(ops.logical_or(text_BL, first_L)[..., None], ops.cast(logits, "float32"), _MASKED)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        del smoothing  # most positions that would get a share are masked
+        del smoothing  # most positions that would share the label are masked
         each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
         return ops.mean(each, axis=1)
 

@@ -1,20 +1,20 @@
-"""Finding the assistant's bytes in a rendered conversation.
+"""Find the assistant's bytes in a rendered conversation.
 
-A template's own {% generation %} markers, if any, mark them. Otherwise they follow from the bytes that the template's
-loop over messages writes while it holds an answer, its turn:
+If the template has {% generation %} markers, they mark these bytes. Otherwise they are found in the answer's turn: the
+bytes that the template's loop over messages writes for the answer.
 
     <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
     └──────────── turn ────────┘└──────────────── turn ───────────┘└─── turn ────
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-A model has to generate just this: the answer and the token that ends it. White space after that token belongs to the
-next turn; if a template ends turns with nothing but white space, that is the end mark, and is learned. If an answer has
-no end of its own, the marker of the next turn ends it, and its first token is learned.
+A model must generate just the answer and its end token. White space after that token belongs to the next turn. If a
+template ends turns with white space only, that white space is the end mark, and is learned. If nothing ends an answer,
+the marker of the next turn ends it, and the marker's first token is learned.
 
-The generation prompt is what the template writes behind the messages before the answer. Where templates change earlier
-turns, such as those that leave out earlier thoughts, a turn may begin with another text. Then it begins with `header`,
-which the prompt shares with all answers on trial.
+The generation prompt is the text that the template writes after the messages before the answer. If a template changes
+earlier turns, for example leaves out earlier thoughts, a turn may begin differently. Then it begins with `header`, the
+beginning that the prompt shares with all trial answers.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """What trial conversations show of a template.
+    """Facts about a template from trial conversations.
 
-    `prompt`: the generation prompt if it is always the same, else None. `header`: what it shares with all answers.
-    `closings`: end-of-turn tokens with white space behind them. `is_open`: whether nothing ends an answer.
+    `prompt`: the generation prompt if it never varies, else None. `header`: its common beginning with all answers.
+    `closings`: end-of-turn tokens with the white space after them. `is_open`: nothing ends an answer.
     """
 
     prompt: bytes | None
@@ -62,7 +62,7 @@ class Traits:
 
 
 class AnswerFinder:
-    """Finder of answers in texts of one compiled template."""
+    """Finder of answers in the texts of one compiled template."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -71,7 +71,7 @@ class AnswerFinder:
     def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
         """Find the byte spans of the messages `answers`, sorted and disjoint.
 
-        Raises: Rejected if an answer's place is not certain.
+        Raises: Rejected if an answer's place is uncertain.
         """
         if self.program.notes.is_used:
             return joined(self._marked(conversation, found, answers))
@@ -104,19 +104,19 @@ class AnswerFinder:
         return [(start, stop - self._space_behind(found.text, start, stop))]
 
     def _marker_end(self, text: bytes, stop: int) -> int:
-        """Return the end of the added token that begins the next turn, or of its first letter if there is none."""
+        """Return the end of the added token that begins the next turn, or of the turn's first byte if there is none."""
         at = len(text) - len(text[stop:].lstrip())
         tokens = (token for each in self.program.settings.added_tokens if text.startswith(token := each.encode(), at))
         return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
 
     def _space_behind(self, text: bytes, start: int, stop: int) -> int:
-        """Return how many bytes of white space lie between an answer's end token and `stop`, the end of its turn."""
+        """Return the number of white space bytes between an answer's end token and `stop`, the end of its turn."""
         if self._whole_turns or not text.endswith(self.traits.closings, start, stop):
             return 0
         return stop - start - len(text[start:stop].rstrip())
 
     def _start(self, conversation: Conversation, found: Rendering, index: int) -> int:
-        """Return where an answer begins: behind the generation prompt, or else behind the header of its turn."""
+        """Return the start of an answer: after the generation prompt, else after its turn's header."""
         start, stop = found.turns[index]
         header = self.traits.header
         if self._whole_turns:
@@ -141,7 +141,7 @@ class AnswerFinder:
         )
 
     def _prompt(self, asked: Conversation, text: bytes, start: int) -> bytes:
-        """Return what the template writes behind the messages `asked` for the next answer, which begins at `start`."""
+        """Return the generation prompt after the messages `asked`, for the answer that begins at `start`."""
         try:
             prompted = self.program.run(asked, prompt=True)
         except Rejected as rejected:
@@ -153,7 +153,7 @@ class AnswerFinder:
         return prompted.text[prompted.end :]
 
     def _without_tool_answers(self, conversation: Conversation, found: Rendering, index: int, start: int) -> Spans:
-        """Find an answer in a turn that holds the tools' answers to it as well, between its calls and its content."""
+        """Find an answer in a turn that also contains the tools' results, between its calls and its content."""
         begun, stop = found.turns[index]
         before, message, behind = (part := conversation.messages)[:index], part[index], part[index + 1 :]
         more: Spans = []
@@ -170,7 +170,7 @@ class AnswerFinder:
         return [(start, self._before_token(found.text, calls)), *more]
 
     def _before_token(self, text: bytes, stop: int) -> int:
-        """Return where the added token begins that goes on at `stop`, or `stop` if none does."""
+        """Return the start of the added token that contains position `stop`, or `stop` if none does."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (
             at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
@@ -178,7 +178,7 @@ class AnswerFinder:
         return min(begun, default=stop)
 
     def _by_prefixes(self, conversation: Conversation, text: bytes, answers: Sequence[int]) -> Spans:
-        """Find answers of a template without a loop over messages, by renderings of the conversation's beginnings."""
+        """Find answers of a template without a loop over messages, by rendering prefixes of the conversation."""
         spans: Spans = []
         for index in answers:
             try:
@@ -195,7 +195,7 @@ class AnswerFinder:
 
     @functools.cached_property
     def traits(self) -> Traits:
-        """What trial conversations show."""
+        """Facts about the template from trial conversations."""
         trials = [self._tried([QUESTION, answer] * count) for answer in (ANSWER, _THOUGHT) for count in (2, 1)]
         done = [trial for trial in trials if trial is not None]
         prompted = self._tried([QUESTION], prompt=True)
@@ -251,7 +251,7 @@ def joined(spans: Spans) -> Spans:
 
 
 def _shared(texts: Iterable[bytes]) -> bytes:
-    """Return the longest common beginning, of whole letters."""
+    """Return the longest common prefix of whole letters."""
     first, *others = list(texts)
     size = len(first)
     for other in others:
@@ -260,7 +260,7 @@ def _shared(texts: Iterable[bytes]) -> bytes:
 
 
 def has_constant_prompt(tree: nodes.Template) -> bool:
-    """Return whether what follows the last loop depends on options alone, and not on the conversation."""
+    """Return whether the text after the last loop depends only on options, not on the conversation."""
     last = max((at for at, node in enumerate(tree.body) if isinstance(node, nodes.For)), default=-1)
     fixed = {node: node.target for node in tree.body if isinstance(node, nodes.Assign)}
     names = list(tree.find_all(nodes.Name))

@@ -1,7 +1,7 @@
-"""Conversion of one row to the conversation that a chat template renders.
+"""Convert one row to the conversation that a chat template renders.
 
-A null counts as a missing key (see `sources.columns.messages`), a message's content too: `apply_chat_template` of
-`transformers` 5.23 drops it.
+A null counts as a missing key (see `sources.columns.messages`), including a null content, which `apply_chat_template`
+of `transformers` 5.23 drops.
 
 The processes that run templates (`renderer`) import this module, so it imports nothing heavier than PyArrow.
 """
@@ -39,7 +39,7 @@ _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object
 
 
 class Rejected(Exception):
-    """Error for an unusable conversation, with the reason that the ledger counts and a detail for people."""
+    """Error for an unusable conversation, with a reason for the ledger and a detail for people."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -49,10 +49,10 @@ class Rejected(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-    """Conversation as a template renders it; all values are of JSON's types.
+    """Conversation as a template renders it. All values have JSON types.
 
-    `unlearned`: indices of messages that are not to be learned, whatever their role. `options`: the row's own variables
-    of the template.
+    `unlearned`: indices of messages that are never learned, whatever their role. `options`: the row's own template
+    variables.
     """
 
     messages: Sequence[Message]
@@ -61,7 +61,7 @@ class Conversation:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def learned(self) -> list[int]:
-        """Return the indices of the answers that are to be learned."""
+        """Return the indices of the learned answers."""
         messages, unlearned = self.messages, self.unlearned
         return [at for at, each in enumerate(messages) if each["role"] == "assistant" and at not in unlearned]
 
@@ -71,14 +71,17 @@ class Conversation:
 
 
 class Needs:
-    """What a template needs, found by trial when a row has parts or arguments as text. `render`: it, to UTF-8."""
+    """Forms of content and arguments that a template needs, found by trial when a row has parts or arguments as text.
+
+    `render` renders messages to UTF-8.
+    """
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
         self._joins: dict[str, bool] = {}
 
     def joins(self, role: str) -> bool:
-        """Return whether the template takes texts as contents of messages of this role, but not lists of parts."""
+        """Return whether the template accepts text contents for messages of this role, but not lists of parts."""
         if role not in self._joins:
             self._joins[role] = not self._reads_parts(role)
         return self._joins[role]
@@ -100,7 +103,7 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether the template takes arguments of tool calls as objects, and does not write texts as they are."""
+        """Whether the template accepts arguments of tool calls as objects, and does not write texts unchanged."""
         said = json.dumps(_ARGUMENTS)
         text = self._tried(*_calling(said))
         return (text is None or said.encode() not in text) and self._tried(*_calling(_ARGUMENTS)) is not None
@@ -120,7 +123,7 @@ def in_parts(message: Message) -> Message:
 
 
 def _has_read(text: bytes | None, message: Message) -> bool:
-    """Return whether a text has a message's content, and not as a list that Python or JSON prints."""
+    """Return whether a text has a message's content, and not as a list printed by Python or JSON."""
     return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
 
 
@@ -133,7 +136,7 @@ def _calling(arguments: Any) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return conversations whose messages have exactly a role and a content, both texts; None if any has another.
+    """Return conversations of messages with exactly a role and a content, both texts; None if any differs.
 
     Fields that are null in all messages don't count.
     """
@@ -155,11 +158,13 @@ def plain_rows(column: pa.Array) -> list[list[Message]] | None:
 def conversation_of(
     messages: Sequence[Any], tools: Any = None, options: Any = None, *, needs: Needs, learns_prompts: bool = False
 ) -> Conversation:
-    """Return a row's conversation. `learns_prompts`: answers within a prompt are learned like those of a completion.
+    """Return a row's conversation. `learns_prompts`: learn answers within a prompt like those in a completion.
 
-    Messages with `weight` 0, which OpenAI defines, or with `train` false, as in Axolotl's documentation, are not to be
-    learned; `train` wins. Raises: Rejected if a message has no role, nothing beside it, content that is not text, or a
-    mask that is not clear, or if tools, arguments or options are not what they should be.
+    Messages with `weight` 0 (as OpenAI defines) or `train` false (as in Axolotl's documentation) are not learned;
+    `train` wins.
+
+    Raises: Rejected if a message has no role, only a role, content that is not text, or an unclear mask; or if tools,
+        arguments or options have a wrong form.
     """
     kept, unlearned = [], set()
     for index, message in enumerate(messages):
@@ -220,7 +225,7 @@ def _message(said: Message, index: int, needs: Needs) -> Message:
 
 
 def _tool_calls(calls: Any, index: int, needs: Needs) -> Any:
-    """Return tool calls, parsed if they are JSON text, with their arguments parsed if the template needs objects."""
+    """Return tool calls, parsed if they are JSON text; parse their arguments if the template needs objects."""
     if isinstance(calls, str):
         found = _from_json(calls, "tool_calls_not_json", f"message {index}")
         calls = list(map(whole_function, found if isinstance(found, list) else [found]))
@@ -244,7 +249,7 @@ def _from_json(text: str, reason: str, place: str) -> Any:
 
 
 def _tools(tools: Any) -> list[Any] | None:
-    """Return a conversation's tools, or None if it has none. Raises: Rejected if they are not a list of objects."""
+    """Return a conversation's tools, or None. Raises: Rejected if they are not a list of objects."""
     if isinstance(tools, str):
         tools = _from_json(tools, "tools_not_json", "the tools") if tools.strip() else None
     if not tools:
@@ -257,7 +262,7 @@ def _tools(tools: Any) -> list[Any] | None:
 
 
 def _options(options: Any) -> dict[str, Any]:
-    """Return the row's variables of the template. Raises: Rejected if they are not an object."""
+    """Return the row's template variables. Raises: Rejected if they are not an object."""
     if isinstance(options, str):
         options = _from_json(options, "options_not_json", "the options") if options.strip() else None
     if not isinstance(found := _json_types(options or {}), dict):
@@ -268,7 +273,7 @@ def _options(options: Any) -> dict[str, Any]:
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
     """Check that the template reads contents that are lists of parts, and does not just print them.
 
-    Raises: Rejected if the text contains a list, or an object in it, as Python prints it.
+    Raises: Rejected if the text contains a list, or an object in it, as printed by Python.
     """
     for index, message in enumerate(messages):
         content = message.get("content", "")
@@ -280,7 +285,7 @@ def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
 
 
 def _json_types(value: Any) -> Any:
-    """Return the value with a placeholder for whatever JSON cannot hold, as `transformers` 5.23 does."""
+    """Return the value with a placeholder for values that JSON cannot hold, as `transformers` 5.23 does."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Jinja environment of chat templates, set up as in `transformers` 5.23. Tests compare its texts and masks.
+"""Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare its texts and masks.
 
-It is our own because `transformers` renders with today's date, and gives masks for its own tokens but not the
+We need our own because `transformers` renders with today's date, and gives masks for its own tokens but not the
 characters they come from.
 """
 
@@ -28,10 +28,10 @@ _TAKE, _LEAVE = "(take)", "(leave)"
 
 
 class Notes(Extension):
-    """Jinja extension that notes where in the text {% generation %} blocks and the items of outer loops are.
+    """Jinja extension that records where {% generation %} blocks and the items of outer loops are in the text.
 
-    `spans`: the byte spans between {% generation %} and {% endgeneration %}. `items`: the id of each item that an outer
-    loop takes, or 0 at the loop's end, with the number of bytes written before.
+    `spans`: the byte spans between {% generation %} and {% endgeneration %}. `items`: for each item that an outer loop
+    takes, its id (0 at the loop's end) and the number of bytes written before it.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -48,7 +48,7 @@ class Notes(Extension):
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Have the outer loops of a template note their items. Returns: the tree, changed in place."""
+        """Make the outer loops of a template record their items. Return the tree, changed in place."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
@@ -96,8 +96,8 @@ class _Environment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, with values that have the same text everywhere, and shorter ways for frequent lookups.
 
     `message.content` is looked up among the message's keys first: Jinja itself tries attributes first, which doubles
-    the time of templates that write it. The sandbox finds nothing unsafe in texts, loops and namespaces but names with
-    an underscore and `format`, and takes 1 µs for each to say so.
+    the time of templates that write it. In texts, loops and namespaces the sandbox finds nothing unsafe except `format`
+    and names with an underscore, and each of its checks takes 1 µs.
     """
 
     intercepted_binops = frozenset({"-"})
@@ -119,7 +119,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Namespace(Namespace):
-    """Jinja's `namespace`, except that it refuses names with a leading underscore, which Python itself may look up."""
+    """Jinja's `namespace`, except that it rejects names with a leading underscore, which Python itself may look up."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, *others = args
@@ -138,10 +138,7 @@ _HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create an environment whose `strftime_now` formats `date` (ISO) instead of today's.
-
-    Without a date, `strftime_now` raises Rejected.
-    """
+    """Create an environment. `date` (ISO): the date that `strftime_now` formats; without it, Rejected is raised."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:

@@ -1,4 +1,4 @@
-"""A compiled chat template: it renders a conversation, and tells which bytes it writes for each message."""
+"""A compiled chat template. It renders a conversation and reports the bytes that it writes for each message."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_env
 class Settings:
     """Template, its variables, and the limits of one rendering.
 
-    `source` is the template, `tools_source` the one for conversations with tools; `variables` are what it sees besides
-    the messages, `added_tokens` the contents of the tokenizer's added tokens. `date` (ISO) is what a template gets for
-    today's. `learn`: which answers are learned; `learns_prompts`: also those in a prompt that a completion follows;
-    `whole_turns`: all of a turn behind its role, instead of what a model has to generate.
+    `tools_source`: the template for conversations with tools. `source`: the template for all others. `variables`: the
+    template's variables besides the messages. `added_tokens`: contents of the tokenizer's added tokens. `date` (ISO)
+    replaces today's date. `learn`: which answers are learned. `learns_prompts`: also learn answers in a prompt that a
+    completion follows. `whole_turns`: learn all of a turn after its role, not only the text that a model must generate.
 
-    The limits are seconds of a core, memory (of a batch), and UTF-8 bytes of text. An ordinary rendering takes 5 to
-    100 µs; a row takes one, or one for each message. How much fits into the seconds depends on the machine, but this
-    far from ordinary use only templates that are broken or malicious reach the limit.
+    The limits are seconds of a core, memory (per batch), and UTF-8 bytes of text. An ordinary rendering takes 5 to
+    100 µs; a row takes one, or one per message. The machine decides how much fits into the seconds, but ordinary use is
+    so far below the limit that only broken or malicious templates reach it.
     """
 
     source: str
@@ -39,10 +39,10 @@ class Settings:
 
 
 class Rendering(NamedTuple):
-    """Text of a conversation in UTF-8; its byte spans within {% generation %} markers; and those of its messages.
+    """A rendered conversation: its UTF-8 text and its byte spans within {% generation %} markers (`marked`).
 
-    `turns`: the span that a loop writes for each message; an empty one if none does, or several do. `end`: the end of
-    the last loop.
+    `turns`: the span that a loop writes for each message; empty if no loop or several loops do. `end`: the end of the
+    last loop.
     """
 
     text: bytes
@@ -59,7 +59,7 @@ class Rendering(NamedTuple):
 class Program:
     """Compiled template. Raises: Rejected if it cannot be compiled.
 
-    `start_clock` is called before anything that may take forever: before compiling, and before each rendering.
+    `start_clock` is called before anything that may run forever: before compiling and before each rendering.
     """
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -80,9 +80,9 @@ class Program:
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:
-        """Render a conversation, with the generation prompt or without.
+        """Render a conversation, with or without the generation prompt.
 
-        Raises: Rejected if the template refuses the messages, or writes too much.
+        Raises: Rejected if the template refuses the messages or writes too much.
         """
         notes, pieces, most = self.notes, [], self.settings.text_bytes
         notes.start()
@@ -105,7 +105,7 @@ class Program:
 
 
 def _turns(messages: Sequence[Message], items: Sequence[tuple[int, int]]) -> tuple[Spans, int]:
-    """Return the bytes of each message's turn, and the end of the last loop, from the items that loops took."""
+    """Return the bytes of each message's turn, and the end of the last loop, from the loops' items."""
     spans: dict[int, tuple[int, int]] = {}
     item, start = 0, 0
     for following, stop in items:

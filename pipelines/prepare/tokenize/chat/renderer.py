@@ -1,10 +1,10 @@
-"""Rendering of a batch of conversations in a worker process (see `template`).
+"""Render a batch of conversations in a worker process (see `template`).
 
 A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel ends the process once
-a rendering has used up its processor time, and refuses it memory beyond a limit. This holds whatever a template does,
-even inside Python's own functions.
+a rendering has used up its processor time, and limits its memory. This works whatever a template does, even inside
+Python's own functions.
 
-Settings go to the process as JSON, and conversations as an Arrow stream; it answers with a stream of `RENDERED`.
+The process receives settings as JSON and conversations as an Arrow stream. It answers with a stream of `RENDERED`.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ _one_at_a_time = threading.Lock()
 class ChatTemplate:
     """Chat template that renders conversations one at a time.
 
-    `start_clock` is called before anything that may take forever: before compiling, and before each rendering.
+    `start_clock` is called before anything that may run forever: before compiling and before each rendering.
     """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -67,19 +67,19 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the finder for the template of conversations with tools, or for the one without."""
+        """Return the finder for the template with tools, or for the one without, as the conversation requires."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
         return self._finders[source]
 
     def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int]]:
-        """Render a conversation, and find the answers in it. `are_plain`: all contents are known to be texts.
+        """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: texts in UTF-8, each with its byte spans [start, stop) to learn, in order and disjoint, and the number
-            of its messages. With `learn` each, one for each answer; otherwise a single one, of all messages.
+        Returns: UTF-8 texts, each with its learned byte spans [start, stop), in order and disjoint, and its number of
+            messages. With `learn` each, one text per answer; otherwise a single text of all messages.
 
-        Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is not certain.
+        Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is uncertain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
@@ -111,7 +111,7 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render the conversations of a serialized batch; return a serialized `RENDERED` batch.
+    """Render the conversations of a serialized batch, and return a serialized `RENDERED` batch.
 
     Raises: MemoryError if memory runs out between two rows.
     """
@@ -141,7 +141,7 @@ def _template(settings: str) -> ChatTemplate:
 
 @contextlib.contextmanager
 def _limited(memory_bytes: int) -> Iterator[None]:
-    """Limit the memory of the process (on Linux only), and stop its timer of processor time at the end."""
+    """Limit the process's memory (on Linux only), and stop its timer of processor time at the end."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     if sys.platform == "linux":
         used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
@@ -157,7 +157,7 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 def _rendered(
     template: ChatTemplate, messages: list[Any] | None, tools: Any, options: Any, *, are_plain: bool
 ) -> list[tuple[int, bytes, list[int], str, str]]:
-    """Render one conversation; return its results, without the row."""
+    """Render one conversation. Return its results without the row."""
     try:
         if not messages:
             raise Rejected("messages_empty")

@@ -1,7 +1,7 @@
-"""Rendering of conversations by a tokenizer's chat template, in worker processes.
+"""Render conversations with a tokenizer's chat template, in worker processes.
 
-A worker that makes shards renders by itself. Any other process starts children for it (see `runners.here`), one for
-each thread that renders at the same time: Jinja holds the GIL, and a child can be killed whatever a template does.
+A worker that makes shards renders in its own process. Any other process starts children (see `runners.here`), one per
+rendering thread, because Jinja holds the GIL and a child can be killed whatever its template does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REWRITES = (
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """N rendered texts, and their byte spans to learn.
+    """N rendered texts and their learned byte spans.
 
     `strings`: large strings over `data`, uint8 [B]; text i is data[edges[i]:edges[i + 1]], with edges from 0 to B.
     `spans`: int64 [S, 2], as data[start:stop]; in order and disjoint, each within one text.
@@ -48,7 +48,7 @@ class Texts:
     def of(cls, strings: pa.Array, learned: pa.Array) -> Texts:
         """Build `Texts` from large strings that begin at their buffer's first byte.
 
-        `learned`: the byte spans of each text to learn, [start, stop, start, stop, …].
+        `learned`: the learned byte spans of each text, [start, stop, start, stop, …].
         """
         data, edges = utf8_of(strings)
         places = learned.flatten().to_numpy() + np.repeat(edges[:-1], np.diff(learned.offsets.to_numpy()))
@@ -63,9 +63,9 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """Rendered batch of N conversations: T `texts`, one for each, or one for each answer.
+    """Rendered batch of N conversations: T `texts`, one per conversation or one per answer.
 
-    `owners`, `num_messages` int64 [T]: the row of each text, ascending, and how many of its messages it has. Unusable
+    `owners`, `num_messages` int64 [T]: each text's row, ascending, and the number of the row's messages in it. Unusable
     rows have one empty text. `reasons` object [N], '' for usable rows; `details` by row.
     """
 
@@ -77,7 +77,7 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Thread-safe renderer of batches of conversations. `notes`: what users should know of the template."""
+    """Thread-safe renderer of batches of conversations. `notes`: lines for users about the template."""
 
     notes: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ class ChatRenderer:
         self._json = json.dumps(dataclasses.asdict(settings), default=str)
 
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
-        """Render conversations: lists of `messages`, and perhaps `tools` and `options` for each.
+        """Render conversations: lists of `messages`, optionally with `tools` and `options` per row.
 
         Raises: TokenizerError if the template can render no conversation at all.
         """
@@ -105,7 +105,7 @@ class ChatRenderer:
         )
 
     def learning(self, learn: Learn) -> ChatRenderer:
-        """Return the renderer by the same template that learns other answers."""
+        """Return a renderer with the same template that learns other answers."""
         return ChatRenderer(dataclasses.replace(self.settings, learn=learn))
 
     @staticmethod
@@ -123,7 +123,7 @@ class ChatRenderer:
                 )
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a `renderer.RENDERED` batch. If a batch kills its process, its rows are rendered one by one."""
+        """Return a `renderer.RENDERED` batch. If a batch kills its process, render its rows one by one."""
         try:
             return renderer.batch_of(here.call(renderer.render, self._json, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
@@ -153,12 +153,12 @@ def open_template(
     options: Sequence[str] = (),
     **more: Any,
 ) -> ChatRenderer:
-    """Open the tokenizer's chat template: the one called `name`, or the one that `transformers` uses by default.
+    """Open the tokenizer's chat template called `name`, by default the one that `transformers` uses.
 
     `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template. `more`: other
     fields of `Settings`.
-    Raises: TokenizerError if there is none (with that name), it writes a date and none is given, it exceeds the limits,
-        or it does not tell which part of a conversation is the assistant's.
+    Raises: TokenizerError if there is none (with that name), if it writes a date and none is given, if it exceeds the
+        limits, or if it does not show which part of a conversation is the assistant's.
     """
     _require_named(tokenizer, name=name)
     named = name if isinstance(tokenizer.chat_template, dict) else None  # a single template is the default
@@ -177,7 +177,7 @@ def open_template(
 
 
 def _value(text: str) -> Any:
-    """Parse a value of --chat-option as JSON, or else as text."""
+    """Parse a value of --chat-option as JSON, else as text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -185,8 +185,8 @@ def _value(text: str) -> Any:
 
 
 def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
-    """Render conversations of one and two turns; return what users should know. Raises: as `open_template`."""
-    # A thought as templates read it, from the content or from a field.
+    """Render conversations of one and two turns, and return notes for users. Raises: as `open_template`."""
+    # Templates read a thought from the content or from a field.
     thought = {**ANSWER, "content": f"<think>\nso\n</think>\n\n{ANSWER['content']}", "reasoning_content": "so"}
     trials = [[QUESTION, ANSWER], [QUESTION, ANSWER] * 2, [QUESTION, thought], [QUESTION, thought] * 2]
     tried = renderer.render({"messages": pa.array(trials)})
@@ -197,7 +197,7 @@ def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
             remedy="do not use this tokenizer, or mend the template in a copy of it",
         )
     if "template_rejected" in (tried.reasons[0], tried.reasons[1]):
-        if tried.reasons[0]:  # the template does not take a question and an answer: the rows will show what it takes
+        if tried.reasons[0]:  # the template rejects a question and an answer; rows may have another form
             return ()
         return (f"the chat template refuses a second question and answer: {tried.details[1]}",)
     if not len(tried.texts.spans) or "template_prefix" in details:

@@ -1,4 +1,4 @@
-"""Engines, which turn batches of texts into ragged token ids without special tokens.
+"""Engines turn batches of texts into ragged token ids without special tokens.
 
 An engine must give exactly the ids of `tokenizer(text, add_special_tokens=False)`:
 
@@ -6,12 +6,12 @@ An engine must give exactly the ids of `tokenizer(text, add_special_tokens=False
     unigram     our own kernels for SentencePiece's Unigram
     fastokens   the package of that name, for byte-level BPE
     gigatoken   the package of that name, for SentencePiece's BPE
-    hf          the Rust tokenizer behind a fast tokenizer, called without the Python layer on top of it
-    slow        a tokenizer that is Python code, or whose Python layer changes the ids of the Rust one
+    hf          the Rust tokenizer inside a fast tokenizer, called without the Python layer above it
+    slow        a tokenizer written in Python, or with a Python layer that changes the ids of the Rust one
 
-The last two are references; one of them serves every tokenizer. `decide` chooses another engine only for tokenizers
-that it is qualified for (docs/explanation/engines.md), and only if both agree on a battery of texts; it gives a reason
-for each engine that it rejects. `crosscheck` keeps comparing while a job runs.
+The last two are references; one of them serves every tokenizer. `decide` chooses another engine only if it is qualified
+for the tokenizer (docs/explanation/engines.md) and both agree on a battery of texts. It gives a reason for each engine
+that it rejects. `crosscheck` keeps comparing while a job runs.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY

@@ -1,4 +1,4 @@
-"""Interface of engines, the reference engines (the Rust tokenizer, or one in Python), and the base of the fast ones."""
+"""Interface of engines, the reference engines (in Rust or Python), and the base class of fast engines."""
 
 import abc
 import copy
@@ -18,11 +18,10 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# A tokenizer of `transformers`, which is imported where one is loaded.
+# A tokenizer of `transformers`. Only the code that loads one imports that package.
 HFTokenizer: TypeAlias = "PreTrainedTokenizerBase"
 
-# Texts that tokenizers have got wrong before: empty and blank ones, literal special tokens, scripts, marks, controls,
-# long words.
+# Texts on which tokenizers have failed: empty, blank, literal special tokens, scripts, marks, controls, long words.
 BATTERY = (
     "",
     " ",
@@ -43,16 +42,16 @@ BATTERY = (
     "https://example.org/a_b?c=d&e=%20 foo@bar.baz $12,345.67",
 )
 
-MAX_ID = 2**28 - 2  # the largest that a unit of a vocabulary's trie has room for
+MAX_ID = 2**28 - 2  # the largest id that fits in a unit of a vocabulary's trie
 
-# The last one is `transformers` itself, row by row (see `text_rows`).
+# "reference" is `transformers` itself, row by row (see `text_rows`).
 _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Protocol of everything that tokenizes: engines, and the row encoders that use one.
+    """Protocol shared by engines and the row encoders that use them.
 
-    `name`, `version`: as in the manifest. `concurrent`: whether threads may encode at once, and gain from it.
+    `name`, `version`: as in the manifest. `concurrent`: threads may encode at once and gain from it.
     """
 
     name: str
@@ -64,7 +63,7 @@ class Engine(Tokenizing, Protocol):
     """Protocol of engines, which turn texts into token ids."""
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return each text's tokens, as `tokenizer(text, add_special_tokens=False)` gives them.
+        """Return the tokens that `tokenizer(text, add_special_tokens=False)` gives for each text.
 
         Args:
             texts: strings or large strings, possibly sliced, without nulls, in valid UTF-8 (so without surrogates).
@@ -72,14 +71,14 @@ class Engine(Tokenizing, Protocol):
 
 
 def is_reference(engine: str) -> bool:
-    """Return whether an engine's name, with or without a version, names a reference engine."""
+    """Return whether an engine name, with or without a version, is a reference engine's."""
     return engine.partition(" ")[0] in _REFERENCES
 
 
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Return the UTF-8 (data, edges) of N texts without copying: text i is data[edges[i]:edges[i + 1]].
 
-    `data` is read-only uint8, `edges` int64 [N + 1]; the first edge need not be 0.
+    `data` is read-only uint8, `edges` int64 [N + 1]. The first edge is not always 0.
     """
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, offsets, data = texts.buffers()
@@ -96,7 +95,7 @@ class HuggingFaceEngine:
     concurrent = True
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
-        import tokenizers  # as whoever has a tokenizer of its kind did; to ask for its metadata takes 4 ms
+        import tokenizers  # already imported for the tokenizer; reading its metadata instead takes 4 ms
 
         self.version = tokenizers.__version__
         self.backend = copy_backend(tokenizer)
@@ -104,26 +103,23 @@ class HuggingFaceEngine:
 
     @property
     def split_special_tokens(self) -> bool:
-        """Return whether special tokens in a text are split like ordinary text."""
+        """Whether special tokens in a text are split like ordinary text."""
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:
-        """Return the content of tokenizer.json, without truncation and padding: 17 MB for a vocabulary of 30,000."""
+        """Return the content of tokenizer.json without truncation and padding: 17 MB for a vocabulary of 30,000."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text; texts may be empty or of any length.
-
-        Raises: TextsNotEncoded if the library fails on one of them.
-        """
+        """Return the tokens of each text, of any length. Raises: TextsNotEncoded if the library fails on a text."""
         strings = texts.to_pylist()
         with library_failures.named(f"tokenizers {self.version}", num_texts=len(strings)):
             encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return `ragged`, the tokens of all `texts`, with the sequences at `indices` encoded anew by this engine."""
+        """Return `ragged`, the tokens of all `texts`, with the sequences at `indices` encoded again by this engine."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -141,10 +137,7 @@ class SlowEngine:
         self._dtype = dtype
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text.
-
-        Raises: TextsNotEncoded if the tokenizer fails on one of them.
-        """
+        """Return the tokens of each text. Raises: TextsNotEncoded if the tokenizer fails on a text."""
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         strings = texts.to_pylist()
@@ -153,12 +146,12 @@ class SlowEngine:
         return from_lists(ids["input_ids"], dtype=self._dtype)
 
 
-# The release of `tokenizers` that engines were compared with.
+# Engines were compared with this release of `tokenizers`.
 TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for an engine that cannot serve a tokenizer; `reason` is a sentence without a full stop."""
+    """Error for an engine that cannot serve a tokenizer. `reason` is a sentence without a full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -166,7 +159,7 @@ class NotQualified(Exception):
 
 
 class FastEngine(abc.ABC):
-    """Base class of fast engines, each of which serves only some tokenizers. Threads may share one."""
+    """Base class of fast engines. Each serves only some tokenizers. Threads may share an engine."""
 
     name: str
     version = "1"
@@ -175,11 +168,11 @@ class FastEngine(abc.ABC):
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
 
-        `parts`: those of the reference, if they were read already.
+        `parts`: the reference's `parts()`, if already read.
 
-        docs/explanation/engines.md argues for each part of each engine that its ids are the reference's. A release, a
-        pattern or a setting that no argument covers is not qualified.
-        Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
+        docs/explanation/engines.md argues, for each part of each engine, that its ids equal the reference's. Releases,
+        patterns and settings without such an argument are not qualified.
+        Raises: NotQualified if the engine cannot serve the tokenizer.
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
@@ -198,14 +191,14 @@ class FastEngine(abc.ABC):
         """Prepare for the tokenizer of this tokenizer.json. Raises: NotQualified if the engine cannot serve it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The other process opens the engine without a comparison, and so without `transformers`.
+        # The other process opens the engine without the comparison, so it does not need `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
 def require_release(package: str, *, tried: str) -> str:
     """Return the version of an installed package.
 
-    Raises: NotQualified if it is not installed, or not of the release that was tried.
+    Raises: NotQualified if it is not installed or not of the release that was tried.
     """
     try:
         version = metadata.version(package)
@@ -219,7 +212,7 @@ def require_release(package: str, *, tried: str) -> str:
 
 
 def _is_of(version: str, release: str) -> bool:
-    """Return whether a version is a release or a patch of it, but no release candidate or local build."""
+    """Return whether `version` is the release or a patch of it, and no release candidate or local build."""
     return re.fullmatch(rf"{re.escape(release)}(\.\d+)*", version) is not None
 
 
@@ -235,9 +228,9 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 
 
 def copy_backend(tokenizer: HFTokenizer) -> Any:
-    """Return a copy of the `tokenizers.Tokenizer`, set up as `transformers` does for a call without truncation.
+    """Return a copy of the `tokenizers.Tokenizer`, with the settings that `transformers` uses without truncation.
 
-    It is a copy, since `transformers` changes the settings of its own while other threads may be encoding.
+    A copy, because `transformers` changes the original's settings while other threads may be encoding.
     """
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_truncation()

@@ -1,4 +1,4 @@
-"""Choice of the engine for a tokenizer: the fastest one that gives the tokenizer's own ids."""
+"""Choose the fastest engine that gives the tokenizer's own ids."""
 
 import contextlib
 import hashlib
@@ -25,7 +25,7 @@ from tfrecord_io.shown import first_line
 
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
-# The module and class of each engine, which raises NotQualified for tokenizers that it cannot serve.
+# Module and class of each engine. The class raises NotQualified for tokenizers that it cannot serve.
 FAST_ENGINES = {
     "wordpiece": ("pipelines.prepare.tokenize.engines.wordpiece.encoder", "WordPieceEngine"),
     "unigram": ("pipelines.prepare.tokenize.engines.unigram.encoder", "UnigramEngine"),
@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 
 def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
-    """Open the reference engine: the Rust tokenizer, if it gives the tokenizer's own ids, else the tokenizer itself.
+    """Open the reference engine: the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
 
-    Raises: TokenizerError if the tokenizer fails on the texts that engines are tested with.
+    Raises: TokenizerError if the tokenizer fails on the battery of texts.
     """
     slow = SlowEngine(tokenizer, dtype=dtype)
     if not tokenizer.is_fast:
@@ -50,7 +50,7 @@ def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
 
 
 def ids_digest(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return a digest of the tokenizer's own ids for the texts that engines are tested with.
+    """Return a digest of the tokenizer's own ids for the battery of texts.
 
     Raises: TokenizerError as `open_reference`.
     """
@@ -73,9 +73,9 @@ def _trying() -> Iterator[None]:
 def decide(
     tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
 ) -> tuple[Engine, dict[str, str]]:
-    """Choose an engine: the `wanted` one, or for "auto" the first that is qualified, or else the reference.
+    """Choose an engine: the `wanted` one; for "auto", the first qualified one, else the reference.
 
-    Returns: the engine, and the engines that were rejected before it, by name, with the reason as a sentence.
+    Returns: the engine; the engines rejected before it, by name, with the reason as a sentence.
     Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
     """
     reasons: dict[str, str] = {}
@@ -97,7 +97,7 @@ def decide(
 
 
 def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return why a job uses transformers' own tokenizer without a request for it: the reason for each fast engine."""
+    """Return why a job uses transformers' own tokenizer unasked: the reason against each fast engine."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in FAST_ENGINES:
         return f"{engine.name} has its tokens, but not all that these rows need, such as offsets"
@@ -107,7 +107,7 @@ def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
 def _opened(
     name: str, tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]
 ) -> Engine | str:
-    """Return the engine called `name`, or the reason for not using it, such as an error of the engine itself."""
+    """Return the engine called `name`, or the reason not to use it, such as an error of the engine."""
     if not isinstance(reference, HuggingFaceEngine):
         return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
     module, kind = FAST_ENGINES[name]

@@ -1,25 +1,25 @@
 """Base class of our own engines, with shared kernels, a cache of code points, and a memory of words.
 
-What a tokenizer makes of single code points is cached in pages of 256, each computed when a text first needs it (1 ms).
-An entry has 64 bits. The lowest 3 give the kind of the code point:
+The tokenizer's treatment of single code points is cached in pages of 256. A page is computed (1 ms) when a text first
+needs it. An entry has 64 bits. The lowest 3 give the kind of the code point:
 
-    DROP        it is removed
-    SPACE       it ends a word, and is part of none
-    ISOLATED    it is a word by itself
-    ORDINARY    it is part of a word, as the bytes that its entry refers to
-    REORDERED   the same, unless a mark stands before it: Unicode may sort the two, so the reference does the document
-    ASK         the reference does the document
+    DROP        removed
+    SPACE       ends a word and belongs to none
+    ISOLATED    a word by itself
+    ORDINARY    part of a word; the entry refers to its bytes
+    REORDERED   ORDINARY, unless it follows a mark: Unicode may sort the two, so the reference encodes the document
+    ASK         the reference encodes the document
 
 For a code point that is part of a word, bits 3-7 are the number of bytes that replace it, and bits 13- their index in
-`pool`. Bits 8-12 are the engine's own.
+`pool`. Each engine defines bits 8-12.
 
-Words seen before, with at most three ids, are remembered in a table. Each row has four words of 64 bits:
+A table remembers words with at most three ids. Each row has four words of 64 bits:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
 A row is overwritten by the next word that hashes to it. A table serves one call at a time.
 
-Numba's caches on disk name the types of arguments: renaming or moving such a NamedTuple makes all caches unreadable.
+Numba's caches on disk name the argument types: renaming or moving such a NamedTuple makes all caches unreadable.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ MISSING_PAGE = -1
 PAGE = 256
 NUM_PAGES = 0x110000 // PAGE
 _COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
-_SURROGATES = range(0xD800, 0xE000)  # which are not asked for: UTF-8 cannot hold them
-_SLACK = bytes(32)  # the kernels copy so many at most, of which an entry has 31
+_SURROGATES = range(0xD800, 0xE000)  # never looked up, because UTF-8 cannot hold them
+_SLACK = bytes(32)  # the kernels copy at most 32 bytes; an entry has at most 31
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
-# Returns the entries of these code points, and appends the bytes that they refer to to the pool.
+# Returns the code points' entries and appends their bytes to the pool.
 ReadPage: TypeAlias = Callable[[list[str], bytearray], list[int]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """Compile like `codec.kernels.jit`, but without reference counts, since these kernels never allocate arrays.
+    """Compile like `codec.kernels.jit`, but without reference counts, because these kernels never allocate arrays.
 
-    Numba counts each array of a tuple at each call and in each loop: ten times the time of all the rest (measured).
+    Numba counts each array of a tuple at each call and in each loop, which took ten times as long as all the rest.
     """
     try:
         return numba.njit(nogil=True, cache=True, _nrt=False)(function)
-    except RuntimeError:  # no folder for compiled code, see there
+    except RuntimeError:  # no folder for compiled code, see `codec.kernels.jit`
         return numba.njit(nogil=True, _nrt=False)(function)
 
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the code point at `at` and its width in bytes; -1 where the bytes are not valid UTF-8."""
+    """Return the code point at `at` and its width in bytes, or -1 if the bytes are not valid UTF-8."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -84,7 +84,7 @@ def code_point(data, at, end):  # type: ignore[no-untyped-def]
 
 @jit
 def entry_of(point, pages):  # type: ignore[no-untyped-def]
-    """Return the entry of a code point; 6 if its page is missing."""
+    """Return a code point's entry, or 6 if its page is missing."""
     if point < 128:
         return pages.entries[point] if point >= 0 else np.uint64(ASK)
     page = np.int64(pages.page_of[point >> 8])
@@ -103,7 +103,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 @jit
 def child(units, base, byte):  # type: ignore[no-untyped-def]
-    """Return the id + 1 of a trie node's child by a byte, 0 if no word ends there, and its base; -1 and 0 for none."""
+    """Return a trie node's child by a byte: its id + 1 (0 if no word ends there) and its base; -1 and 0 for none."""
     unit = units[base + np.int64(byte)]
     if unit & np.uint64(255) != np.uint64(byte):
         return -1, 0
@@ -135,13 +135,13 @@ def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
 
 @jit
 def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
-    """Return the index in `memory`, a table of 2^bits rows, at which a key's row begins."""
+    """Return the index in `memory`, a table of 2^bits rows, where a key's row begins."""
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
 
 
 @jit
 def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Write the ids of a memory row to `out`, which has room for three. Returns: their end in `out`."""
+    """Write the ids of a memory row to `out`, which has room for three. Return their end in `out`."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -151,7 +151,7 @@ def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 @jit
 def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
-    """Store the ids out[to:end] in a memory row, if they are at most three."""
+    """Store the ids out[to:end] in a memory row if there are at most three."""
     if end - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
@@ -159,9 +159,9 @@ def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-d
 
 
 class Pages(NamedTuple):
-    """Cached pages of code points. Immutable: `extended` makes a new object, so threads can read without a lock.
+    """Cached pages of code points. Immutable, so threads read without a lock; `extended` makes a new object.
 
-    The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]; page 0 is at 0.
+    The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]. Page 0 is at 0.
     """
 
     page_of: np.ndarray  # int32 [NUM_PAGES], -1 if missing
@@ -184,24 +184,24 @@ class Pages(NamedTuple):
 
 
 def letters_of_page(number: int) -> list[str]:
-    """Return the code points of a page: 256, or none if they are surrogates."""
+    """Return the 256 code points of a page, or none if they are surrogates."""
     if number * PAGE in _SURROGATES:
         return []
     return list(np.arange(number * PAGE, (number + 1) * PAGE, dtype="<u4").tobytes().decode("utf-32-le"))
 
 
 def changed_between_marks(letters: list[str]) -> list[str]:
-    """Return the code points that NFD decomposes, or moves past a mark of the highest or the lowest combining class."""
+    """Return the code points that NFD decomposes, or moves past a mark of the highest or lowest combining class."""
     between = [f"\u0345{letter}\u0334" for letter in letters]
     after = one_by_one(normalizers.NFD().normalize_str, between)
     return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
 
 
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
-    """Normalize many texts in a single call of `normalize`, separated by a code point that it never changes.
+    """Normalize many texts in one call of `normalize`, separated by a code point that it never changes.
 
     Args:
-        between: code points to try as separators, across which texts do not affect each other.
+        between: candidate separators. Texts must not affect each other across them.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -212,14 +212,14 @@ def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: st
 
 
 class Contents(NamedTuple):
-    """Texts to search for, as kernels expect them: a mask of their first bytes (bool [256]), and a trie."""
+    """Texts to search for, as kernels expect them: a mask of their first bytes (bool [256]) and a trie."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie
 
     @classmethod
     def of(cls, contents: Iterable[str]) -> Contents:
-        """Build `Contents` from texts, none of which may be empty."""
+        """Build `Contents` from non-empty texts."""
         contents = sorted(set(contents))
         first = np.zeros(256, bool)
         first[[content.encode()[0] for content in contents]] = True
@@ -227,21 +227,20 @@ class Contents(NamedTuple):
 
 
 class KernelEngine(FastEngine):
-    """Base class of engines with our own kernels. Threads may share one: shared data is read-only."""
+    """Base class of engines with our own kernels. Threads may share an engine: shared data is read-only."""
 
     memory_words: int
 
     def _begin(self, read: ReadPage) -> None:
         """Prepare to encode. `read` computes the pages of code points that a text needs."""
         self._read = read
-        self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
+        self._memories: list[np.ndarray] = []  # unused tables; list.pop and list.append are atomic
         nothing, no_page = np.zeros(0, np.uint64), np.full(NUM_PAGES, -1, np.int32)
         self._pages = Pages(page_of=no_page, entries=nothing, pool=np.frombuffer(_SLACK, np.uint8))
         self._pages_lock = threading.Lock()
         self._take_pages(_COMMON_PAGES)
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text."""
         data, edges = utf8_of(texts)
         asked = np.zeros(len(texts), np.uint8)
         try:
@@ -254,7 +253,7 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode the texts. Texts that the reference must encode get no tokens, and a 1 in `asked`."""
+        """Encode the texts. Texts that the reference must encode get no tokens and a 1 in `asked`."""
 
     @abc.abstractmethod
     def _tables_of(self, pages: Pages) -> Any:

@@ -1,4 +1,4 @@
-"""Engines from other packages, opened with the tokenizer.json; texts that they fail on are left to the reference."""
+"""Engines from other packages, opened with the tokenizer.json. The reference encodes texts on which they fail."""
 
 import abc
 import importlib
@@ -31,7 +31,7 @@ O200K = (
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 )
 TEKKEN = rf"{_SIGN}?{_UPPER}*{_LOWER}+|{_SIGN}?{_UPPER}+{_LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-# Applied one after the other. The last one holds literal line ends, not escapes.
+# Applied one after another. The last one contains literal line ends, not escapes.
 DEEPSEEK = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -46,7 +46,7 @@ _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
 _BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 _ASCII = {f"<0x{byte:02X}>": chr(byte) for byte in range(128)}
-# Made-up entries; an id far behind the others would make millions.
+# Most made-up entries: an id far above the others would need millions.
 _MAX_HOLES = 10_000
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
@@ -56,14 +56,14 @@ _log = logging.getLogger(__name__)
 class PackageEngine(FastEngine):
     """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name`: also the package's. `tried`: its qualified release. `byte_fallback`: the setting that the model must have.
+    `name`: also the package's name. `tried`: its qualified release. `byte_fallback`: the required setting of the model.
     """
 
     tried: str
     byte_fallback: bool
 
     def _open(self, parts: dict[str, Any]) -> None:
-        # Without the parts that do not affect the ids of a text.
+        # Drop the parts that do not affect the ids of a text.
         parts = {**parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
         model = parts["model"]
         if model["type"] != "BPE":
@@ -84,7 +84,6 @@ class PackageEngine(FastEngine):
             raise NotQualified(f"{self.name} cannot open it: {first_line(error)}") from error
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text."""
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         try:
@@ -97,7 +96,7 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _require(self, parts: dict[str, Any]) -> None:
-        """Check that the engine is qualified for this tokenizer.json. Raises: NotQualified if it is not."""
+        """Raise NotQualified unless the engine is qualified for this tokenizer.json."""
 
     @abc.abstractmethod
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
@@ -111,14 +110,14 @@ class PackageEngine(FastEngine):
 class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE with the package `fastokens`, which encodes without the GIL.
 
-    By default it has a thread for each core, up to 32, and does not read RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1.
+    By default it uses a thread per core, up to 32, and ignores RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1.
 
     The package caches the tokens of words in tables of a fixed size, and has its own scanners for the patterns above.
-    Other patterns are not qualified: for them it uses a regular expression library that takes U+180E for white space,
-    which the reference does not.
+    Other patterns are not qualified: for them it uses a regular expression library that treats U+180E as white space,
+    unlike the reference.
 
-    Texts with a long s (ſ) are left to the reference: where a pattern matches the ending 's in any case, the two do
-    not always agree on which texts match.
+    The reference encodes texts with a long s (ſ): where a pattern matches the ending 's in any case, the two disagree
+    on some of these texts.
     """
 
     name = "fastokens"
@@ -131,8 +130,8 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its vocabulary has no entry for some bytes")
         if max(vocabulary.values()) >= len(vocabulary) + _MAX_HOLES:
             raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} holes")
-        # Where one token takes the white space in which another begins, the reference drops the other one, or panics if
-        # nothing of it is left; the package gives it in any case.
+        # If a token takes the white space at the start of another, the reference drops the other one, or panics if
+        # nothing of it is left. The package keeps it.
         added = parts["added_tokens"]
         if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
             raise NotQualified("one of its added tokens takes the white space in which another one may begin")
@@ -148,8 +147,8 @@ class FastokensEngine(PackageEngine):
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package takes no vocabulary whose ids have holes. No text has a space once its bytes are letters, and no
-        # merge names these entries, so nothing leads to them.
+        # The package rejects vocabularies with gaps in the ids. Nothing produces the made-up entries: no text has a
+        # space once its bytes are letters, and no merge names them.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -160,11 +159,10 @@ class FastokensEngine(PackageEngine):
         return package.Tokenizer.from_json_str(json.dumps(parts, ensure_ascii=False))
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text."""
         runs = super().encode(texts)
         data, edges = utf8_of(texts)
         data = data[edges[0] : edges[-1]]
-        first = data[:-1] == 0xC5  # the first of a long s's two bytes; most languages have neither
+        first = data[:-1] == 0xC5  # first byte of a long s; most languages have no such byte
         if not first.any() or not (first & (data[1:] == 0xBF)).any():
             return runs
         asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
@@ -180,9 +178,9 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """Return the pre-tokenizer with its one inverted Split, which removes what its expression does not match, isolated.
+    """Return the pre-tokenizer with its one inverted Split isolated. That Split removes text that does not match.
 
-    Each of the qualified expressions that stand alone matches every character: there is nothing to remove.
+    Each qualified expression that is used alone matches every character, so there is nothing to remove.
     """
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
@@ -191,7 +189,7 @@ def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
-    """Return whether the pre-tokenizer is one of the two forms that were compared with the reference.
+    """Return whether the pre-tokenizer has one of the two forms that were compared with the reference.
 
     These are GPT-2's pattern, with or without a split at each digit before it; or regular expressions followed by
     ByteLevel without a pattern.
@@ -212,10 +210,10 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`.
 
-    The package's byte-level BPE is not used: it is faster still, but knows letters that are too new for the reference
+    The package's byte-level BPE is faster still, but unused: it knows letters that are too new for the reference
     (U+A7CF and others), and its cache of words grows with the text, without a limit.
 
-    Texts go in and tokens come out as arrays of the package `awkward`, which it needs anyway: no string is made.
+    Texts and tokens are passed as arrays of the package `awkward`, which gigatoken needs anyway, so no string is made.
     Batches of a megabyte and more are encoded on its own threads, without the GIL.
     """
 
@@ -227,11 +225,11 @@ class GigatokenEngine(PackageEngine):
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")
-        # No character is without an entry or bytes: one of ASCII is its own byte, and no other has that one.
+        # Every character must have an entry or byte entries. An ASCII character is its own only byte.
         missing = _BYTES - model["vocab"].keys()
         if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")
-        # So nothing is unknown, and `transformers` opens Llama 2 without an unknown token.
+        # So no text is unknown, and `transformers` opens Llama 2 without an unknown token.
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
             raise NotQualified("its vocabulary has no entry for what is unknown")
         for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only
@@ -253,7 +251,7 @@ class GigatokenEngine(PackageEngine):
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
         importlib.import_module("awkward")
-        if parts["normalizer"] == _MARK:  # which leaves no space to split at, so this changes nothing
+        if parts["normalizer"] == _MARK:  # leaves no space to split at, so this changes nothing
             parts = {**parts, "pre_tokenizer": _AT_SPACES}
         return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
 

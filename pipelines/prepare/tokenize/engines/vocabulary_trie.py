@@ -1,19 +1,19 @@
-"""Vocabulary as a double-array trie, walked byte by byte: one load for each byte of a word.
+"""Vocabulary as a double-array trie, walked byte by byte: one load per byte of a word.
 
-A node is a number `base`; its child by the byte b, if it has one, is described by the unit at base + b:
+A node is a number `base`. The unit at base + b describes its child by the byte b, if it has one:
 
     unit     63 ....... 36 | 35 ............ 8 | 7 ... 0
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
-Every node has a base of its own, so a unit at base + b whose lowest byte is b belongs to that very node: no other one
-reaches this index by b. An empty unit holds 0xFF, a byte that UTF-8 does not have. All nodes without children have base
-0, and no unit at 0 + b holds b.
+No two nodes share a base, so a unit at base + b with the lowest byte b belongs to that node: no other node reaches this
+index by b. An empty unit holds 0xFF, a byte that UTF-8 does not have. All nodes without children have base 0, and no
+unit at 0 + b holds b.
 
-WordPiece looks for the longest entry at the start of a word, then for the longest entry that begins with "##" at the
-rest of it. Both are walks in one trie, the second from the node that "##" leads to. Unigram looks for all entries that
-begin at a position, which is one walk too.
+WordPiece looks for the longest entry at the start of a word, then for the longest entry that begins with "##" at its
+rest. Both are walks in one trie; the second starts from the node of "##". Unigram looks for all entries that begin at a
+position, which is also one walk.
 
-Size: 8 bytes a node and under 5% of gaps: 0.9 MB for BERT's 30,522 entries, about 3 MB for 120,000.
+Size: 8 bytes per node and under 5% of gaps: 0.9 MB for BERT's 30,522 entries, about 3 MB for 120,000.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ from tfrecord_io.codec.kernels import frozen, jit
 _ID_SHIFT, _BASE_SHIFT = 8, 36
 _FIELD = 2**28 - 1
 _EMPTY = 0xFF
-_TRIES = 256  # places tried among the gaps, before a node with several children goes behind all the others
+_TRIES = 256  # gaps tried before a node with several children goes to the end
 
 
 class Trie(NamedTuple):
-    """Double-array trie. `units` uint64; `start` and `inner` are the bases for a word's first and its later pieces."""
+    """Double-array trie. `units` uint64; `start` and `inner` are the bases for a word's first and later pieces."""
 
     units: np.ndarray
     start: int
@@ -41,7 +41,7 @@ class Trie(NamedTuple):
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
     """Build the trie of a vocabulary with ids from 0 to `MAX_ID`."""
-    words = sorted(word for word in vocabulary if word)  # by code point, which is the order of the bytes, too
+    words = sorted(word for word in vocabulary if word)  # by code point, which is also the order of the bytes
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
     num_nodes = 1 + int(edges[-1])
@@ -60,12 +60,12 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
     """Fill `units` node by node, breadth first. `queue` rows: a node's unit, its words [first, last), its depth.
 
-    Returns: base of the root, units used; or 0, 0 if there is no room.
+    Return the root's base and the number of units used; 0, 0 if there is no room.
     """
     size = len(units)
-    after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # the gaps, as a list in both directions
+    after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # doubly linked list of gaps
     first_gap, end = 256, 512
-    taken = np.zeros(size, np.uint8)  # as a base
+    taken = np.zeros(size, np.uint8)  # used as a base
     labels = np.empty(256, np.int64)
     queue[0, 0], queue[0, 1], queue[0, 2], queue[0, 3] = -1, 0, len(ids), 0
     root, head, tail = 1, 0, 1
@@ -110,7 +110,7 @@ def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
 
 @jit
 def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[no-untyped-def]
-    """Return an unused base whose units are free for all labels. Tries the gaps in turn for the first label."""
+    """Return an unused base with free units for all labels. Tries the gaps in turn for the first label."""
     size = len(units)
     gap = first_gap
     for _ in range(_TRIES):
@@ -129,7 +129,7 @@ def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[
 
 @jit
 def _walk(units, base, data):  # type: ignore[no-untyped-def]
-    """Return the base of the node that `data` leads to; 0 if there is no such node, or it has no children."""
+    """Return the base of the node at the end of `data`; 0 if there is none or it has no children."""
     for byte in data:
         unit = units[base + np.int64(byte)]
         if unit & np.uint64(255) != np.uint64(byte):

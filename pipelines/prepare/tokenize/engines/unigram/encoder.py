@@ -1,19 +1,17 @@
-"""Unigram engine in our own compiled code: the ids of the Rust tokenizer, many times as fast.
+"""Unigram engine in our own compiled code: the ids of the Rust tokenizer, many times faster.
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
                  │              │
-       entries, asked of        the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`),
-       the normalizer           with a table of words seen before
-       (`points`)
+       entries from the         the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`),
+       normalizer (`points`)    with a table of words seen before
 
-There is nothing to warm up, and no approximation: Metaspace begins a piece at each mark, so a word's ids depend on the
-word alone; and the normalizer changes code points one by one, and otherwise only the ends and the spaces of a text
-(`points`). Documents for which this is not certain are left to the tokenizer as a whole: those with the content of an
-added token, the mark itself, or code points that a normalizer may join (a letter and a separate accent).
+It needs no warm-up and approximates nothing. Metaspace begins a piece at each mark, so a word's ids depend on the word
+alone. The normalizer changes single code points, and otherwise only the ends and spaces of a text (`points`). The
+tokenizer encodes a whole document if this is uncertain: if it has an added token's content, the mark itself, or code
+points that a normalizer may join (a letter and a separate accent).
 
 Memory: trie and scores (1 to 4 MB for 32,000 entries, about 10 MB for 250,000); up to 14 MB for entries of code points,
-if every page of Unicode occurs; 8 MB for each thread that encodes at once; and while a batch is encoded, 4 bytes for
-each of its tokens.
+if every page of Unicode occurs; 8 MB per encoding thread; and 4 bytes per token of a batch while it is encoded.
 """
 
 from collections.abc import Mapping
@@ -39,7 +37,7 @@ from tfrecord_io.codec.kernels import frozen
 
 _UNKNOWN_PENALTY = 10.0  # of `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
-_WORD_BYTES = 1 << 20  # what is not written to is never resident
+_WORD_BYTES = 1 << 20  # pages that are never written are never resident
 
 
 class UnigramEngine(KernelEngine):
@@ -72,7 +70,7 @@ class UnigramEngine(KernelEngine):
             raise NotQualified("its normalizer makes something else of a space")
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # what is not written to is never resident
+        out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # unwritten pages are never resident
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
         scratch = _scratch()
         while code := kernels.encode(data, edges, asked, out, offsets[1:], progress, memory, scratch, self._tables):
@@ -104,12 +102,12 @@ class UnigramEngine(KernelEngine):
 
 
 def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
-    """Return the rules by which a pre-tokenizer splits text. Raises: NotQualified for an unknown pre-tokenizer."""
+    """Return the pre-tokenizer's rules for splitting text. Raises: NotQualified for an unknown pre-tokenizer."""
     pre_tokenizer = pre_tokenizer or {"type": ""}
     given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
     splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
     scheme = given[-1].get("prepend_scheme") if given else None
-    # "first" is the first word of the text, if no space stands before it: known without WhitespaceSplit only.
+    # "first" marks the text's first word if no space precedes it, which is known only without WhitespaceSplit.
     schemes = ("always", "never") if splits_white else ("always", "first", "never")
     expected = {**_METASPACE, "prepend_scheme": scheme}
     if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
@@ -129,13 +127,13 @@ def _scratch() -> Scratch:
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
-    """Return the texts that send a document to the reference if its raw text, or its normalized text, contains one.
+    """Return the contents of a raw or a normalized text that send the document to the reference.
 
     Raises: NotQualified if one is empty or may span a space.
     """
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
-    # The reference looks for their normalized form, or for the content if there was no normalizer yet.
+    # The reference looks for their normalized form, or for the content if the normalizer was added later.
     normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
     for text in normal:
         if MARK in text or any(map(reader.is_space, text)):
@@ -146,8 +144,7 @@ def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> 
 
 
 def _model_tables(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the kernel's tables that come from the model."""
-    vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}  # of equal ones, the last counts
+    vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}  # the last of equal pieces counts
     scores = np.array([score for _, score in model["vocab"]], np.float64)
     byte_ids = [vocabulary.get(f"<0x{byte:02X}>", -1) if model["byte_fallback"] else -1 for byte in range(256)]
     return {

@@ -1,17 +1,18 @@
 """Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-A document is a sequence of words. Each is normalized code point by code point, gets the mark "▁" in front where
-Metaspace puts one, and is cut into pieces by itself (`paths`): no piece crosses a mark, so words are independent.
+A document is a sequence of words. Each word is normalized code point by code point, gets the mark "▁" in front where
+Metaspace adds one, and is cut into pieces (`paths`). No piece crosses a mark, so words are independent.
 
-    words     with `splits_white`  all between white space, each with the mark or without
-              otherwise            one for each space, which becomes its mark, even if nothing follows; and what stands
+    words     with `splits_white`  runs between white space, each with the mark or without
+              otherwise            one per space, which becomes its mark, even if nothing follows; and any text
                                    before the first space, with the mark or without
 
-Words of at most 15 bytes are looked up in a table of words seen before (`kernel_engine`), as they stand in the
-document. The key is bytes 0-7, then bytes 8-14 with the size and whether there is a mark.
+Words of at most 15 raw bytes are looked up in a table of words seen before (`kernel_engine`). The key is bytes 0-7,
+then bytes 8-14 with the size and the mark's presence.
 
-A word is remembered only if nothing around it can change its ids: it has no code point that joins the one before it,
-and no byte that begins one of the `raw` texts, which a document must not hold. The key of an empty row is no word's.
+A word is remembered only if its neighbours cannot change its ids: it has no code point that joins the one before it,
+and no byte that begins one of the `raw` texts, which send a document to the reference. No word has the key of an empty
+row.
 """
 
 from typing import NamedTuple
@@ -40,12 +41,12 @@ from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
 _REFERENCE, NO_ROOM = -2, -3
-# 8 MB for each thread. Words stand there with their punctuation, so there are many: of English of 60,000 word forms a
-# tenth is not found, 18 % with 2^16 rows, which takes 1.7 times as long.
+# 8 MB per thread. Words include their punctuation, so there are many: in English with 60,000 word forms a tenth of the
+# words is not found. With 2^16 rows 18 % are not found, and encoding takes 1.7 times as long.
 MEMORY_BITS = 18
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
-_SLACK = 40  # of `out` and `word`: more than the mark and one code point need
+_SLACK = 40  # spare room in `out` and `word`: more than the mark and one code point need
 
 # Flags of entries, see `points`.
 JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
@@ -54,11 +55,11 @@ _SPACES = np.uint64(0x20) * _ONES
 
 
 class Words(NamedTuple):
-    """Rules by which a pre-tokenizer splits text into words."""
+    """The pre-tokenizer's rules for splitting text into words."""
 
-    splits_white: bool  # at any white space, which is dropped; otherwise at spaces, which become marks
-    marks_first: bool  # whether a word without a space before it has the mark
-    marks_kept_first: bool  # ... but not where what the text begins with is taken away
+    splits_white: bool  # split at any white space and drop it; otherwise at spaces, which become marks
+    marks_first: bool  # a word without a space before it has the mark
+    marks_kept_first: bool  # ... but not if the text's beginning is removed
 
 
 class Tables(NamedTuple):
@@ -70,10 +71,10 @@ class Tables(NamedTuple):
     unknown_score: float
     byte_ids: np.ndarray  # int32 [256], -1 for none
     pages: Pages
-    plain: np.ndarray  # bool [256]: ASCII bytes that are part of a word as they are
-    plain_space: bool  # whether a space is a SPACE, and nothing else
-    raw: Contents  # what a document must not hold
-    normal: Contents  # what a normalized word must not hold
+    plain: np.ndarray  # bool [256]: ASCII bytes that words contain unchanged
+    plain_space: bool  # a space is a plain SPACE entry, without flags
+    raw: Contents  # texts that a document must not contain
+    normal: Contents  # texts that a normalized word must not contain
     charsmap: np.ndarray  # uint32: trie of the Precompiled step, empty if there is none
     words: Words
     merges: bool
@@ -86,10 +87,10 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
     """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
 
     Args:
-        asked: uint8 [N], set for documents that the reference must encode.
+        asked: uint8 [N], set to 1 for documents that the reference must encode.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
         progress: int64 [2], the next document and its begin in `out`; zero at first.
-    Returns: 0 at the end; or MISSING_PAGE or NO_ROOM (in `out`), to be called again with the same `progress`.
+    Returns: 0 when done; MISSING_PAGE or NO_ROOM (in `out`) if it must be called again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -106,7 +107,7 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
 
 @jit
 def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of data[begin:end]. Returns: their end in `out`, or MISSING_PAGE, NO_ROOM or _REFERENCE."""
+    """Write the ids of data[begin:end]. Return their end in `out`, or MISSING_PAGE, NO_ROOM or _REFERENCE."""
     whole = end
     at, end = _stripped(data, np.int64(begin), end, tables)
     if at < 0:
@@ -151,11 +152,11 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
     """Normalize one word, up to a space or the end of the document, and skip the space.
 
     Args:
-        end: of the document after Strip; `whole`: before Strip.
-        merging: whether a space at `at` would be part of the run before it.
-    Returns: the position behind the space, or MISSING_PAGE or _REFERENCE; the word's begin in `data`; its end, or -1 if
-    the same bytes may become something else elsewhere; its size in bytes; the entry of the space, 0 at the end of the
-    document.
+        end: end of the document after Strip. whole: end before Strip.
+        merging: whether a space at `at` would extend the run before it.
+    Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the word's begin in `data`; its end, or -1 if
+        the same bytes may normalize differently elsewhere; its size in bytes; the space's entry, 0 at the end of the
+        document.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -206,7 +207,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
 @jit
 def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
-    """Append a normalized code point. Returns: the word's size in bytes; whether `_holds` must check the word."""
+    """Append a normalized code point. Return the word's size in bytes, and whether `_holds` must check the word."""
     count = np.int64(entry >> np.uint64(3)) & 31
     source = np.int64(entry >> np.uint64(13))
     special = False
@@ -219,7 +220,7 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
-    """Return the bounds of the document after Strip: its begin, or MISSING_PAGE or _REFERENCE; its end."""
+    """Return the document's bounds after Strip: its begin, or MISSING_PAGE or _REFERENCE; its end."""
     while tables.strips_right and end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
@@ -280,7 +281,6 @@ def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[n
 
 @jit
 def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
-    """Return whether the normalized word contains one of the forbidden texts."""
     for place in range(at, end):  # noqa: SIM110, Numba compiles no generator
         if holds(word, place, end, tables.normal):
             return True
@@ -291,7 +291,7 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 def _until_space(low, high):  # type: ignore[no-untyped-def]
     """Return how many of 16 bytes precede the first space; 16 if there is none.
 
-    A byte that is zero has its highest bit set after a subtraction of 1; so may others behind it, but none before it.
+    Subtracting 1 sets the highest bit of a zero byte. It may also set that bit in later bytes, but in no earlier one.
     """
     low, high = low ^ _SPACES, high ^ _SPACES
     found = (low - _ONES) & ~low & _HIGH
@@ -310,7 +310,7 @@ def _key(data, at, size, marked):  # type: ignore[no-untyped-def]
 
 @jit
 def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a normalized word from data[start:stop], remembered or computed. Returns: their end in `out`."""
+    """Write the ids of a normalized word from data[start:stop], remembered or computed. Return their end in `out`."""
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
         return best_path(first, MARK_BYTES + size, out, to, scratch, tables)

@@ -1,16 +1,16 @@
-"""Best path through one word, in compiled code: the pieces that Unigram cuts it into.
+"""Find the best path through one word: the pieces into which Unigram cuts it. Compiled.
 
-The search is the reference's (Viterbi, left to right): at each character it tries all entries of the vocabulary that
-begin there, shortest first, then the unknown token if none of them is that character alone. A path to a position is
-replaced only by a better one, so among equals the first one stays. Scores are added in the reference's order, in 64
-bits: score of the piece + score so far.
+The search is the reference's (Viterbi, left to right). At each character it tries all vocabulary entries that begin
+there, shortest first, then the unknown token if no entry is that single character. Only a better path replaces a path
+to a position, so the first of equal paths stays. Scores are added in the reference's order, in 64 bits: score of the
+piece + score so far.
 
     vocabulary   a -1, b -2, ab -3        path to     after a     after ab
     word         ab                       from 0      a: -1       ab: -3, found first
                                           from 1                  a b: -3, no better, so the word is ab
 
-Adjacent unknown pieces are merged into one. It becomes the vocabulary entry of that spelling, which the best path may
-have passed by; else the tokens of its bytes, if each byte has one; else the unknown token.
+Adjacent unknown pieces are merged into one. It becomes the vocabulary entry with that spelling, which the best path may
+have skipped; else the tokens of its bytes, if each byte has one; else the unknown token.
 """
 
 from typing import NamedTuple
@@ -26,14 +26,14 @@ class Scratch(NamedTuple):
     """Scratch memory for one word: its bytes, mark first, and the best path to each position."""
 
     word: np.ndarray  # uint8
-    best: np.ndarray  # float64: its score
-    begin: np.ndarray  # int32: where its last piece begins
+    best: np.ndarray  # float64: score of the path
+    begin: np.ndarray  # int32: where the path's last piece begins
     piece: np.ndarray  # int32: id of that piece
 
 
 @jit
 def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path through the word's bytes [first, end). Returns: their end in `out`."""
+    """Write the ids of the best path through the word's bytes [first, end). Return their end in `out`."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
         begin[place] = -1
@@ -63,7 +63,7 @@ def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-
 
 @jit
 def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path, collected from its end, then reversed. Returns: their end in `out`."""
+    """Write the ids of the best path, collected from its end, then reversed. Return their end in `out`."""
     begin, piece = scratch.begin, scratch.piece
     stop, place = to, end
     while place > first:
@@ -84,7 +84,7 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the id or byte ids of a run of unknown pieces, last one first. Returns: their end in `out`."""
+    """Write the id or byte ids of a run of unknown pieces, last one first. Return their end in `out`."""
     word, node, at, found = scratch.word, tables.vocabulary.start, first, 0
     while at < end and found >= 0:
         found, node = child(tables.vocabulary.units, node, word[at])

@@ -1,15 +1,15 @@
 """Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-One pass over a document, item by item. The entry of an item's first code point (`encoder`) tells what it is:
+One pass over a document, item by item. The entry of an item's first code point (`encoder`) determines the result:
 
     SPACE      nothing
-    ISOLATED   one id, which stands in the entry: punctuation, an ideograph
+    ISOLATED   one id, taken from the entry: punctuation, an ideograph
     otherwise  a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
-               the bytes in its entry (DROP: none), then cut into the longest pieces that the trie has
+               the bytes in its entry (DROP: none), then cut into the longest pieces in the trie
 
-Two short cuts cover nearly all of English. Eight bytes at a time are tested for letters and digits, and lower-cased, in
-one register; and a word of at most 15 bytes is looked up in a table of words seen before (`kernel_engine`). The key is
-bytes 0-7, then bytes 8-14 and the size, so that padding with zeros is not ambiguous.
+Two short cuts cover nearly all of English. Letters and digits are tested and lower-cased eight bytes at a time in one
+register. Words of at most 15 bytes are looked up in a table of words seen before (`kernel_engine`). The key is bytes
+0-7, then bytes 8-14 and the size, which makes padding with zeros unambiguous.
 """
 
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class Tables(NamedTuple):
 
     vocabulary: Trie
     unknown: int  # id
-    max_chars: int  # of a word that is not unknown for its length alone
+    max_chars: int  # longer words are unknown
     fold: np.uint64  # 0x20 in each byte, or 0 if letters keep their case
     pages: Pages
     breaks: np.ndarray  # bool [256]: ASCII bytes that end a word
@@ -66,13 +66,13 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
     """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
 
     Args:
-        asked: uint8 [N], not 0 for documents to skip; set here for documents that the reference must encode.
-        out: int32, an element for each byte and 4 more.
+        asked: uint8 [N], nonzero for documents to skip; set here for documents that the reference must encode.
+        out: int32, one element per byte and 4 more.
         memory: uint64 [MEMORY_WORDS], zero at first.
-        word: uint8 scratch, 4 bytes for each character of a word that is not too long, and 64 more.
+        word: uint8 scratch, 4 bytes per character of a word within `max_chars`, and 64 more.
     Returns: 0, or MISSING_PAGE if a page must be computed first.
     """
-    at = np.int64(0)  # not a literal, for which Numba would compile everything once more
+    at = np.int64(0)  # a literal would make Numba compile everything again
     for index in range(len(edges) - 1):
         if asked[index] == 0:
             got = _document(data, edges[index], edges[index + 1], out, at, memory, word, tables)
@@ -88,7 +88,7 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
 
 @jit
 def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of data[at:end]. Returns: their end in `out`, or MISSING_PAGE or _REFERENCE."""
+    """Write the ids of data[at:end]. Return their end in `out`, or MISSING_PAGE or _REFERENCE."""
     safe = len(data) - 16
     while at < end:
         size, low, high = 0, np.uint64(0), np.uint64(0)
@@ -137,8 +137,8 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
     """Return the leading ASCII letters and digits of 8 bytes, at most `room`, lower-cased, zero-padded; their count.
 
-    Each byte is added to so that its highest bit says whether it is past a bound; with that bit cleared before, no
-    byte carries into the next.
+    Additions set each byte's highest bit if the byte is past a bound. That bit is cleared before, so no byte carries
+    into the next.
     """
     ascii_bits = bytes_8 & ~_HIGH
     lower = ascii_bits | _CASE
@@ -158,7 +158,7 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
     """Append the rest of a word to `word`, which has `size` ASCII bytes. A word that is too long is only counted.
 
-    Returns: end of the word in `data`, bytes in `word`, characters; or MISSING_PAGE or _REFERENCE, 0, 0.
+    Return its end in `data`, bytes in `word`, characters; or MISSING_PAGE or _REFERENCE, 0, 0.
     """
     chars = size
     after_mark = False
@@ -186,7 +186,7 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
 
 @jit
 def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a word of 1 to 15 bytes, from memory or the trie. Returns: their end in `out`."""
+    """Write the ids of a word of 1 to 15 bytes, from memory or the trie. Return their end in `out`."""
     high |= np.uint64(size) << np.uint64(56)
     row = memory_row(low, high, MEMORY_BITS)
     if memory[row] == low and memory[row + 1] == high:
@@ -202,7 +202,7 @@ def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type:
 def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
     """Write the ids of a word cut greedily into the longest pieces of the trie; the unknown id if that fails.
 
-    Pieces are valid UTF-8, and so is the word: a piece never ends inside a character.
+    Pieces and word are valid UTF-8, so a piece never ends inside a character.
     """
     stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
