@@ -1,14 +1,14 @@
 """The operations of `base.NumpyOps` on tensors, eagerly and in a graph, with draws from a stateless seed.
 
-A seed of int64 [2] gives the draws of `tf.random`. A seed of int64 [3], made by `by_row`, also has the number of the
-first row in the global batch: its draws are a slice of the whole batch's draws, so they do not depend on which replica
-has which rows.
+A seed of int64 [2] gives the draws of `tf.random`. A seed of int64 [3], made by `by_row`, also contains the number of
+the first row in the global batch. It gives a slice of the whole batch's draws, which therefore do not depend on how
+replicas divide the rows:
 
     seed of a step, rows 0-7 of 16 ──► draws [8, n]  ┐
     seed of a step, rows 8-15      ──► draws [8, n]  ┴  the same as rows 0-15 ──► draws [16, n]
 
-That costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) is counter-based, with four numbers for each
-count, and can start at any count.
+This costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) is counter-based, with four numbers per count,
+and can start at any count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tensorflow as tf
 _PHILOX = 1
 _AT_A_TIME = 4
 
-# AutoGraph takes about 10 ms for each function, and has nothing to rewrite in ours.
+# AutoGraph takes about 10 ms per function, and has nothing to rewrite in ours.
 in_graph = tf.autograph.experimental.do_not_convert
 
 
