@@ -62,7 +62,7 @@ def read(
         global_batch_size: rows of a step on all replicas together, the same for every length. Alternatively:
         tokens_per_batch: maximum positions of a step on all replicas together, padding included.
         replicas: the strategy's `num_replicas_in_sync`.
-        seed, and all later arguments: as in `reader.Data.input_fn`.
+        seed: as in `reader.Data.input_fn`, like all arguments after it.
 
     Raises:
         ReaderError: the dataset has only one row length, the split does not exist or is empty, or a batch is too small
@@ -194,7 +194,6 @@ class Buckets:
         )
 
     def _order(self, number: int) -> np.ndarray:
-        """Return the bucket index of each step of round `number`, int64."""
         order: np.ndarray = input_records.on_client(lambda: self._shuffled(tf.constant(number, tf.int64)).numpy())
         return order
 
@@ -251,7 +250,6 @@ class Rounds:
 def _batch_rows(
     lengths: tuple[int, ...], replicas: int, *, global_batch_size: int | None, tokens_per_batch: int | None
 ) -> dict[int, int]:
-    """Return the number of rows in a global batch, by row length."""
     if (global_batch_size is None) == (tokens_per_batch is None):
         raise ReaderError(
             "global_batch_size and tokens_per_batch together, or neither, expected one of them",

@@ -1,20 +1,20 @@
 """Errors that a user can cause, as one tree.
 
-PrepError                       cause (place, found, expected) and remedy (next action)
-├── ConfigError                 an option is wrong, or two options contradict each other
-├── SourceError                 the dataset cannot be found, opened or read as requested
-│   ├── SplitNotFoundError      the dataset does not have the split
-│   └── ColumnError             a column is missing, or holds something other than text, labels or numbers
-├── TokenizerError              the tokenizer cannot be loaded, or lacks something that the layout needs
-├── RowsRejectedError           more rows were unusable than --max-error-rate allows
-├── LedgerError                 rows in do not equal rows used, rejected and filtered: a bug, never data
-├── OutputError                 the output cannot be written: permission, full disk, occupied folder
-│   └── FingerprintMismatchError   the folder holds a dataset, or part of one, with other inputs or options
-├── FormatError                 files break the on-disk contract (docs/format.md)
-│   ├── SchemaError             a feature's name, dtype or shape is not allowed, or arrays do not fit it
-│   ├── ManifestError           manifest.json is missing, unreadable or contradicts itself
-│   └── CorruptRecordError      a shard's bytes are damaged: framing, crc, digest or contents
-└── ReaderError                 an impossible request to a reader (split, batch size, host)
+PrepError
+├── ConfigError
+├── SourceError
+│   ├── SplitNotFoundError
+│   └── ColumnError
+├── TokenizerError
+├── RowsRejectedError
+├── LedgerError
+├── OutputError
+│   └── FingerprintMismatchError
+├── FormatError
+│   ├── SchemaError
+│   ├── ManifestError
+│   └── CorruptRecordError
+└── ReaderError
 """
 
 import functools

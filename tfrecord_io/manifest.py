@@ -229,7 +229,6 @@ def _split_json(split: Split) -> dict[str, Any]:
 
 
 def _load(content: bytes | str, *, place: str) -> tuple[dict[str, Any], str]:
-    """Return the JSON object of a manifest and the digest of its fields."""
     if len(content) > MOST_BYTES:
         raise ManifestError(f"{place}: more than {MOST_BYTES >> 20} MiB, the limit of a manifest", remedy=REMAKE)
     try:

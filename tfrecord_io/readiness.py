@@ -197,7 +197,6 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
 
 
 def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterator[Finding]:
-    """Yield the first occurrence of each kind of bound operation."""
     found: dict[str, Finding] = {}
     for scope, node in nodes:
         for name, (kind, problem, remedy) in _BOUND.items():

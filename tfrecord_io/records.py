@@ -71,8 +71,8 @@ def read_payloads(
 
     Raises:
         CorruptRecordError: a frame is damaged, a record is too large, or gzip data is damaged, cut off or continued.
+            Errors of the stream itself pass through.
         ConfigError: at once, for an invalid option.
-        Errors of the stream itself pass through.
     """
     if compression not in ("none", "gzip") or batch_bytes < 1:
         raise ConfigError(

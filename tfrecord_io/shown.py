@@ -73,7 +73,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def bounded(text: str) -> str:
-    """Return a text of up to 10,000 characters unchanged, and only the beginning and end of a longer one."""
+    """Return a text of up to 10,000 characters unchanged; only the beginning and end of a longer one."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 4 :]}"
 
 

@@ -95,7 +95,6 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 
 @functools.lru_cache(maxsize=256)
 def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
-    """Return the features in record order, their `key` bytes, and the sizes of these keys."""
     features = in_order(schema)
     keys = [frozen(np.frombuffer(key(feature), np.uint8)) for feature in features]
     return features, keys, np.array([len(each) for each in keys])

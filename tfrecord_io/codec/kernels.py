@@ -76,7 +76,6 @@ def store_4(data: np.ndarray, position: int, word: int) -> None:
 
 @jit
 def copy(out: np.ndarray, position: int, data: np.ndarray, start: int, size: int) -> None:
-    """Copy `size` bytes from data[start:] to out[position:]."""
     to, source = np.uint64(position), np.uint64(start)
     for k in range(np.uint64(size)):
         out[to + np.uint64(k)] = data[source + np.uint64(k)]
@@ -90,7 +89,6 @@ _BITS[(np.uint64(1) << np.arange(64, dtype=np.uint64)) * _SEQUENCE >> np.uint64(
 
 @jit
 def lowest_bit(word: int) -> int:
-    """Return the number of the lowest set bit in a uint64 other than 0."""
     return _BITS[(word & (~word + np.uint64(1))) * _SEQUENCE >> np.uint64(58)]
 
 

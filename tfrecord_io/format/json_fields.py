@@ -66,12 +66,10 @@ def has_nested(values: Iterable[Any]) -> bool:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Return the value if it is an object."""
     return _require(value, dict, "an object")
 
 
 def items(value: Any) -> list[Any]:
-    """Return the value if it is a list."""
     return _require(value, list, "a list")
 
 
@@ -85,14 +83,12 @@ def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
 
 
 def count(value: Any, *, most: int = MOST) -> int:
-    """Return the value if it is a whole number from 0 to `most`."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{_shown(value)} where a whole number from 0 to {most} is expected")
     return value
 
 
 def integer(value: Any) -> int:
-    """Return the value if it is a whole number, possibly negative."""
     return count(value) if type(value) is not int or value >= 0 else -count(-value)
 
 
@@ -111,20 +107,17 @@ def texts(value: Any, pattern: re.Pattern[str]) -> list[str]:
 
 
 def flag(value: Any) -> bool:
-    """Return the value if it is true or false."""
     found: bool = _require(value, bool, "true or false")
     return found
 
 
 def one_of(value: Any, *allowed: str) -> Any:
-    """Return the value if it is one of the allowed strings."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{_shown(value)} where one of {allowed} is expected")
     return value
 
 
 def optional(read: Any, value: Any, **arguments: Any) -> Any:
-    """Return None for None, otherwise the result of `read`."""
     return None if value is None else read(value, **arguments)
 
 
@@ -171,7 +164,6 @@ def decoded(hint: Any, value: Any) -> Any:
 
 
 def _first_decoded(hints: list[Any], value: Any) -> Any:
-    """Convert JSON to the first type that accepts it."""
     try:
         return decoded(hints[0], value)
     except WRONG:

@@ -50,7 +50,6 @@ class Ledger:
 
     @property
     def rows_rejected(self) -> int:
-        """Count the unusable rows."""
         return sum(self.rejected.values())
 
     @property
@@ -60,7 +59,6 @@ class Ledger:
 
     @property
     def rows_in_other_splits(self) -> int:
-        """Count the rows that --hold-out put into another split."""
         return self.filtered.get(HELD_OUT, 0) + self.filtered.get(NOT_HELD_OUT, 0)
 
     @property
@@ -90,7 +88,6 @@ class Ledger:
 
     @property
     def balanced(self) -> bool:
-        """Return whether every row is accounted for."""
         return self.rows_in == self.rows_used + self.rows_rejected + self.rows_filtered
 
 
@@ -149,7 +146,6 @@ class Shards(Sequence[Shard]):
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Shards:
-        """Convert shards to columns, unless they are columns already."""
         if isinstance(shards, Shards):
             return shards
         ledgers = [shard.ledger for shard in shards]
@@ -222,7 +218,6 @@ class LabelRange:
 
     @property
     def text(self) -> str:
-        """Describe the range, for messages."""
         values = "values" if self.distinct is None else f"{self.distinct:,} value{'' if self.distinct == 1 else 's'}"
         return f"{values} from {self.smallest} to {self.largest}"
 
@@ -254,12 +249,10 @@ class Split:
 
     @functools.cached_property
     def columns(self) -> Shards:
-        """Shards as columns."""
         return Shards.of(self.shards)
 
     @property
     def tasks(self) -> Sequence[int]:
-        """Return the task of each shard. See `Shard`."""
         return range(len(self.shards)) if self.columns.task is None else self.columns.task
 
     def by_task(self) -> dict[int, tuple[Shard, ...]]:
@@ -271,7 +264,6 @@ class Split:
 
     @property
     def ledger(self) -> Ledger:
-        """Return the sum of the shards' ledgers."""
         columns = self.columns
         return Ledger(
             rows_in=sum(columns.rows_in),
@@ -283,12 +275,10 @@ class Split:
 
     @property
     def num_unlabelled(self) -> int:
-        """Count the records with label -1 (no label)."""
         return sum(self.columns.num_unlabelled or ())
 
     @property
     def num_examples(self) -> int:
-        """Count the records in all shards."""
         return sum(self.columns.num_examples)
 
     @property
@@ -298,5 +288,4 @@ class Split:
 
     @property
     def num_tokens(self) -> int:
-        """Count the tokens in all shards, without padding."""
         return sum(self.columns.num_tokens)

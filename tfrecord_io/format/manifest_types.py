@@ -75,7 +75,6 @@ _RowsOfEngine = Annotated[Any, functools.partial(checked, needed={"rows": Count,
 
 
 def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
-    """Return a function that checks these fields of a plain object and returns the object."""
     return functools.partial(checked, needed=needed or {}, others=others)
 
 
@@ -188,7 +187,6 @@ class Manifest:
 
     @property
     def row_length(self) -> int:
-        """Return L, the (largest) row length in tokens."""
         feature = self.schema.with_role("token_ids")
         assert feature is not None, "a manifest has them"
         return feature.num_values

@@ -32,7 +32,6 @@ def dump(record_bytes: np.ndarray) -> bytes:
 
 
 def num_bytes(shard: Shard, *, stride: int) -> int:
-    """Return the size of a shard's index in bytes."""
     return -(-shard.num_examples // stride) * _DTYPE.itemsize
 
 

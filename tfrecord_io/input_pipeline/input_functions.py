@@ -93,15 +93,15 @@ class InputFunctions(abc.ABC):
             global_batch_size: rows of one step on all replicas together, a multiple of their number.
             seed: determines every order and the objective's random choices, for a given number of hosts.
             objective: see `tfrecord_io.objectives`; without one, elements are dicts of features.
-            training: True: endless and shuffled; False: every example once, in order; None: True for the split "train".
+            training: True: endless and shuffled; False: every example once, in order; None: True for split "train".
             shuffle: sizes of the levels of shuffling; no effect on an evaluation.
             order: "hosts": each host shuffles its share of the shards. "global": every global batch, with its masks and
-                weights, depends only on seed and step, so a run may resume on other numbers of hosts and replicas; splits
-                of more than 64 MB need an index (no gzip). Both have every row once per epoch. `ordering.global_order`
-                describes the order, `global_records` its cost.
-            start_step: the number of global batches to skip. Later ones are identical to a run that starts at 0 with the
-                same arguments, hosts and replicas. Skipping reads at most one window, one block, and 16 records of each
-                open shard; shards without an index (gzip) are read from their beginning.
+                weights, depends only on seed and step, so a run may resume on other numbers of hosts and replicas; large
+                splits (over 64 MB) then need an index (no gzip). Both have every row once per epoch.
+                `ordering.global_order` describes the order, `global_records` its cost.
+            start_step: the number of global batches to skip. Later ones equal a run that starts at 0 with the same
+                arguments, hosts and replicas. Skipping reads at most one window, one block, and 16 records of each open
+                shard; shards without an index (gzip) are read from their beginning.
             steps: the number of steps of the whole training. A mixture with `most_epochs` then raises at once if a
                 dataset reaches its cap earlier; without `steps`, its batches end at the cap.
             keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU accepts them. With an

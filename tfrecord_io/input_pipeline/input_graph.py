@@ -54,7 +54,6 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
             step, column = index // host.replicas, columns.start + index % host.replicas * batch_rows
             first_row = step * request.global_batch_size + column
             seed = by_row(random_stream(request.seed, OBJECTIVE, step), first_row=column)
-        # Batches are cut from windows, and TensorFlow does not know the size of windows.
         serialized_B = tf.ensure_shape(serialized_B, [batch_rows])
         features = _parse(serialized_B, request.manifest, keep=request.keep)
         # 1 on real rows, 0 on fill rows, which come after all real ones.
@@ -75,7 +74,6 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
 
 
 def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
-    """Return an endless dataset of serialized records, string [B], from batch `first` on."""
     schedule = mixing_plan.schedule(
         request.rates, rows=batch_rows, elements=host.replicas, host=host.index, hosts=host.count
     )

@@ -1,7 +1,5 @@
 """Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and resuming at a step.
 
-    global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
-
 The shards of an epoch, concatenated, are a line of N rows. Each of H hosts has a piece of it, which may begin and end
 within a shard. In the first e epochs, host h has (e N + h) // H rows. So each row comes once per epoch for any H and
 any shard sizes, and no host is ever more than a row ahead of another:
@@ -17,10 +15,9 @@ computed. An interleave has slots, which take turns; with 2 slots and shards a, 
 
     order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first one
 
-So the blocks of earlier shards determine a shard's slot and first round, and these determine the state at any record:
-slots that had their turn are in the next round, the others still in this one. Turns go round in a circle. A new
-interleave therefore continues exactly like the first one if it starts with the current slot, each open shard at its
-current row, and then the unopened shards.
+So the blocks of earlier shards determine a shard's slot and first round, and these determine the state at any record. A
+new interleave continues exactly like the first one if it starts with the current slot, each open shard at its current
+row, and then the unopened shards.
 """
 
 from __future__ import annotations
@@ -82,26 +79,23 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Return the sizes for each of `count` streams that share the window (at least 1,024 records each) and open shards (4)."""
+        """Return the sizes for each of `count` streams that share shards and window (at least 1,024 records each)."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
 
 
 def check_positive(name: str, value: int) -> None:
-    """Raise ReaderError unless `value` is a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ReaderError(f"{name} is {value!r}, expected a whole number of at least 1")
 
 
 def check_seed(seed: int) -> None:
-    """Raise ReaderError unless `seed` is a whole number that TensorFlow can hold."""
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
 def whole_step(start_step: SupportsIndex) -> int:
-    """Return `start_step` as an int. Raises: ReaderError if it is invalid."""
     try:
         # An optimizer counts its steps in a NumPy integer.
         step = -1 if isinstance(start_step, bool) else operator.index(start_step)
@@ -156,7 +150,6 @@ def evaluation_steps(num_rows: int, *, global_batch_size: int) -> int:
 
 
 def mask_name(schema: Schema) -> str:
-    """Return the name of the attention mask in an element."""
     stored = schema.with_role("attention_mask")
     return "attention_mask" if stored is None else stored.name
 

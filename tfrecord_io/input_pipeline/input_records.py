@@ -43,7 +43,6 @@ def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Te
 
 
 def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf.data.Dataset:
-    """Return the host's serialized records in order, string [], from its row `first_row` on."""
     first, last = input_plan.share(source.num_rows, host, epoch=0)
     found = on_client(lambda: [each.numpy() for each in pieces(*source.columns, first + first_row, last)])
     read = functools.partial(
@@ -218,7 +217,6 @@ def on_client(compute: Callable[[], Any]) -> Any:
 
 
 def _without_first(batches: tf.data.Dataset, num_rows: int | tf.Tensor) -> tf.data.Dataset:
-    """Drop the first `num_rows` rows of the first batch, which must have more."""
     if isinstance(num_rows, int) and not num_rows:
         return batches
     # Not `index == 0`, which compares identities while a graph is built outside of functions.

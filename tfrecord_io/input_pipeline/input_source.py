@@ -50,12 +50,10 @@ class SplitShards:
 
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
-        """Path of each shard."""
         return tuple(join(self.root, shard.name) for shard in self.shards)
 
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
-        """Number of records in each shard."""
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
@@ -83,12 +81,10 @@ class SplitShards:
 
     @property
     def columns(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Paths and numbers of records as tensors, string [S] and int64 [S]."""
         return tf.constant(self.paths, tf.string), tf.constant(self.rows, tf.int64)
 
     @property
     def num_rows(self) -> int:
-        """Number of records in all shards."""
         return sum(self.rows)
 
 
@@ -182,5 +178,4 @@ class InputRequest:
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path of a file in a folder of any scheme."""
     return folder.rstrip("/") + "/" + name

@@ -24,8 +24,6 @@ Apply = Callable[[Features, Any], Result]
 
 
 class Objective(Protocol):
-    """Training objective before it is bound to a dataset."""
-
     def bind(self, manifest: Manifest) -> BoundObjective:
         """Return the objective for this dataset's batches. Raises: ReaderError if the dataset does not support it."""
         ...
@@ -55,7 +53,6 @@ class TokenFeatures:
         )
 
     def select(self, features: Features) -> dict[str, Any]:
-        """Return the token features that are inputs of a model."""
         return {name: features[name] for name in self.inputs}
 
 
@@ -163,7 +160,6 @@ class NumpyOps:
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
     # Values [V] by indices.
     table = staticmethod(lambda values, indices: values[indices])
-    # Gathered within each row.
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
     # The sum of each row, and the inclusive running sums: integers [B] and [B, L].
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
@@ -181,11 +177,9 @@ class NumpyOps:
         self._rng = rng
 
     def split(self, count: int) -> list[Any]:
-        """Return `count` sources of independent draws."""
         return [self] * count
 
     def uniform(self, shape: Any) -> Any:
-        """Draw float32 in [0, 1)."""
         return self._rng.random(shape, np.float32)
 
     def ranks(self, shape: Any) -> Any:
@@ -193,7 +187,6 @@ class NumpyOps:
         return self._rng.random(shape)
 
     def chosen_from(self, values: np.ndarray, shape: Any) -> Any:
-        """Draw one of `values` for each position of `shape`."""
         return values[self._rng.integers(0, len(values), shape)]
 
     @staticmethod
@@ -211,10 +204,8 @@ class NumpyOps:
 
 
 def shifted(values_BL: Any, fill: int, ops: Any) -> Any:
-    """Shift each row right by one, with `fill` in front."""
     return ops.concat([ops.full(1, fill, values_BL), values_BL[:, :-1]])
 
 
 def shifted_left(values_BL: Any, fill: int, ops: Any) -> Any:
-    """Shift each row left by one, with `fill` at the end."""
     return ops.concat([values_BL[:, 1:], ops.full(1, fill, values_BL)])

@@ -97,7 +97,6 @@ class _Hiding:
     mask_id: int
 
     def in_place(self, features: base.Features, ops: Any) -> base.Result:
-        """Hide tokens, and predict at all positions of the row."""
         ids_BL, probability = features[self.tokens.ids], self.probability
         draws, token_draws = ops.split(2)
         # One draw decides both: below the probability it is uniform in [0, probability).
@@ -126,7 +125,6 @@ class _Hiding:
         return inputs, labels_BP, base.token_weights(features, chosen_BP, ops)
 
     def _candidates(self, features: base.Features, ops: Any) -> Any:
-        """Return the tokens that can be chosen, bool [B, L]: neither padding nor special."""
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:

@@ -184,7 +184,6 @@ class _Corruption:
         return inputs, target_BT, base.token_weights(features, learned_BT, ops)
 
     def _ended(self, rows_BW: Any, length_B: Any, ops: Any) -> tuple[Any, Any]:
-        """Append EOS to the tokens of each row, and cut the spare column. Return the rows and their mask."""
         place_W, length_B1 = ops.arange(0, rows_BW.shape[1] - 1), length_B[:, None]
         ids_BW = ops.where(place_W == length_B1, self.eos_id, rows_BW[:, :-1])
         return ids_BW, ops.integers(place_W <= length_B1, rows_BW)
@@ -235,7 +234,6 @@ def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) ->
 
 
 def _rank(chosen_BL: Any, ids_BL: Any, ops: Any) -> Any:
-    """Count the chosen positions before each position, integers [B, L]."""
     return ops.cumsum(chosen_BL) - ops.integers(chosen_BL, ids_BL)
 
 

@@ -67,7 +67,6 @@ def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
 
 
 def _split(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """Return `count` independent seeds for the same rows."""
     seeds = tf.unstack(tf.random.experimental.stateless_split(seed[:2], count, alg="philox"))
     return [tf.concat([tf.cast(each, seed.dtype), seed[2:]], axis=0) for each in seeds] if _is_by_row(seed) else seeds
 

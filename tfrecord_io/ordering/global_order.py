@@ -12,16 +12,15 @@
            2  d0  d3  d2  d1         consecutive slots: the host reads each of their blocks once. From the rest of the
            3  b3  b2  b0  b1         window it reads only parts of the blocks at both ends.
 
-Splits of up to 64 MB are read into memory with K = 1, which gives a full permutation. Larger ones are read in blocks.
-Rows are numbered in the order of the shards. Blocks never cross a shard's end: the leftover rows of all shards together
-form the last blocks.
+Splits of up to 64 MB are read into memory with K = 1: a full permutation. Rows are numbered in the order of the shards.
+Blocks never cross a shard's end: the leftover rows of all shards together form the last blocks.
 
-A single dataset fills the batches one after the other. In a mixture, `mixing_plan` decides the number of rows of each
-dataset in a batch. They are spread evenly over the batch's columns, so that every replica gets its share: row i of n
-comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
+In a mixture, `mixing_plan` decides the number of rows of each dataset in a batch. They are spread evenly over the
+batch's columns, so that every replica gets its share: row i of n comes before row k of m if
+(2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
 
     column       0 1 2 3 4 5 6 7
-    dataset      a b a a b a b a        the counts alone determine each row's column
+    dataset      a b a a b a b a
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ ENDLESS = 1 << 62
 
 
 def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
-    """Return whether a split is small enough to keep in memory for the global order."""
     num_bytes = sum(shard.num_bytes for shard in shards)
     return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
 
@@ -128,11 +126,9 @@ class GlobalOrder:
 
     @functools.cached_property
     def num_rows(self) -> int:
-        """Number of rows in the split."""
         return sum(self.shard_rows)
 
     def rows_before(self, step: int) -> int:
-        """Count this dataset's rows before a step of this stage."""
         return self.first_row + self.cycle.rows_before(step - self.first_step)[self.part]
 
     def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -284,5 +280,4 @@ class GlobalOrder:
 
 @functools.lru_cache(maxsize=16)
 def _whole_window(order: GlobalOrder, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return steps, columns and rows of a whole window, cached because many steps need the same one."""
     return order.of_window(window, 0, order.batch_rows, NUMPY)

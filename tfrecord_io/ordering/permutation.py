@@ -28,7 +28,6 @@ Key = tuple[Any, Any]
 
 
 def grid(limit: int) -> tuple[int, int]:
-    """Return the rows and columns of the grid for the numbers below `limit`."""
     rows = math.isqrt(max(limit, 1) - 1) + 1
     return rows, max(1, -(-limit // rows))
 
@@ -93,13 +92,11 @@ class NUMPY:
     constant = staticmethod(lambda values: values)
     arange = staticmethod(lambda start, stop: np.arange(start, stop, dtype=np.int64))
     gather = staticmethod(lambda values, indices: values[indices])
-    # Shifted right.
     shifted = staticmethod(lambda values, bits: values >> bits)
     # The indices where a mask is true, and their number.
     indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
     # The indices that sort the keys, stably.
     order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
-    # The sum of each row.
     total = staticmethod(lambda values: values.sum(axis=1))
     # How many of the ascending `ends` are at most each value.
     search = staticmethod(lambda ends, values: np.searchsorted(ends, values, side="right"))

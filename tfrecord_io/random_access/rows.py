@@ -175,7 +175,6 @@ class Data(Mapping[str, Rows]):
 
 
 def unfilled(schema: Schema, num_rows: int) -> Row:
-    """Allocate arrays for `num_rows` rows."""
     return {feature.name: np.empty((num_rows, *feature.shape), feature.array_dtype) for feature in schema.features}
 
 

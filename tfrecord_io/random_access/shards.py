@@ -246,7 +246,6 @@ class _UnpackedShard:
         self._end, self._kept, self._kept_bytes = 0, collections.deque[tuple[int, Any]](), 0
 
     def _unpack(self) -> None:
-        """Unpack one more batch. After the last expected record, check that the file ends."""
         payloads = next(self._batches, None)
         if payloads is None:
             raise self._wrong_count(str(self._end))

@@ -45,7 +45,6 @@ class Storage(abc.ABC):
         return without_access(self.root)
 
     def path(self, name: str) -> str:
-        """Return the path of a file for messages."""
         return f"{self.shown.rstrip('/')}/{name}"
 
     @abc.abstractmethod
@@ -69,7 +68,6 @@ class Storage(abc.ABC):
 
 
 def at(root: str | os.PathLike[str]) -> Storage:
-    """Return the storage of a folder, given its path or address."""
     folder = local_path(os.fspath(root))
     return _RemoteStorage(os.fspath(root)) if folder is None else _LocalStorage(folder)
 
@@ -132,8 +130,6 @@ class _Scratch(threading.local):
 
 
 class _RemoteStorage(Storage):
-    """Storage of any other scheme that fsspec supports."""
-
     gap = _REMOTE_GAP_BYTES
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
