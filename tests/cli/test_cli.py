@@ -392,7 +392,7 @@ class TestBadOutput:
 
 @functools.cache
 def mounting() -> tuple[str, ...]:
-    """The words before a command that give it mounts of its own: as root, or as root of a new user namespace."""
+    """Command prefix for separate mounts: as root, or as root of a new user namespace."""
     for words in (("unshare", "-m"), ("unshare", "-Urm")):
         attempt = [*words, "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
         if shutil.which("unshare") and subprocess.run(attempt, capture_output=True).returncode == 0:

@@ -1,6 +1,6 @@
-"""Objects on Google Cloud Storage: whole or not there, what was sent, and what is there now.
+"""Objects on Google Cloud Storage: whole or absent, the requests sent, and the final content.
 
-Faults happen in a proxy before the emulator, and in an answering machine for what an emulator never says.
+A proxy injects faults before the emulator. An answering machine gives answers that the emulator lacks.
 """
 
 import gc

@@ -29,7 +29,7 @@ CHAT_TEMPLATE = (
     "[MASK] {% generation %}{{ message.content }} [SEP]{% endgeneration %}\n"
     "{% else %}[CLS] {{ message.content }} [SEP]\n{% endif %}{% endfor %}"
 )
-# By name: the options of a build. `kind` is that of the tokenizer.
+# By name: the options of a build. `kind` is the tokenizer's.
 CASES: dict[str, dict[str, Any]] = {
     "pad": {"label_column": "label", "keep_column": ("number", "vector")},
     "pad pairs": {"text_column": ("text", "context"), "padding_side": "left", "truncation": "only_second"},

@@ -1,7 +1,7 @@
-"""Rooms and fences: who may import what, read from the source, lazy imports included, and seen in fresh processes.
+"""Rooms and fences: allowed imports, checked in the source, including lazy imports, and in fresh processes.
 
-A room imports only rooms that stand above it in its list, and no modules import each other in a circle. The sides of
-the format never pull in each other's weight.
+A room imports only rooms above it in its list, and there are no import cycles. The sides of the format never import
+each other's dependencies.
 """
 
 import ast

@@ -97,7 +97,7 @@ def test_the_reader_is_a_distribution_of_its_own_with_the_same_bounds() -> None:
 
 @pytest.mark.slow
 def test_the_programs_of_an_installed_wheel_start(wheel: Path, tmp_path: Path) -> None:
-    """The libraries that it needs are those of this environment; of this project there is the wheel alone."""
+    """Libraries come from this environment; of this project only the wheel is there."""
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")

@@ -1,4 +1,4 @@
-"""What is found out before a device is touched. There is no TPU here: whoever got as far as that would say so."""
+"""Checks before a device is touched. There is no TPU here, so a later failure would mention that."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""`build --append`: the new rows of a source become further shards, and everything that was there stays as it is."""
+"""`build --append`: new rows of a source become further shards, and existing files stay unchanged."""
 
 import json
 import shutil

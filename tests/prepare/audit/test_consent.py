@@ -1,4 +1,4 @@
-"""A dataset runs no code of its own and fetches nothing, unless the user has named just that in this command."""
+"""A dataset runs no code and fetches nothing, unless the user named exactly that in this command."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ def place_file(root: Path) -> Path:
 
 
 def craft(root: Path, **place: Any) -> None:
-    """Changes what is stored of the source, as whoever makes a dataset can: with all digests right."""
+    """Change the stored description of the source as a dataset's author can: with correct digests."""
     path = place_file(root)
     stored = {**json.loads(path.read_bytes()), **place}
     path.write_text(json.dumps(stored))

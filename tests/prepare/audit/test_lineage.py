@@ -19,7 +19,7 @@ ROWS = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text(encodin
 
 
 def every_record(root: Path) -> list[tuple[Traced, np.ndarray]]:
-    """What is traced, and the token ids, of every record of train."""
+    """Return the trace and token ids of every record of train."""
     tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
     return [
         (tracer.trace(split="train", shard=index, record=record), ids)

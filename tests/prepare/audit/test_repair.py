@@ -1,4 +1,4 @@
-"""What is damaged is made again, byte for byte, and nothing else is touched; or nothing is touched at all."""
+"""Repair remakes damaged files byte for byte and touches nothing else, or touches nothing at all."""
 
 import json
 import shutil

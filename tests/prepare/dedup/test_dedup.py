@@ -307,7 +307,7 @@ def test_a_file_of_keys_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: py
 def test_a_decision_larger_than_its_split_is_not_unpacked(
     compared: tuple[Path, Path], tmp_path: Path, rows: pa.Table
 ) -> None:
-    """A file of megabytes may stand for gigabytes."""
+    """Megabytes may unpack to gigabytes."""
     shutil.copytree(compared[1], tmp_path / "out")
     (path,) = (tmp_path / "out").glob(".prep/*/decided/train.parquet")
     pq.write_table(rows.cast(unused_rows.TYPES), path, compression="zstd")

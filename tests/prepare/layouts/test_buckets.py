@@ -59,7 +59,7 @@ def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it
         assert sorted(got) == sorted(expected)
 
 
-# What the manifest says
+# The manifest
 
 
 def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Words and their tags: every label stays with its word, and the tokens are those of `transformers`."""
+"""Words and their tags: every label stays with its word, and the tokens equal the output of `transformers`."""
 
 import functools
 import json
@@ -223,7 +223,7 @@ def test_what_are_no_lists_of_tags_is_refused(tmp_path: Path, tags: list[Any]) -
 
 
 def _planned(folder: Path, **options: Any) -> ColumnPlan:
-    """What a build of the dataset `d` in `folder` takes its columns for."""
+    """Return the roles that a build of dataset `d` in `folder` assigns to its columns."""
     config = PrepareConfig(
         source=SourceConfig(dataset=str(folder / "d"), **options),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),

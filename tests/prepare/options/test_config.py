@@ -1,4 +1,4 @@
-"""A request is checked once, when it is made, and each mistake says what was expected and what to do."""
+"""A request is validated once, when it is created. Each error names the expected value and the remedy."""
 
 import dataclasses
 import pickle

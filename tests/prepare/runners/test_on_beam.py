@@ -239,7 +239,7 @@ def refused(*_: Any, **__: Any) -> None:
 
 
 def done_nothing(*_: Any, **__: Any) -> None:
-    """Stands for a commit on another machine, with a disk of its own."""
+    """Simulate a commit on another machine with a separate disk."""
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_after_an_interrupt_a_direct_runner_begins_no_other_task(
         return write(*args, **kwargs)
 
     def interrupted(done: Any) -> None:
-        while not made and not done.done():  # the source is ingested by a job of its own
+        while not made and not done.done():  # a separate job ingests the source
             time.sleep(0.01)
         if made:
             raise KeyboardInterrupt

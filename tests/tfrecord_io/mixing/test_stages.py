@@ -1,4 +1,4 @@
-"""What a mixture promises whose weights change during a training, and whose datasets have caps."""
+"""Mixtures with weights that change during a training, and with caps."""
 
 import itertools
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""Row groups: what footers say of them, wherever files are and whatever state they are in; and rows by piece, which are
-those of the whole table, in the types of the split, or an error that names the file.
+"""Row groups: facts from footers, for files in any place and state; and rows by piece, equal to the whole table's, in
+the types of the split, or an error that names the file.
 """
 
 import dataclasses
@@ -154,7 +154,7 @@ def test_a_type_that_can_become_the_splits_keeps_its_values(name: str, tmp_path:
     groups = in_place(parquet(tmp_path / "a.parquet", pa.table({"column": column})))
     [(_, batch)] = read(groups, [(0, 2)], ["column"], types=pa.schema([("column", kind)]))
     batch.validate(full=True)
-    # As `datasets` casts a file whose types are not those of the first one.
+    # Like `datasets`, which casts a file with types other than the first file's.
     expected = table_cast(pa.table({"column": column}), pa.schema([("column", kind)]))
     assert pa.Table.from_batches([batch]).equals(expected)
     if name != "missing":
@@ -181,7 +181,7 @@ def test_another_type_is_refused_with_file_column_and_both_types(name: str, tmp_
     assert "\n" not in str(caught.value)
 
 
-# Files that are not, or not any more, what was planned.
+# Files that differ from the plan.
 
 
 def refused(groups: Groups, row_ranges: Sequence[tuple[int, int]] = ((0, COUNT),)) -> str:

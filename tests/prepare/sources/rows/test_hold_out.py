@@ -118,7 +118,7 @@ class TestSides:
 
 
 class TestWithFunctions:
-    """Texts are those that the user's functions give, and what a filter leaves out is filtered where it was."""
+    """Texts come from the user's functions. A row keeps its split if a filter drops it."""
 
     def test_rows_are_hashed_as_they_are_used(self, folder: Path) -> None:
         write("import pyarrow as pa\ndef same(t): return t.set_column(0, 'text', pa.array(['x'] * len(t)))\n")
@@ -136,7 +136,7 @@ class TestWithFunctions:
 
 
 class TestOptions:
-    """What is asked for is checked before anything is opened, and against the splits before a row is read."""
+    """Options are checked before opening anything, and against the splits before reading rows."""
 
     @pytest.mark.parametrize(
         ("text", "expected"),

@@ -20,7 +20,7 @@ GROWING = (
     "{% set ns = namespace(s=START) %}{% for i in range(60) %}{% set ns.s = STEP %}{% endfor %}{{ ns.s | length }}"
 )
 MARKER = "{% generation %}{% endgeneration %}"
-# What a row says decides what it costs.
+# The row's content determines its cost.
 TRAPS = (
     "{% for m in messages %}"
     "{% if 'loop' in m.content %}"

@@ -1,4 +1,4 @@
-"""What is Unigram's own: normalizers and words of every kind, paths, and what is left to the reference."""
+"""Unigram only: normalizers and words of every kind, paths, and texts left to the reference."""
 
 import random
 from typing import Any
@@ -35,7 +35,7 @@ LETTERS = (
 
 
 def left_to_the_reference(engine: Engine, given_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Those of the texts that the engine does not do itself."""
+    """Return the texts that the engine passes to the reference."""
     left: list[str] = []
     put_into = HuggingFaceEngine.put_into
 
