@@ -68,7 +68,8 @@ def commands_of(script: str, *, folder: Path) -> list[list[str]]:
 def run_script(script: str, *shorter: str, folder: Path) -> str:
     """Return the output of a script's programs, which must all succeed.
 
-    A training has one layer, and `shorter` as its last options. A preflight takes half a minute and has separate tests.
+    A training has one layer, and `shorter` as its last options. A preflight, of half a minute, is left
+    out, since it has separate tests.
     """
     said = ""
     with pytest.MonkeyPatch.context() as patched:

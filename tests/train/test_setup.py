@@ -1,4 +1,4 @@
-"""Checks before a device is touched. There is no TPU here, so a later failure would mention that."""
+"""Checks before a device is touched. There is no TPU here, so a test that reached one would fail."""
 
 import dataclasses
 import json

@@ -96,8 +96,8 @@ class InputFunctions(abc.ABC):
             training: True: endless and shuffled; False: every example once, in order; None: True for split "train".
             shuffle: sizes of the levels of shuffling; no effect on an evaluation.
             order: "hosts": each host shuffles its share of the shards. "global": every global batch, with its masks and
-                weights, depends only on seed and step, so a run may resume on other numbers of hosts and replicas; splits
-                of over 64 MB then need an index (no gzip). Both have every row once per epoch.
+                weights, depends only on seed and step, so a run may resume on other numbers of hosts and replicas;
+                splits of over 64 MB then need an index (no gzip). Both have every row once per epoch.
                 `ordering.global_order` describes the order, `global_records` its cost.
             start_step: the number of global batches to skip. Later ones equal a run that starts at 0 with the same
                 arguments, hosts and replicas. Skipping reads at most one window, one block, and 16 records of each open

@@ -99,7 +99,7 @@ def test_a_template_that_writes_the_date_is_told_which(zoo: Zoo, tmp_path: Path)
 
 # --- what cannot be used --------------------------------------------------------------------------------------------
 
-# Refuses one value, and begins a turn differently after a late change.
+# Refuses the content 'bad', and changes the role of a message with the content 'late'.
 HOSTILE = (
     "{% if messages[0].content == 'bad' %}{{ raise_exception('nothing bad is said here') }}{% endif %}"
     + TEMPLATES["chatml"].replace("message['role']", "('odd' if message.content == 'late' else message.role)")

@@ -118,7 +118,7 @@ class TestSides:
 
 
 class TestWithFunctions:
-    """Texts come from the user's functions. A row keeps its split if a filter drops it."""
+    """Rows are hashed after the user's functions. A filtered row counts once, in its source split."""
 
     def test_rows_are_hashed_as_they_are_used(self, folder: Path) -> None:
         write("import pyarrow as pa\ndef same(t): return t.set_column(0, 'text', pa.array(['x'] * len(t)))\n")

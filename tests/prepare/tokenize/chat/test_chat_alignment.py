@@ -42,7 +42,7 @@ def folder_of(zoo: Zoo, kind: str) -> Any:
 
 
 def opened(zoo: Zoo, kind: str) -> tuple[Aligner, Tokenizer]:
-    """The encoder under test, and the Rust tokenizer, which reports token offsets itself."""
+    """The aligner under test, and the Rust tokenizer, which reports token offsets itself."""
     folder = folder_of(zoo, kind)
     content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     backend = Tokenizer.from_str(json.dumps({**content, "post_processor": None, "truncation": None, "padding": None}))
