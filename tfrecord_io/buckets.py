@@ -12,12 +12,11 @@
 
     model.fit(train.dataset(), ...)                           Keras: elements [None, None], the same batches
 
-Training runs in rounds (see `Rounds`). In each round every bucket yields all of its batches, in an order that `seed`
-shuffles, so lengths are always in proportion to their rows. Each bucket is read like a separate dataset (`reader`).
-Evaluation reads one bucket after the other, every example once.
+Training runs in rounds (see `Rounds`), so lengths are always in proportion to their rows. Each bucket is read like a
+separate dataset (`reader`). Evaluation reads one bucket after the other, every example once.
 
 With `global_batch_size` every batch has that many rows. With `tokens_per_batch` it has as many rows as fit into that
-many positions: more short rows than long ones, so a step costs about the same at any row length.
+many positions, so a step costs about the same at any row length.
 """
 
 from __future__ import annotations

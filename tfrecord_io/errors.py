@@ -73,7 +73,7 @@ class ColumnError(SourceError):
 
 
 class TokenizerError(PrepError):
-    """The tokenizer cannot be loaded, or cannot do what the layout needs."""
+    """The tokenizer cannot be loaded, or lacks something that the layout needs."""
 
 
 class RowsRejectedError(PrepError):

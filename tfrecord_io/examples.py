@@ -1,14 +1,13 @@
 """Encode arrays as `tf.train.Example` bytes and decode them, thousands of rows at a time, without TensorFlow.
 
-An Example maps feature names to lists of values. With the int64 feature `ids` and the float32 feature `score`, row i of
-the arrays becomes record i:
+With the int64 feature `ids` and the float32 feature `score`, row i of the arrays becomes record i:
 
     ids   int32[N, 3] ──► 0a 24 │ 0a 0f  0a 03 "ids"  12 08  1a 06  0a 04  07 80 02 00 │ ... "score" ...
     score float32[N]            │ └ one entry of the map: 7, 256 and 0 as varints
                                 └ size of the map
 
-Protobuf allows several encodings. `encode` writes the bytes of Python's `SerializeToString(deterministic=True)`, and
-`decode` accepts no others. So bytes and arrays determine each other, and any other byte in a record is damage.
+`encode` writes the bytes of Python's `SerializeToString(deterministic=True)`, and `decode` accepts no others. So bytes
+and arrays determine each other, and any other byte in a record is damage.
 """
 
 import dataclasses
@@ -71,8 +70,7 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
 
     Args:
         columns: one array [N, *shape] per feature. For int64 features: bool, integers of up to 32 bits, or int64. For
-            float32 features: float32, with all bits kept, even those of NaNs. For text or bytes: objects, `str` or
-            `bytes`.
+            float32 features: float32; all bits are kept, even of NaNs. For text or bytes: objects, `str` or `bytes`.
         schema: the features; their order does not affect the bytes.
 
     Raises: SchemaError if a column is missing, unknown, or has another dtype, shape or number of rows.

@@ -32,7 +32,6 @@ def local_path(name: str) -> str | None:
 
 
 def is_tokenizers(name: str) -> bool:
-    """Return whether a file of this name may belong to a tokenizer."""
     return name.endswith(_TOKENIZERS) and not name.startswith(".")
 
 

@@ -6,12 +6,12 @@
 
 Training is endless and shuffled. The same seed gives the same batches, and `start_step` resumes at any of them.
 Evaluation returns every example exactly once, in order, then fill rows of weight 0, so that all hosts take the same
-number of steps. The graph runs no Python, so a machine that sees only the bucket can run it (see `input_graph`).
+number of steps. The graph runs no Python, so a machine that sees only the bucket can run it.
 
 An element without objective is a dict with static shapes: numeric features as int32 or float32 [B, *shape]; text and
-bytes, string [B], only if `dataset(keep=...)` names them, since no TPU accepts them; `attention_mask` int32 [B, L],
-computed from the number of tokens if not stored; `example_weight` float32 [B], 0 on fill rows. With an objective it is
-Keras' (inputs, labels, sample weights): see `objectives`.
+bytes, string [B], only if `dataset(keep=...)` names them; `attention_mask` int32 [B, L], computed if not stored;
+`example_weight` float32 [B], 0 on fill rows. With an objective it is Keras' (inputs, labels, sample weights): see
+`objectives`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
     tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
                  Python works too, though the chips wait for it
 
-The check examines the operations of the graph and all its functions, the paths among its constants, and the
-element_spec. It reads no record, and cannot see paths outside the graph, such as paths in the text of another file.
+The check examines the graph's operations and functions, the paths among its constants, and the element_spec. It reads
+no record, and cannot see paths outside the graph.
 """
 
 import dataclasses
@@ -213,7 +213,7 @@ def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Findi
     texts: dict[str, None] = {}
     for each in constants:
         if each.dtype == tf.string.as_datatype_enum:
-            # TensorFlow's Python functions cannot read the compact form in which strings may be stored.
+            # TensorFlow's Python functions cannot read the compact storage form of strings.
             values = tf.reshape(tf.io.parse_tensor(each.SerializeToString(), tf.string), [-1]).numpy().tolist()
             texts |= dict.fromkeys(value.decode(errors="replace") for value in values)
     paths = [text for text in texts if _is_out_of_reach(text, gs_only=gs_only)]

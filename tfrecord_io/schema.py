@@ -1,12 +1,12 @@
 """Features of a dataset: name, dtype, shape, role and meaning.
 
-A `tf.train.Example` has only lists of int64, float32 and bytes. A schema adds one fixed shape per feature, the same in
-every record, which makes static shapes possible on the device.
+A `tf.train.Example` has only lists of int64, float32 and bytes. A schema adds one fixed shape per feature, which makes
+static shapes possible on the device.
 
 `ROLES` defines every role: its meaning, and how its features are checked, padded, decoded, shown and exported.
 
 Only a column can have dtype `string` or `bytes`: one value of UTF-8 text or of arbitrary bytes. Arrays hold such values
-as objects, `str` and `bytes`. Devices don't accept them, so a reader returns them only on request.
+as objects. Devices don't accept them, so a reader returns them only on request.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """Features of a dataset, in the order in which a reader returns them.
+    """Features of a dataset, in the reader's order.
 
     Raises:
         SchemaError: no features, a repeated name, or more than 2^24 values per record. This bounds the size of a record

@@ -4,8 +4,8 @@ r"""Make text safe to print if it may contain secrets or comes from a stranger's
     Authorization: Bearer hf_...                               Authorization: ...
     a text with ESC [ 2 J, or right-to-left override           \x1b[2J, \u202e
 
-Secrets are recognized by form: user and password in an address, an address's query, values with a suspicious name, and
-tokens of services with a known format. A secret that looks like an ordinary word is not recognized.
+Secrets are recognized by form: user and password in an address, its query, values with a suspicious name, and tokens of
+services with a known format. A secret that looks like an ordinary word is not recognized.
 """
 
 import html
@@ -45,7 +45,6 @@ _MOST_SHOWN = 10_000
 
 
 def without_secrets(text: str) -> str:
-    """Replace the secrets in `text` with three dots."""
     text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
     text = _QUERY.sub(lambda found: found[0] if _PAGE.fullmatch(found[0]) else f"{found[1] or ''}?...", text)
     return _NAMED.sub(r"\1...", text)
@@ -62,7 +61,6 @@ def without_access(address: str) -> str:
 
 
 def is_web(address: str) -> bool:
-    """Return whether an address uses http or https, where a question mark begins a query."""
     return re.search("https?://", address, re.IGNORECASE) is not None
 
 
@@ -83,7 +81,7 @@ def visible_line(text: str) -> str:
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return an HTML table of texts and whole numbers, without columns that contain only 0 or ""."""
+    """Return an HTML table, without columns that contain only 0 or ""."""
     body = [tuple(row) for row in rows]
     kept = [at for at in range(len(head)) if any(row[at] not in (0, "") for row in body) or not body]
 
@@ -95,7 +93,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, safe to print, or its class name if the message is empty."""
+    """Return the first line of an error's message, safe to print, or its class name."""
     lines = str(error).strip().splitlines()
     return visible_line(lines[0]) if lines else type(error).__name__
 

@@ -26,7 +26,7 @@ from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 # Tag of the list, by dtype.
 LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 
-# The dtype to which the kernels' input is converted. Few of them, so that few kernels are compiled.
+# The dtypes of the kernels' input, by column dtype. They are few, so that few kernels are compiled.
 _Taken = dict[str, np.dtype]
 _INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16"), np.dtype(np.int32))
 _INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))

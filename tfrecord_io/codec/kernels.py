@@ -5,8 +5,8 @@ the cause. Input arrays are read-only (see `frozen`), so that each element type 
 Inner loops use unsigned indices: Numba tests whether each signed index counts from the end, and LLVM can't turn such a
 loop into SIMD.
 
-Numba caches compiled code beside the file or in the user's cache folder. The cache notices changes of the kernel's own
-file, but not of a file that the kernel calls. After a change here, touch the files of the other kernels.
+Numba caches compiled code beside the file or in the user's cache folder. It notices changes of the kernel's file, but
+not of a file that the kernel calls. After a change here, touch the files of the other kernels.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,6 @@ def load(data: np.ndarray, position: int) -> int:
 
 @jit
 def load_4(data: np.ndarray, position: int) -> int:
-    """Load 4 bytes as a little-endian uint32."""
     at, word = np.uint64(position), np.uint32(0)
     for k in range(4):
         word |= np.uint32(data[at + np.uint64(k)]) << np.uint32(8 * k)
@@ -60,7 +59,6 @@ def load_4(data: np.ndarray, position: int) -> int:
 
 @jit
 def store(data: np.ndarray, position: int, word: int) -> None:
-    """Write a uint64 as 8 little-endian bytes."""
     at = np.uint64(position)
     for k in range(8):
         data[at + np.uint64(k)] = np.uint8(word >> np.uint64(8 * k))
@@ -68,7 +66,6 @@ def store(data: np.ndarray, position: int, word: int) -> None:
 
 @jit
 def store_4(data: np.ndarray, position: int, word: int) -> None:
-    """Write a uint32 as 4 little-endian bytes."""
     at = np.uint64(position)
     for k in range(4):
         data[at + np.uint64(k)] = np.uint8(word >> np.uint32(8 * k))

@@ -3,9 +3,8 @@
     window number ─► rows of this host ─► their blocks ─► one read each, many at a time ─► the rows in them
                      (global_order)       each once       TFRecordDataset from a byte      one gather
 
-Each host reads only its part of every window. The graph contains the byte where each block begins: 8 bytes per block of
-64 records, so 12.5 MB for 100 million records. A split of up to 64 MB is instead read once and kept as serialized
-records; each of its epochs is a full permutation.
+The graph contains the byte where each block begins: 8 bytes per block of 64 records, so 12.5 MB for 100 million
+records. A split of up to 64 MB is instead read once and kept as serialized records.
 
 CPU time per row of a batch, in microseconds, with rows of 512 tokens from a local disk, on one of H hosts:
 
@@ -16,8 +15,8 @@ CPU time per row of a batch, in microseconds, with rows of 512 tokens from a loc
 The time grows with H because each host searches the whole window for its rows. In each window it reads at most two
 blocks more than its part of the records.
 
-By default TensorFlow's client for gs:// requests 64 MiB at each position, whatever the buffer: for 45 MB in blocks of
-90 kB it requests 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it requests only the blocks.
+By default TensorFlow's client for gs:// requests 64 MiB at each position: for 45 MB in blocks of 90 kB it requests
+35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it requests only the blocks.
 """
 
 import concurrent.futures
@@ -70,7 +69,7 @@ def training(request: InputRequest, columns: range) -> tf.data.Dataset:
             for part, source in enumerate(request.sources)
             if part in whole.parts
         }
-        # One function for the splits in memory, one for those in blocks.
+        # One group of splits in memory, one of splits in blocks.
         groups = [[part for part in orders if (orders[part].block == 1) == small] for small in (True, False)]
         streams = [
             _Streams(

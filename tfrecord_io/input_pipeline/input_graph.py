@@ -5,9 +5,9 @@
                                                         │ one parse for all of them
                                               dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
 
-Records are shuffled and batched as strings, which have a quarter of the size of parsed rows, and one call parses them
-all. Every random choice is a stateless function of (seed, purpose, host, epoch or batch). So the same seed gives the
-same batches, a batch does not depend on earlier epochs, and a run can start at any batch.
+Records are shuffled and batched as strings, which have a quarter of the size of parsed rows. Every random choice is a
+stateless function of (seed, purpose, host, epoch or batch). So the same seed gives the same batches, a batch does not
+depend on earlier epochs, and a run can start at any batch.
 """
 
 from collections.abc import Collection
@@ -101,10 +101,10 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
-    """Return the host's records in order, then fill rows, string [B], and the number of its records.
+    """Return the host's records from the first step on, then fill rows, string [B]; and the host's record count.
 
-    They start at the request's first step. Every host yields the same number of batches. In the global order each host
-    reads all records in whole global batches and keeps its columns, which costs 1 us per record of the others.
+    Every host yields the same number of batches. In the global order each host reads all records in whole global
+    batches and keeps its columns, which costs 1 us per record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = input_plan.evaluation_steps(source.num_rows, global_batch_size=size)

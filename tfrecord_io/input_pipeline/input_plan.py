@@ -44,7 +44,7 @@ Order = Literal["hosts", "global"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """One of `count` input pipelines. It alone feeds `replicas` devices."""
+    """Input pipeline `index` of `count`; it alone feeds `replicas` devices."""
 
     index: int = 0
     count: int = 1
@@ -144,7 +144,6 @@ def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
 
 
 def evaluation_steps(num_rows: int, *, global_batch_size: int) -> int:
-    """Count the global batches of an evaluation, the same for any number of hosts."""
     check_positive("global_batch_size", global_batch_size)
     return -(-num_rows // global_batch_size)
 

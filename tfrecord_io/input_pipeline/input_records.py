@@ -6,8 +6,8 @@
                         windows of W records, each permuted            │
                                                 └──► batch of B strings ◄┘
 
-Each host has one stream of records, from its piece of each epoch. To start it at any record, the client computes the
-record's position (`input_plan`). The rest of its epoch becomes a separate graph, and ordinary epochs follow.
+Each host has one stream of records, from its piece of each epoch. To start at any record, the client computes its
+position (`input_plan`). The rest of its epoch becomes a separate graph, and ordinary epochs follow.
 
     an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
                 never read      │       ▲ the first record to return
@@ -64,7 +64,7 @@ class Training:
 
     @property
     def given(self) -> np.ndarray:
-        """Return seed, host index, number of hosts and number of shards read at the same time, int64 [4]."""
+        """Seed, host index, number of hosts and number of shards read at the same time, int64 [4]."""
         cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
         return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
 
@@ -150,13 +150,12 @@ def training_batches(
 
 
 def one_after_the_other(stages: Sequence[Stage], batches_of: Callable[[Stage], tf.data.Dataset]) -> tf.data.Dataset:
-    """Return the endless batches of all stages. `batches_of` returns endless batches of one stage."""
     parts = [batches_of(stage).take(-1 if stage.last is None else stage.last - stage.first) for stage in stages]
     return functools.reduce(tf.data.Dataset.concatenate, parts)
 
 
 class Ragged:
-    """Concatenated columns of several sources, from which a graph takes those of source k."""
+    """Concatenated columns of several sources. A graph takes the part of source k."""
 
     def __init__(self, columns_K: Sequence[Sequence[Any]], dtypes: Sequence[tf.DType]) -> None:
         self._ends = tf.constant(np.cumsum([0, *(len(columns[0]) for columns in columns_K)]), tf.int64)

@@ -6,8 +6,7 @@ the few records in between are skipped:
     bytes      0 ............ offsets[row // stride] ............................ end
     records    not read      │ skipped: row % stride │ returned: num_examples - row
 
-The graph reads the index, and runs no Python. A compressed shard has no index: it is read from its beginning, and all
-earlier records are skipped.
+The graph reads the index. A compressed shard has none: it is read from its beginning.
 """
 
 import dataclasses

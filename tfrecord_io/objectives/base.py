@@ -31,7 +31,7 @@ class Objective(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenFeatures:
-    """Names of the token features in an element. `segments` is None if a row is one text."""
+    """Names of an element's token features. `segments` is None if a row is one text."""
 
     ids: str
     mask: str
@@ -153,7 +153,7 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 class NumpyOps:
     """Operations on arrays [B, n], with random draws from a generator.
 
-    `tensor_ops.TensorOps` has the same methods for a graph, so that an objective's code runs on both.
+    `tensor_ops.TensorOps` has the same methods for a graph.
     """
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
@@ -183,7 +183,6 @@ class NumpyOps:
         return self._rng.random(shape, np.float32)
 
     def ranks(self, shape: Any) -> Any:
-        """Draw floats in [0, 1) to sort positions by."""
         return self._rng.random(shape)
 
     def chosen_from(self, values: np.ndarray, shape: Any) -> Any:
@@ -191,7 +190,6 @@ class NumpyOps:
 
     @staticmethod
     def replaced(values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
-        """Return the rows with the values `by_BP` at positions `places_BP` of each row."""
         found = values_BW.copy()
         np.put_along_axis(found, places_BP, by_BP, axis=1)
         return found

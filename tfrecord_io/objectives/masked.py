@@ -107,7 +107,6 @@ class _Hiding:
         return inputs, ids_BL, base.token_weights(features, chosen_BL, ops)
 
     def gathered(self, features: base.Features, ops: Any, *, most: int) -> base.Result:
-        """Hide tokens, and predict only at `most` positions of the row."""
         ids_BL, candidate_BL = features[self.tokens.ids], self._candidates(features, ops)
         order_draws, count_draws, draws, token_draws = ops.split(4)
         # Candidates in random order come before all others.

@@ -7,16 +7,15 @@
     labels             <X> c  d <Y> h </s> …                          each span after its sentinel; then EOS
     decoder inputs      S <X> c  d <Y> h …                            see `labelled`
 
-n determines the number of hidden tokens and spans; their positions are random, see `draw_spans`. So the maximum lengths
-of inputs and targets are known, and nothing is truncated:
+n determines the number of hidden tokens and spans; their positions are random (`draw_spans`). So the maximum lengths of
+inputs and targets are known, and nothing is truncated:
 
     noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, like T5's code
     spans(n) = round(noise(n) / mean_span), at least 1 and at most n - noise(n) + 1
     a text of fewer than 2 tokens loses nothing
     Li = max over n ≤ L of n - noise(n) + spans(n) + 1        Lt = max over n ≤ L of noise(n) + spans(n) + 1
 
-As in T5's own code, and unlike in the paper's figure, no sentinel ends the target. All operations work on whole
-batches: one scatter moves all kept tokens, another all hidden ones.
+As in T5's own code, and unlike in the paper's figure, no sentinel ends the target.
 """
 
 from __future__ import annotations
@@ -96,12 +95,10 @@ class SpanCounts:
 
     @property
     def input_length(self) -> int:
-        """Maximum length of inputs (Li), with a sentinel per span, and EOS."""
         return int((np.arange(self.row_length + 1) - self.noise + self.spans).max()) + 1
 
     @property
     def target_length(self) -> int:
-        """Maximum length of targets (Lt), with a sentinel before each span, and EOS."""
         return int((self.noise + self.spans).max()) + 1
 
 

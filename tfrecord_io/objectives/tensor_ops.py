@@ -1,14 +1,13 @@
 """The operations of `base.NumpyOps` on tensors, eagerly and in a graph, with draws from a stateless seed.
 
 A seed of int64 [2] gives the draws of `tf.random`. A seed of int64 [3], made by `by_row`, also contains the number of
-the first row in the global batch. It gives a slice of the whole batch's draws, which therefore do not depend on how
-replicas divide the rows:
+the first row in the global batch. Its draws are a slice of the whole batch's, however replicas divide the rows:
 
     seed of a step, rows 0-7 of 16 ──► draws [8, n]  ┐
     seed of a step, rows 8-15      ──► draws [8, n]  ┴  the same as rows 0-15 ──► draws [16, n]
 
-This costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) is counter-based, with four numbers per count,
-and can start at any count.
+This costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) can start at any count, with four numbers per
+count.
 """
 
 from __future__ import annotations

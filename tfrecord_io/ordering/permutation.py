@@ -1,16 +1,15 @@
 """Keyed permutation of the numbers below any limit: random access to a shuffle of any size, without memory.
 
 A Feistel network on pairs (left, right) of a grid hardly larger than the limit (Black and Rogaway, Ciphers with
-Arbitrary Finite Domains, 2002): each turn adds a hash of one half to the other, which is a permutation for any hash. A
-number beyond the limit goes through the network again until it is below.
+Arbitrary Finite Domains, 2002): each turn adds a hash of one half to the other. A number beyond the limit goes through
+the network again until it is below.
 
     limit 11, grid 4 x 3        5 = (1, 2) ─► (3, 2) ─► (3, 0) ─► … ─► (3, 2) = 11, beyond ─► … ─► (0, 2) = 2
 
 Sixteen rounds: of 5 elements, each of the 120 orders is equally frequent (chi-square of 120,000 keys over its degrees
 of freedom: 23 with 8 rounds, 2.2 with 12, 1.0 with 16). They take 0.8 us per number.
 
-The order uses few operations on int64 (`NUMPY`, and + - * // % & ^ and comparisons), so that the same code runs on
-NumPy arrays here and on tensors in a graph (`input_pipeline.global_records`).
+The same code runs on NumPy arrays (`NUMPY`) and on tensors (`input_pipeline.global_records`).
 """
 
 import math

@@ -8,9 +8,8 @@
     grain.MapDataset.range(start, steps).map(batches)                                     in Grain
     torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(start, steps))    in PyTorch
 
-A batch is a function of seed and step, so any process can make any part of any batch, and a run can resume at any
-step with any number of processes.
-Apply objectives to the whole batch, with `rng=np.random.default_rng([seed, step])`.
+A batch is a function of seed and step, so any process can make any part of it, and a run can resume at any step with
+any number of processes. Apply objectives to the whole batch, with `rng=np.random.default_rng([seed, step])`.
 """
 
 from __future__ import annotations
