@@ -56,7 +56,6 @@ class Payloads:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> bytes:
-        """Return message `index`, from 0."""
         if not 0 <= index < len(self):
             raise IndexError(f"message {index} of {len(self)}")
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()

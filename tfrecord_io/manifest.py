@@ -174,7 +174,6 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 
 
 def _text(value: Any, line: str) -> str:
-    """Return the JSON of a value with objects' fields on lines. Its first line begins like `line`."""
     inner = f"{line}  "
     if isinstance(value, Mapping) and value:
         fields = (f"{json.dumps(name, ensure_ascii=False)}: {_text(value[name], inner)}" for name in sorted(value))

@@ -157,7 +157,6 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
 
 
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
-    """Find operations bound to this process or its files. They are fatal if the pipeline is `remote`."""
     if not tf.executing_eagerly():
         raise ReaderError(
             "a dataset is to be looked at while a graph is built, expected eager execution",
@@ -228,7 +227,6 @@ def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Findi
 
 
 def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
-    """Return whether a text is an address that hosts cannot read, or a path of files on this machine."""
     if address := _ADDRESS.match(text):
         return address[1] == "file" or (gs_only and address[1] != "gs")
     if "\0" in text or not any(each in text for each in "/."):  # names of features are constants too
@@ -248,7 +246,6 @@ def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _component_findings(place: str, spec: Any, *, sharing: int) -> Iterator[Finding]:
-    """Check for a static shape, a row count that `sharing` replicas can divide, and a dtype that the chip supports."""
     if isinstance(spec, tf.NoneTensorSpec):
         return
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():

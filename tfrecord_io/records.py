@@ -41,7 +41,7 @@ MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
 def masked_crc32c(data: Data) -> int:
-    """Return the masked CRC-32C of the bytes, as TFRecord stores it."""
+    """Return the masked CRC-32C of the bytes."""
     array = _as_bytes(data)
     return int(kernels.masked(np.uint64(kernels.crc32c(array, 0, len(array)))))
 
@@ -101,7 +101,6 @@ def _batches(chunks: Iterator[bytes], *, place: str, most: int) -> Iterator[Payl
 
 
 def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[bytes]:
-    """Decompress a stream of exactly one gzip member. zlib checks its crc and length."""
     inflater = zlib.decompressobj(wbits=31)
     while not inflater.eof:
         packed = inflater.unconsumed_tail or stream.read(chunk_bytes)

@@ -76,7 +76,7 @@ def bounded(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Return `text` as one line that is safe to print: no secrets, single spaces."""
+    """Return `text` as one line without secrets and with single spaces."""
     return visible(" ".join(without_secrets(text).split()))
 
 

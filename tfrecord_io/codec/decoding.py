@@ -11,8 +11,6 @@ _INT64_LIST, _BYTES_LIST = LIST_TAGS["int64"], LIST_TAGS["bytes"]
 
 
 class Decoder:
-    """Decode records of one schema."""
-
     def __init__(self, schema: Schema) -> None:
         taken = {"int64": 0, "float32": 0, "object": 0}
         keys, entries, starts = b"", [], {}
@@ -178,14 +176,12 @@ def _read_examples(
     floats: np.ndarray,
     spans_FN2: np.ndarray,
 ) -> int:
-    """Decode N serialized Examples. Example n is data[begins_N[n] : ends_N[n]].
+    """Decode N serialized Examples. Example n is data[begins_N[n] : ends_N[n]]. Return the first damaged one, or N.
 
     entries_F4: per feature, in record order: start and end of its key in `keys`, tag of its list, number of values.
     ints: int64 output: N rows of the first integer feature, then N rows of the next.
-    floats: uint8 output with the same layout for float features, 4 bytes per value.
+    floats: uint8 output with the same layout, 4 bytes per value.
     spans_FN2: int64 output: bounds of text and bytes values.
-
-    Returns: the number of the first damaged Example, or N.
     """
     num_rows = len(begins_N)
     for n in range(num_rows):

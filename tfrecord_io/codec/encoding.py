@@ -206,7 +206,6 @@ def _place_records(
 
 @jit
 def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, framed: bool) -> None:
-    """Write the map's tag and size, which precede each record's first entry at `first_N`."""
     for row in range(len(first_N)):
         start, end = offsets[row], offsets[row + 1]
         if framed:
@@ -273,7 +272,6 @@ def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, valu
 
 @jit
 def _put_pieces(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, data: np.ndarray) -> None:
-    """Write payloads of different sizes from `data`, where they lie back to back."""
     start = 0
     for row in range(len(places_N)):
         copy(out, places_N[row], data, start, payloads_N[row])

@@ -153,7 +153,6 @@ def masked(crc: int) -> int:
 
 @jit
 def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
-    """Write frame i to out[offsets[i]:offsets[i + 1]], around the data already there."""
     for row in range(len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1] - 4
         store(out, start, np.uint64(end - start - HEAD_BYTES))

@@ -93,14 +93,12 @@ def integer(value: Any) -> int:
 
 
 def counts(value: Any) -> list[int]:
-    """Return the value if it is a list of whole numbers from 0 to `MOST`."""
     found = items(value)
     is_right = set(map(type, found)) <= {int} and min(found, default=0) >= 0 and max(found, default=0) <= MOST
     return found if is_right else list(map(count, found))  # names the invalid one
 
 
 def texts(value: Any, pattern: re.Pattern[str]) -> list[str]:
-    """Return the value if it is a list of strings that match the pattern."""
     found = items(value)
     is_right = set(map(type, found)) <= {str} and all(map(pattern.match, found))
     return found if is_right else [text(each, pattern) for each in found]
@@ -173,7 +171,6 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return an object after checking the types of its `needed` fields, and of `others` where present."""
     found = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in found:
@@ -199,5 +196,4 @@ def _require(value: Any, kind: type, expected: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Format a value for a message: at most 100 characters, and only the type of a list or object."""
     return f"{value!r:.100}" if not isinstance(value, list | dict) else f"a {type(value).__name__}"

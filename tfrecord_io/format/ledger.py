@@ -30,7 +30,6 @@ _FILTERED = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
 
 def is_filtered(reason: str) -> bool:
-    """Return whether a reason means that the user asked to leave the row out. Other reasons are rejections."""
     return reason.partition(":")[0] in _FILTERED
 
 
@@ -111,7 +110,6 @@ class Shard:
     num_unlabelled: Count = dataclasses.field(default=0, compare=False, metadata=ABSENT)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the shard as JSON for the manifest, without unset `length` and `task`, and `num_unlabelled` 0."""
         fields = dataclasses.asdict(self) | {"num_unlabelled": self.num_unlabelled or None}
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -165,7 +163,6 @@ class Shards(Sequence[Shard]):
         return cls(**columns)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the columns as JSON for the manifest, without unset `length`, `task` and `num_unlabelled`."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def __len__(self) -> int:
@@ -213,7 +210,6 @@ class LabelRange:
 
     @property
     def has_gaps_from_0(self) -> bool:
-        """Return whether the labels may differ from all of 0, 1, 2, ..., `largest`."""
         return self.smallest != 0 or self.distinct != self.largest + 1
 
     @property
@@ -256,7 +252,6 @@ class Split:
         return range(len(self.shards)) if self.columns.task is None else self.columns.task
 
     def by_task(self) -> dict[int, tuple[Shard, ...]]:
-        """Group the shards by task: one shard, or up to one per row length."""
         found: dict[int, tuple[Shard, ...]] = {}
         for task, shard in zip(self.tasks, self.shards, strict=True):
             found[task] = (*found.get(task, ()), shard)
@@ -283,7 +278,6 @@ class Split:
 
     @property
     def num_bytes(self) -> int:
-        """Count the bytes of all shards as stored."""
         return sum(self.columns.num_bytes)
 
     @property

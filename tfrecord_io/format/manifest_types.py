@@ -156,10 +156,6 @@ class Manifest:
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
-        """Return a manifest with only the shards of one row length.
-
-        Raises: ManifestError if there is no such length.
-        """
         if length not in self.bucket_lengths:
             raise ManifestError(f"no rows of {length} tokens, expected one of {list(self.bucket_lengths)}")
         plain = {name: value for name, value in self.layout.items() if name != "bucket_lengths"}
@@ -233,7 +229,6 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def _of_roles(manifest: Manifest) -> Iterator[str]:
-    """Yield a message for each feature with a dtype or shape ([L], [T] or one value) that does not fit its role."""
     schema = manifest.schema
     target = schema.with_role("target_ids")
     shapes = {"[L]": (manifest.row_length,), "[T]": (target.num_values,) if target else (), "[]": ()}

@@ -21,7 +21,6 @@ _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes it again"
 
 
 def file_name(shard_name: str) -> str:
-    """Return the path of a shard's index, relative to the dataset's folder."""
     return f"{FOLDER}/{shard_name}.offsets"
 
 
@@ -66,9 +65,7 @@ class ShardIndexes:
         self._record_bytes: list[np.ndarray] = [np.zeros(0, np.int64)]
 
     def add(self, record_bytes: np.ndarray) -> None:
-        """Add the sizes of the next records in bytes with frames, int64 [n]."""
         self._record_bytes.append(record_bytes)
 
     def files(self) -> dict[str, bytes]:
-        """Return the index's content by path."""
         return {name: dump(np.concatenate(self._record_bytes)) for name in self.names}

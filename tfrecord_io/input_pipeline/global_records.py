@@ -190,7 +190,6 @@ class _Streams:
             return found, rows
 
         def windows() -> tf.data.Dataset:
-            """Return the columns and the split's rows by window, int64 [n] twice."""
             numbered = tf.data.Dataset.counter(values["first"]).take(values["windows"])
             found = numbered.map(plan, num_parallel_calls=_WINDOWS).enumerate()
             found = found.map(

@@ -56,7 +56,6 @@ class InputFunctions(abc.ABC):
         return {0: (("", 1.0),)}
 
     def _end_step(self, split: str, *, global_batch_size: int, start_step: int, steps: int | None) -> int | None:
-        """Return the step before which the stream ends, None if it is endless."""
         return None
 
     def _bound(self, objective: Objective) -> BoundObjective:

@@ -167,7 +167,6 @@ def resume(
     slot, first_round = _schedule(blocks, cycle_length=cycle_length)
 
     def rows_read(rounds: np.ndarray | int) -> np.ndarray:
-        """Count the rows of each shard that are read before the given round."""
         return np.minimum(np.clip(rounds - first_round, 0, blocks) * block_length, shard_rows)
 
     rounds = range(1, int(np.max(first_round + blocks)))

@@ -56,8 +56,6 @@ def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """Endless record stream of one host, in an order determined by the source's seed."""
-
     source: SplitShards
     host: Host
     shuffle: Shuffle
@@ -169,7 +167,6 @@ class Ragged:
 
 
 def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return a host's piece of an epoch in the form of `input_source.pieces`. `given`: seed, host index, hosts, …"""
     seed, index, count = (given[at] for at in range(3))
     stream = random_stream(seed, _SHARD_ORDER, epoch)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(rows_S)), stream)

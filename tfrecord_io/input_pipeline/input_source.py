@@ -120,7 +120,6 @@ def records_from(
 
 
 def _offset(path: tf.Tensor, row: tf.Tensor, *, count: tf.Tensor, index_stride: Any) -> tf.Tensor:
-    """Read the start byte for a row from a shard's index, which must have `count` entries."""
     index = tf.strings.regex_replace(path, "([^/]+)$", record_index.file_name(r"\1"))
     offsets = tf.io.decode_raw(tf.io.read_file(index), tf.int64)
     whole = tf.size(offsets, tf.int64) == count

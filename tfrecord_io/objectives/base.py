@@ -99,8 +99,6 @@ class BoundObjective:
 
 @dataclasses.dataclass(frozen=True)
 class Unbound:
-    """Objective with a function `make` that returns the function for a dataset's batches."""
-
     make: Callable[[Manifest, TokenFeatures], Apply]
 
     def bind(self, manifest: Manifest) -> BoundObjective:
@@ -114,7 +112,6 @@ def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
 
 
 def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> str:
-    """Return the name of the feature with a role. Raises: ReaderError if there is none."""
     feature = manifest.schema.with_role(role)
     if feature is None:
         raise ReaderError(
@@ -126,7 +123,6 @@ def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> 
 
 
 def check_free(manifest: Manifest, *names: str, objective: str) -> None:
-    """Raise ReaderError if a feature has the name of an input that the objective makes."""
     for name in names:
         if name in manifest.schema.names:
             raise ReaderError(

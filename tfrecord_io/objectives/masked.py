@@ -127,7 +127,7 @@ class _Hiding:
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
-        """Return the model's input for `ids`, decided by `draw`, which is uniform in [0, `below`)."""
+        """Return the model's input for `ids`. `draw` is uniform in [0, `below`)."""
         drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
         seen = ops.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
         return ops.where(draw < below * self.mask_share, self.mask_id, seen)

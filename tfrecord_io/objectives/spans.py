@@ -235,12 +235,10 @@ def _rank(chosen_BL: Any, ids_BL: Any, ops: Any) -> Any:
 
 
 def _put(rows_BW: Any, values_BL: Any, *, at: Any, chosen: Any, ops: Any) -> Any:
-    """Return the rows with the chosen values at positions `at` [B, L]. All others go to the last position."""
     return ops.replaced(rows_BW, ops.where(chosen, at, rows_BW.shape[1] - 1), values_BL)
 
 
 def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
-    """Return the ids that replace the first span, the second, ...: int32 [needed]."""
     ids = manifest.tokenizer.sentinel_ids if given is None else given
     if len(ids) < needed:
         whose = f"tokenizer {manifest.tokenizer.name!r} has" if given is None else "sentinel_ids are"

@@ -97,7 +97,6 @@ class GlobalOrder:
         stage: Stage,
         part: int = 0,
     ) -> GlobalOrder:
-        """Return the order of a split's rows in a stage, for dataset number `part` of a mixture, or a single one."""
         # The window is the same in all stages, and does not depend on stages after the dataset's first one.
         cycle = next(each.cycle for each in schedule.stages if part in each.parts)
         steps = -(-shuffle.window // int(cycle.rows_PK[0].sum()))
@@ -121,7 +120,6 @@ class GlobalOrder:
 
     @property
     def batch_rows(self) -> int:
-        """Number of rows in a global batch, of all datasets together."""
         return int(self.cycle.rows_PK[0].sum())
 
     @functools.cached_property

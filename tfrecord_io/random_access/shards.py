@@ -130,7 +130,6 @@ class ShardFiles:
     def _found(
         self, data: np.ndarray, starts_N: Any, stops_N: Any, skips_N: Any, *, shards: list[int], records: list[int]
     ) -> Messages:
-        """Find each record: number `skips_N` of the group data[starts_N:stops_N], int64 [N]. Raises: as `_read`."""
         from tfrecord_io.codec import kernels  # importing Numba takes half a second
 
         data = data.view()
@@ -182,7 +181,6 @@ class ShardFiles:
 
     @functools.cached_property
     def _whole(self) -> Any:
-        """Cached function from a shard to its messages (`_UnpackedShard`)."""
         return functools.lru_cache(_WHOLE_SHARDS)(self._read_whole)
 
     def _read_whole(self, shard: int) -> "_UnpackedShard":

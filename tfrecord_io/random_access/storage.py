@@ -28,8 +28,6 @@ _MOST_SCRATCH_BYTES = 32 << 20
 
 
 class Storage(abc.ABC):
-    """Base of storages, which read the files of a dataset's folder."""
-
     # Two ranges with at most this many bytes between them are better read as one.
     gap = 0
 
@@ -41,7 +39,6 @@ class Storage(abc.ABC):
 
     @property
     def shown(self) -> str:
-        """Return the folder for messages, without user, password and query."""
         return without_access(self.root)
 
     def path(self, name: str) -> str:
@@ -158,7 +155,6 @@ class _RemoteStorage(Storage):
         return np.frombuffer(b"".join(contents), np.uint8), len(names) if whole.all() else int(np.argmin(whole))
 
     def _opened(self) -> tuple[Any, str]:
-        """Return fsspec's file system (fsspec keeps one per process) and the folder's path in it."""
         try:
             import fsspec
         except ImportError as error:
