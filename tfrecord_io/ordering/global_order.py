@@ -20,7 +20,7 @@ batch's columns, so that every replica gets its share: row i of n comes before r
 (2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
 
     column       0 1 2 3 4 5 6 7
-    dataset      a b a a b a b a
+    dataset      a b a a b a b a        the column of each row in a batch follows from the counts alone
 """
 
 from __future__ import annotations
@@ -62,11 +62,10 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GlobalOrder:
-    """Global order of dataset number `part` of the mixture with this `cycle`. A single dataset is number 0 of one.
+    """Global order of dataset number `part` of the mixture with this `cycle`; a single dataset is number 0 of one.
 
     shard_rows: the number of records in each shard, never 0. block, window: K and W. first_step, first_row, end_row:
-    the step and the row of the dataset's stream where this cycle's stage begins, and the row where it ends, which cuts
-    the window.
+    where the stage of this cycle begins, and the row of the dataset's stream at which it ends; windows are cut there.
     """
 
     # Attributes that differ between the datasets of a stage. A graph has them as tensors, see `with_numbers`.
@@ -98,6 +97,7 @@ class GlobalOrder:
         part: int = 0,
     ) -> GlobalOrder:
         # The window is the same in all stages, and does not depend on stages after the dataset's first one.
+        """Return the order of a split's rows in a stage, for dataset number `part` of a mixture, or a single one."""
         cycle = next(each.cycle for each in schedule.stages if part in each.parts)
         steps = -(-shuffle.window // int(cycle.rows_PK[0].sum()))
         return cls(
