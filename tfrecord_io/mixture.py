@@ -121,8 +121,8 @@ class Mixture(InputFunctions):
     def describe(self, split: str, *, global_batch_size: int, steps: int) -> dict[str, dict[str, float]]:
         """Return the "rows", "tokens" and "epochs" of each dataset in the first `steps` global batches.
 
-        Rows are counted in the global order; several hosts differ by at most two rows each. Tokens are estimated from the
-        dataset's mean, without padding. Raises: as `rates`.
+        Rows are counted in the global order; several hosts differ by at most two rows each. Tokens are estimated from
+        the dataset's mean, without padding. Raises: as `rates`.
         """
         rows_K = self._schedule(split, global_batch_size).rows_before(steps)
         return {

@@ -96,8 +96,8 @@ class GlobalOrder:
         stage: Stage,
         part: int = 0,
     ) -> GlobalOrder:
-        # The window is the same in all stages, and does not depend on stages after the dataset's first one.
         """Return the order of a split's rows in a stage, for dataset number `part` of a mixture, or a single one."""
+        # The window is the same in all stages, and does not depend on stages after the dataset's first one.
         cycle = next(each.cycle for each in schedule.stages if part in each.parts)
         steps = -(-shuffle.window // int(cycle.rows_PK[0].sum()))
         return cls(
@@ -215,7 +215,7 @@ class GlobalOrder:
         """Return the row numbers in the slots `first + offsets` of an epoch; `offsets` permutes 0 to n - 1."""
         num_blocks = self.num_rows // self.block
         first_block, slots = first // self.block, first + offsets
-        # Slots after all whole blocks have no block: their numbers are replaced below.
+        # A slot after all whole blocks has no block: its number is replaced below.
         blocks = ops.arange(first_block, first_block + ops.count(offsets >= 0) // self.block + 2)
         epoch_key, limit = folded(self._block_key, epoch, ops), ops.maximum(num_blocks, 1)
         blocks = permuted(blocks % limit, epoch_key, ops, limit=limit, grid=self._block_grid)
