@@ -137,5 +137,4 @@ class TestReader:
         assert f"gs://{bucket}/absent/manifest.json: there is no manifest" in seen["refusals"]["absent"]
 
     def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: dict[str, Any]) -> None:
-        """It has read and written without them by now."""
         assert set(seen["missing"]) >= HIDDEN

@@ -375,7 +375,7 @@ def test_no_room_is_made_for_a_record_that_only_says_it_is_large(compression: re
 
 
 def test_a_record_is_no_larger_than_its_schema_allows_however_small_it_is_packed() -> None:
-    """Its frame is sound, so that nothing else would stop it before all of it is unpacked."""
+    """Its frame is valid, so only the size limit stops it before it is unpacked completely."""
     schema = Schema((feature("a", shape=(8,)),))
     message = bytes(30_000_000)
     stored = gzip.compress(frames.framed([message]), 1)

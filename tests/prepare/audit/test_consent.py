@@ -117,7 +117,7 @@ class TestSteps:
     def test_a_module_in_the_dataset_s_own_folder_is_not_the_user_s(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As for somebody who has just unpacked the dataset, and looks around in it."""
+        """The working directory is the dataset's folder, just after unpacking."""
         (folder / "keep.py").rename(folder / "out" / "keep.py")
         monkeypatch.chdir(folder / "out")
         cause, _ = building.command("trace", ".", *RECORD, "--filter", "keep:long").error

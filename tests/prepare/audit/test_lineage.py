@@ -47,7 +47,7 @@ def test_a_record_of_slices_is_the_row_that_it_is_traced_to() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "txt", "parquet", "jsonl.gz"])
 def test_a_row_is_found_in_the_file_that_it_came_from(tmp_path: Path, kind: str) -> None:
-    """Several files of different lengths, with blank lines and quoted line breaks where a format has them."""
+    """Several files of different lengths, with blank lines and quoted line breaks if the format has them."""
     data = tmp_path / "data"
     data.mkdir()
     texts = {f"part-{index}.{kind}": [f"file {index} row {row}" for row in range(5 + 3 * index)] for index in range(3)}

@@ -139,7 +139,7 @@ def test_nothing_is_committed_while_something_is_missing(finished: Path, missing
 
 
 def test_a_job_that_was_cleared_away_is_not_committed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when somebody starts over while the last step is at work, which no lock prevents on an object store."""
+    """On an object store, no lock prevents a restart during the last step."""
     (finished / "manifest.json").unlink()
     found = resolved(finished)
 

@@ -331,7 +331,7 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
 
 
 def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
-    """As on an object store: both have found the folder free before either has written."""
+    """On an object store, both may find the folder free before either writes."""
     first, second = (resolved_in(tmp_path / "out", seed=seed) for seed in (0, 1))
     for each in (first, second):
         reservation.check(each.job.root, items=each.items, overwrite=False)

@@ -270,7 +270,7 @@ def test_the_plan_is_what_comes_out(case: Case) -> None:
 def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file more is written than the first task has; with buckets, that is a part of a task."""
+    """The first build writes one file more than the first task has; with buckets, that is part of a task."""
     root = tmp_path / "out"
     first = len(read_manifest(case.built).splits["train"].by_task()[0])
     write, written = storage.write_atomic, itertools.count()

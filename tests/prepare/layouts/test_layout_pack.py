@@ -161,7 +161,7 @@ def test_a_build_warns_that_documents_go_without_the_bos_that_the_tokenizer_adds
 
 
 def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
-    """In letters; records are parted by `|`, and so are documents."""
+    """In letters; `|` separates records and documents."""
     text = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
     section = text.partition("### Layout `pack`")[2].partition("\n### ")[0]
     lines = dict(re.findall(r"^(documents|input_ids|segment_ids|positions) +(.+)$", section, re.MULTILINE))

@@ -199,7 +199,7 @@ SMALL_COLUMNS: Columns = {
 
 @given(st.data())
 def test_edited_records_are_refused_or_are_canonical(data: st.DataObject) -> None:
-    """So no record that was changed decodes to the values that it had."""
+    """So no changed record decodes to its original values."""
     messages = [bytearray(message) for message in examples.encode(SMALL_COLUMNS, SMALL)]
     for _ in range(data.draw(st.integers(1, 3))):
         message = messages[data.draw(st.integers(0, 2))]

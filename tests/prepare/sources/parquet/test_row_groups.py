@@ -125,7 +125,7 @@ def test_far_away_large_holes_and_large_groups_are_apart(
 def test_far_away_groups_that_unpack_to_much_are_apart(
     requests: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text column that decodes to 2 GiB would come in two batches, after as much memory for each thread."""
+    """A text column that decodes to 2 GiB would arrive in two batches, after using as much memory per thread."""
     same = pa.table({"a": ["the same text" * 100] * 900})
     groups = in_place(parquet("memory://rows/same.parquet", same, rows=100, use_dictionary=False))
     monkeypatch.setattr(row_groups, "_DECODED_BYTES", 300_000)  # 131 kB each, in the file 7 kB

@@ -166,7 +166,7 @@ def test_lines_of_several_text_files_are_said(tmp_path: Path, caplog: pytest.Log
 
 
 def test_folders_that_look_like_values_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither `datasets` nor we make splits or columns of them."""
+    """Neither `datasets` nor we turn them into splits or columns."""
     _write(tmp_path / "lang=en", "split=train/a.jsonl", "split=test/a.jsonl")
     with caplog.at_level(logging.WARNING, logger="pipelines"):
         files = ("train=split=train/*", "test=split=test/*")
@@ -240,7 +240,7 @@ def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reader", ["json", "csv", "parquet", "text", "arrow", "imagefolder"])
 def test_the_name_of_a_reader_is_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
-    """`datasets` would read whatever is in the current folder."""
+    """`datasets` would read all files in the current folder."""
     monkeypatch.chdir(_write(tmp_path, "train.jsonl"))
     with pytest.raises(SourceError, match=rf"'{reader}' is the name of a reader of `datasets`.* such as 'data/\*\."):
         _resolve(reader)

@@ -197,7 +197,7 @@ class TestOptions:
         assert tuple(HoldOut.from_json(each.to_json()) for each in held) == held
 
     def test_golden_hashes_stay_what_they_are(self, folder: Path) -> None:
-        """A dataset that was built before must divide as it did."""
+        """Datasets of earlier releases must divide the same way."""
         assert numbers(divided(folder, "v=1%", rows=ROWS[:500])["v"]) == [84, 93, 250, 252, 350, 361, 398]
 
 

@@ -89,7 +89,7 @@ def test_a_long_conversation_is_within_the_limits() -> None:
 
 @pytest.mark.slow
 def test_each_rendering_has_all_of_the_limits() -> None:
-    """All together take more than one may, and no row is rejected for that."""
+    """All together exceed the limit of one, and no row is rejected."""
     template = template_of("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER)
     found = template.render({"messages": conversations(*map(str, range(100)))})
     assert as_text(found) == [str(row) for row in range(100)]
