@@ -1,4 +1,4 @@
-"""The program `prep-tfrecords`, also as `python -m prep_tfrecords`."""
+"""The `prep-tfrecords` program, also `python -m prep_tfrecords`."""
 
 import os
 import signal
@@ -6,9 +6,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or end with an error that says what is not installed."""
-    # What runs on several cores here are batches and shards, so libraries need no threads of their own: those of
-    # OpenBLAS spin for a while in each process, 0.12 s of CPU, and those of fastokens each learn the same words anew.
+    """Run the command line. If a package is missing, exit with an error that names it."""
+    # Parallelism comes from batches and shards, so library threads only cost time: OpenBLAS threads spin for 0.12 s of
+    # CPU time per process, and each fastokens thread fills its own word cache.
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     try:
@@ -20,7 +20,7 @@ def main() -> None:
             f"error: prep-tfrecords needs the package {error.name}, which is not installed\n"
             "remedy: pip install prep-tfrecords, without --no-deps"
         )
-    except KeyboardInterrupt:  # on a cold disk the imports take some seconds
+    except KeyboardInterrupt:  # importing from a cold disk takes seconds
         sys.exit(128 + signal.SIGINT)
     commands.main()
 

@@ -43,7 +43,7 @@ REVIEWS = REPOSITORY / "examples" / "reviews"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a command left: its exit status, and what it wrote."""
+    """Exit status and output of a command."""
 
     status: int
     out: str

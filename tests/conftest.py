@@ -48,8 +48,8 @@ def _isolate() -> None:
         JAX_PLATFORMS="cpu",
         # A step of bert-tiny compiles in 10 s of CPU for 19.
         XLA_FLAGS="--xla_backend_optimization_level=0",
-        # gcsfs decides when it is imported, for the whole process, and would ask Google of what kind our emulator's
-        # buckets are, some minutes in vain.
+        # gcsfs decides at import, for the whole process. It would ask Google for the type of our emulator's buckets,
+        # which takes minutes.
         GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT="false",
     )
 
@@ -63,7 +63,7 @@ settings.register_profile(
 settings.load_profile("ours")
 
 
-# Modules whose tests share what takes minutes to make, or take one each.
+# Modules with tests that share a fixture of minutes, or take minutes each.
 _LONGEST = ("train/test_jax.py", "scripts/test_pages.py", "scripts/test_guide.py")
 
 
@@ -92,10 +92,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _sort(items: list[pytest.Item]) -> None:
-    """Let each of the three processes of `scripts/check` begin with one of the longest modules.
+    """Start each of the three processes of `scripts/check` with one of the longest modules.
 
-    A process gets a third of the list, and takes from the others when it is done: a module that comes last is dealt out
-    to several, each of which makes what its tests share, and the others wait for the one with the longest test.
+    A process gets a third of the list, and takes from the others when it is done. A module at the end would be split
+    among several; each would make the shared fixtures again, and all would wait for the longest test.
     """
     longest = [[item for item in items if item.path.as_posix().endswith(name)] for name in _LONGEST]
     others = [item for item in items if not item.path.as_posix().endswith(_LONGEST)]

@@ -1,4 +1,4 @@
-"""The ready functions, whose results are pinned by golden digests."""
+"""The ready functions; golden digests pin their results."""
 
 import hashlib
 import ipaddress

@@ -1,4 +1,4 @@
-"""Bucketed datasets, whose rows have several lengths: each batch has rows of one length, so its shape is static.
+"""Bucketed datasets with rows of several lengths: each batch has rows of one length, so its shape is static.
 
     data = reader.open(root)                                  made with --bucket-lengths 64,128,256
     train = buckets.read(data, "train", tokens_per_batch=65_536, replicas=8, seed=0)
@@ -8,16 +8,15 @@
     distribute = strategy.distribute_datasets_from_function
     inputs = {length: iter(distribute(train.input_fn(length))) for length in train.lengths}
     for length in train.schedule():                           64, 256, 64, 128, ...
-        step(next(inputs[length]))                            traced, and compiled, once for each length
+        step(next(inputs[length]))                            traced and compiled once for each length
 
     model.fit(train.dataset(), ...)                           Keras: elements [None, None], the same batches
 
-Training runs in rounds. In each round every bucket yields all of its batches, in an order that `seed` shuffles (see
-`Rounds`), so lengths come in proportion to their rows at all times. Each bucket is read like a dataset of its own
-(`reader`). Evaluation reads one bucket after the other, every example once.
+Training runs in rounds (see `Rounds`), so lengths are always in proportion to their rows. Each bucket is read like a
+separate dataset (`reader`). Evaluation reads one bucket after the other, every example once.
 
-With `global_batch_size` each batch has that many rows; with `tokens_per_batch` it has as many rows as fit into that
-many positions: more short rows than long ones, so that a step costs about the same whatever its row length.
+With `global_batch_size` every batch has that many rows. With `tokens_per_batch` it has as many rows as fit into that
+many positions, so a step costs about the same at any row length.
 """
 
 from __future__ import annotations
@@ -59,14 +58,14 @@ def read(
     """Return the batches of a bucketed split, by row length.
 
     Args:
-        global_batch_size: rows of a step on all replicas together, the same for every length; or instead of it
-        tokens_per_batch: the most positions of a step on all replicas together, padding included.
-        replicas: as many as the strategy has (`num_replicas_in_sync`).
+        global_batch_size: rows of a step on all replicas together, the same for every length. Alternatively:
+        tokens_per_batch: maximum positions of a step on all replicas together, padding included.
+        replicas: the strategy's `num_replicas_in_sync`.
         seed: as in `reader.Data.input_fn`, like all arguments after it.
 
     Raises:
-        ReaderError: the dataset has rows of one length only, the split does not exist or has no examples, or a batch
-            is too small for the replicas or cannot be divided by them.
+        ReaderError: the dataset has only one row length, the split does not exist or is empty, or a batch is too small
+            for the replicas or not divisible by them.
     """
     input_plan.check_seed(seed)
     input_plan.check_positive("replicas", replicas)
@@ -99,8 +98,8 @@ def read(
 class Buckets:
     """Batches of a bucketed split, made by `read`.
 
-    `parts`: the dataset of each row length in the split, ascending. `batch_rows`: the rows of a global batch of each
-    length. `options`: other arguments of `reader.Data.input_fn`.
+    `parts`: the dataset of each row length in the split, ascending. `batch_rows`: the global batch size of each length.
+    `options`: other arguments of `reader.Data.input_fn`.
     """
 
     parts: Mapping[int, Data]
@@ -145,7 +144,7 @@ class Buckets:
         )
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
-        """Yield the row length of each step, from `start_step` on; endless in training."""
+        """Yield the row length of each step, from `start_step` on. Endless in training."""
         first = input_plan.whole_step(start_step)
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
@@ -170,7 +169,7 @@ class Buckets:
     def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
         """Return the batches of the schedule as one dataset, for Keras `fit` and `evaluate` in one process.
 
-        The row length in its shapes is None, and so is the number of rows with `tokens_per_batch`.
+        The row length in its shapes is None; with `tokens_per_batch`, so is the number of rows.
         """
         step = input_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
@@ -194,7 +193,6 @@ class Buckets:
         )
 
     def _order(self, number: int) -> np.ndarray:
-        """Return the bucket index of each step of round `number`, int64."""
         order: np.ndarray = input_records.on_client(lambda: self._shuffled(tf.constant(number, tf.int64)).numpy())
         return order
 
@@ -207,7 +205,6 @@ class Buckets:
 
     @functools.cached_property
     def _evaluation_steps(self) -> list[int]:
-        """Return the number of evaluation steps for each row length."""
         return [
             data.evaluation_steps(self.split, global_batch_size=self.batch_rows[length])
             for length, data in self.parts.items()
@@ -221,7 +218,7 @@ class Buckets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Training rounds over K buckets, which have `rows` rows and yield batches of `batch_rows` rows.
+    """Training rounds over K buckets with `rows` rows and batches of `batch_rows` rows.
 
     In a round each bucket yields the batches of one pass over its rows, and the batches of all buckets are shuffled
     together. A pass is seldom a whole number of batches, so after r rounds a bucket has yielded
@@ -232,19 +229,19 @@ class Rounds:
         b            6       2         3             3            3              3
         steps                                        a b b a b    b a a b a b    b a b b a    ...
 
-    So every bucket, however small, is read equally often to within a batch. A search in these sums finds the round of
-    a step and the batches before it.
+    So even a small bucket is read equally often to within a batch. Binary search in these sums finds the round of a
+    step and the batches before it.
     """
 
     rows: tuple[int, ...]
     batch_rows: tuple[int, ...]
 
     def batches_before(self, number: int) -> tuple[int, ...]:
-        """Count the batches of each bucket in the rounds before round `number`."""
+        """Count the batches of each bucket before round `number`."""
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Return the round of step `step`, and the number of steps before it in that round."""
+        """Return the round of step `step`, and the number of earlier steps in that round."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda each: sum(self.batches_before(each))) - 1
         return number, step - sum(self.batches_before(number))
 
@@ -252,7 +249,6 @@ class Rounds:
 def _batch_rows(
     lengths: tuple[int, ...], replicas: int, *, global_batch_size: int | None, tokens_per_batch: int | None
 ) -> dict[int, int]:
-    """Return the number of rows in a global batch, by row length."""
     if (global_batch_size is None) == (tokens_per_batch is None):
         raise ReaderError(
             "global_batch_size and tokens_per_batch together, or neither, expected one of them",

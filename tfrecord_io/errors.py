@@ -1,20 +1,20 @@
 """Errors that a user can cause, as one tree.
 
-PrepError                       cause (what was got, where, what was expected) and remedy (what to do)
-├── ConfigError                 an option is wrong or two options contradict each other
-├── SourceError                 the dataset cannot be found, opened or read as asked
-│   ├── SplitNotFoundError      a split that the dataset does not have
-│   └── ColumnError             a column is missing or holds something else than text, labels or numbers
-├── TokenizerError              the tokenizer cannot be loaded or cannot do what the layout needs
-├── RowsRejectedError           more rows were unusable than --max-error-rate allows
-├── LedgerError                 rows in do not equal rows used, rejected and filtered: a bug, never data
-├── OutputError                 the output cannot be written: permission, full disk, occupied folder
-│   └── FingerprintMismatchError   the folder holds (part of) a dataset made from something else
-├── FormatError                 what is on disk breaks the on-disk contract (docs/format.md)
-│   ├── SchemaError             a feature's name, dtype or shape is not allowed, or arrays do not fit it
-│   ├── ManifestError           manifest.json is missing, unreadable or contradicts itself
-│   └── CorruptRecordError      a shard's bytes are damaged: framing, crc, digest or contents
-└── ReaderError                 a reader was asked for something that it cannot give (split, batch size, host)
+PrepError
+├── ConfigError
+├── SourceError
+│   ├── SplitNotFoundError
+│   └── ColumnError
+├── TokenizerError
+├── RowsRejectedError
+├── LedgerError
+├── OutputError
+│   └── FingerprintMismatchError
+├── FormatError
+│   ├── SchemaError
+│   ├── ManifestError
+│   └── CorruptRecordError
+└── ReaderError
 """
 
 import functools
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """Root of all errors: `cause` (what was got and expected, and where) and `remedy` (what to do), without secrets."""
+    """Root of all errors: `cause` (place, found, expected) and `remedy` (next action), without secrets."""
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
         self.cause = bounded(without_secrets(cause))
@@ -52,7 +52,7 @@ class PrepError(Exception):
         return visible(f"{self.cause}; {self.remedy}" if self.remedy else self.cause, lines=True)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process boundaries (Beam workers); a keyword-only argument needs its own way to pickle.
+        # Errors cross process boundaries (Beam workers), and pickle needs help with a keyword-only argument.
         return (functools.partial(type(self), remedy=self.remedy), (self.cause,))
 
 
@@ -73,7 +73,7 @@ class ColumnError(SourceError):
 
 
 class TokenizerError(PrepError):
-    """The tokenizer cannot be loaded, or cannot do what the layout needs."""
+    """The tokenizer cannot be loaded, or lacks something that the layout needs."""
 
 
 class RowsRejectedError(PrepError):
@@ -81,19 +81,19 @@ class RowsRejectedError(PrepError):
 
 
 class LedgerError(PrepError):
-    """Rows in do not equal rows used, rejected and filtered. Always a bug of this library."""
+    """Rows in do not equal rows used, rejected and filtered. Always a bug in this library."""
 
 
 class OutputError(PrepError):
-    """The output folder cannot be written, or must not be."""
+    """The output folder cannot or must not be written."""
 
 
 class FingerprintMismatchError(OutputError):
-    """The output folder holds a dataset, or part of one, that was made from something else."""
+    """The output folder holds a dataset, or part of one, with other inputs or options."""
 
 
 class FormatError(PrepError):
-    """What is on disk breaks the contract of docs/format.md."""
+    """Files break the contract of docs/format.md."""
 
 
 class SchemaError(FormatError):
@@ -105,8 +105,8 @@ class ManifestError(FormatError):
 
 
 class CorruptRecordError(FormatError):
-    """A shard's bytes are damaged, or hold something else than the schema says."""
+    """A shard's bytes are damaged, or contradict the schema."""
 
 
 class ReaderError(PrepError):
-    """A reader was asked for something that it cannot give."""
+    """A reader cannot satisfy the request."""

@@ -1,15 +1,13 @@
 """Encode arrays as `tf.train.Example` bytes and decode them, thousands of rows at a time, without TensorFlow.
 
-An Example is a map from a feature's name to its list of values. For a schema with the int64 feature `ids` and the
-float32 feature `score`, row i of the arrays becomes record i:
+With the int64 feature `ids` and the float32 feature `score`, row i of the arrays becomes record i:
 
     ids   int32[N, 3] ──► 0a 24 │ 0a 0f  0a 03 "ids"  12 08  1a 06  0a 04  07 80 02 00 │ ... "score" ...
     score float32[N]            │ └ one entry of the map: 7, 256 and 0 as varints
                                 └ size of the map
 
-Many messages have this meaning; `encode` writes the one that `SerializeToString(deterministic=True)` gives in Python,
-and `decode` accepts no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
-that was encoded, and any other byte in it is damage.
+`encode` writes the bytes of Python's `SerializeToString(deterministic=True)`, and `decode` accepts no others. So bytes
+and arrays determine each other, and any other byte in a record is damage.
 """
 
 import dataclasses
@@ -25,10 +23,10 @@ from tfrecord_io.schema import Schema
 
 __all__ = ["Payloads", "decode", "encode"]
 
-# The remedy for a damaged shard.
+# Remedy for a damaged shard.
 REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 
-# The smallest size of a value; text may be empty.
+# Smallest size of a value. Text may be empty.
 _LEAST_BYTES = {"int64": 1, "float32": 4}
 
 
@@ -36,9 +34,9 @@ _LEAST_BYTES = {"int64": 1, "float32": 4}
 class Payloads:
     """N serialized messages, back to back.
 
-    data: uint8[total], contiguous. offsets: int64[N + 1]; message i is data[offsets[i] : offsets[i + 1]].
+    data: uint8 [total], contiguous. offsets: int64 [N + 1]; message i is data[offsets[i] : offsets[i + 1]].
 
-    Raises: ValueError if the offsets do not cut up the data.
+    Raises: ValueError if the offsets do not partition the data.
     """
 
     data: np.ndarray
@@ -58,7 +56,6 @@ class Payloads:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> bytes:
-        """Return message `index`, from 0."""
         if not 0 <= index < len(self):
             raise IndexError(f"message {index} of {len(self)}")
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
@@ -71,24 +68,23 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
     """Serialize row i of every column as Example i.
 
     Args:
-        columns: one array [N, *shape] for each feature of the schema; integers or bool of up to 32 bits, or int64, for
-            an int64 feature; float32 for a float32 feature (its bits are kept, those of NaNs too); objects, `str` or
-            `bytes`, for a feature of text or bytes.
-        schema: the features; their order has no influence on the bytes.
+        columns: one array [N, *shape] per feature. For int64 features: bool, integers of up to 32 bits, or int64. For
+            float32 features: float32; all bits are kept, even of NaNs. For text or bytes: objects, `str` or `bytes`.
+        schema: the features; their order does not affect the bytes.
 
-    Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
+    Raises: SchemaError if a column is missing, unknown, or has another dtype, shape or number of rows.
     """
     return Payloads(*encoding.write(columns, schema, framed=False))
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
-    """Decode records into an array for each feature, in the schema's order: the inverse of `encode`.
+    """Decode records into one array per feature, in the schema's order: the inverse of `encode`.
 
-    Returns: int64[N, *shape] or float32[N, *shape]; objects [N] for text and bytes.
+    Returns: int64 [N, *shape] or float32 [N, *shape]; objects [N] for text and bytes.
 
-    Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
+    Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have written.
     """
-    # Refuse records that are too small for all values before allocating memory for these.
+    # Refuse records that are too small for their values before allocating memory.
     least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
     sizes_N = np.diff(payloads.offsets)
     if len(small := np.flatnonzero(sizes_N < least)):

@@ -1,4 +1,4 @@
-"""Resolve local paths, and check a stranger's files before they are copied into what you publish."""
+"""Resolve local paths, and check a stranger's files before they are copied into your output."""
 
 import json
 import os
@@ -12,19 +12,19 @@ from tfrecord_io.errors import ReaderError
 
 _SCHEMES = ("file://", "local://")
 
-# Suffixes of the files that `save_pretrained` of any tokenizer of `transformers` writes.
+# Suffixes of the files that `save_pretrained` of any `transformers` tokenizer writes.
 _TOKENIZERS = (".json", ".txt", ".model", ".jinja", ".spm", ".codes", ".tiktoken", ".tokenizer")
 
 
-# The files with arguments for a tokenizer's class, and their entries that hold texts, or names that nothing opens.
+# Files with arguments for a tokenizer's class, and their entries that hold texts or names that no code opens.
 ARGUMENTS = ("tokenizer_config.json", "special_tokens_map.json")
 _TEXTS = re.compile(r"chat_template|name_or_path|special_tokens_map_file|added_tokens_decoder|\w+_tokens?")
 
 
 def local_path(name: str) -> str | None:
-    """Return the absolute local path of a name, by its form alone; None for an address (gs://bucket/out).
+    """Return the absolute local path of a name, judged by its form alone; None for an address (gs://bucket/out).
 
-    `~`, empty parts and `.` are resolved; `..` stays, since it may follow a link.
+    Resolves `~`, empty parts and `.`, but not `..`, since it may follow a link.
     """
     for scheme in _SCHEMES:
         name = name.removeprefix(scheme)
@@ -32,12 +32,11 @@ def local_path(name: str) -> str | None:
 
 
 def is_tokenizers(name: str) -> bool:
-    """Return whether a file of this name may belong to a tokenizer."""
     return name.endswith(_TOKENIZERS) and not name.startswith(".")
 
 
 def require_regular(path: str) -> None:
-    """Raise ReaderError if a local path is a link, in a linked folder or no file: it could expose a file of yours."""
+    """Raise ReaderError if a local path is a link, in a linked folder, or no file: it could expose another file."""
     local = local_path(path)
     if local is None or not os.path.lexists(local):
         return
@@ -49,15 +48,15 @@ def require_regular(path: str) -> None:
 
 
 def file_outside(folder: str) -> str | None:
-    """Return the first entry of a tokenizer's settings that names an existing file outside of the folder, or None.
+    """Return the first entry of a tokenizer's settings that names an existing file outside the folder, or None.
 
-    Classes of `transformers` open the values of some settings ("vocab", "merges") as files, and save their content.
+    Classes of `transformers` open the values of some settings ("vocab", "merges") as files and save their content.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     for name in ARGUMENTS:
         try:
             settings = json.loads(pathlib.Path(folder, name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):  # whoever loads the tokenizer reports a damaged file
+        except (OSError, ValueError, RecursionError):  # the code that loads the tokenizer reports a damaged file
             continue
         for key, value in settings.items() if isinstance(settings, dict) else ():
             if _TEXTS.fullmatch(key):

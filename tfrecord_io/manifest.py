@@ -1,11 +1,11 @@
-"""Read and write manifest.json, the commit record of a dataset; its types are in `format.manifest_types`.
+"""Read and write manifest.json, the commit record of a dataset. `format.manifest_types` has its types.
 
-`parse` accepts any bytes and either returns a manifest that is consistent in itself or raises ManifestError;
-`dump` is canonical: equal manifests give equal bytes, on every machine. docs/format.md specifies each field. A manifest
-has the digest of its own text, so that every change is noticed, even of an id that nothing else repeats.
+`parse` accepts any bytes, and returns a consistent manifest or raises ManifestError. `dump` is canonical: equal
+manifests give equal bytes on every machine. docs/format.md specifies each field. A manifest contains the digest of its
+own text, which detects every change, even of an id that appears only once.
 
-Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `parse` ignores fields that it does not
-know; a change that an older reader would misread needs a newer major version, which `parse` refuses.
+Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `parse` ignores unknown fields. A change
+that an older reader would misread needs a newer major version, which `parse` refuses.
 """
 
 import dataclasses
@@ -60,18 +60,18 @@ FORMAT_VERSION = "1.0"
 FILE_NAME = "manifest.json"
 # A million shards take 170 MB.
 MOST_BYTES = 256 << 20
-# What a shard takes at most, beside its name.
+# Maximum bytes of a shard's entry, without its name.
 _SHARD_BYTES = 200
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
-# The field with the digest of all other fields, including those that this version does not know.
+# The field with the digest of all other fields, including fields unknown to this version.
 _SEAL = "sha256"
 _SURROGATE = re.compile(rb"\\u[dD]")
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the canonical text: equal for equal datasets, whatever machine or runner made them."""
+    """Return the SHA-256 of the canonical text: equal for equal datasets, on any machine and runner."""
     return hashlib.sha256(dump(manifest)).hexdigest()
 
 
@@ -82,14 +82,14 @@ def dump(manifest: Manifest) -> bytes:
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest can name so many shards; `names` has how many there are with names like each."""
+    """Return whether a manifest can hold this many shards. `names` has the number of shards with names like each."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 
 def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
-    """Parse the manifest in `content`; `place` names it in errors.
+    """Parse the manifest in `content`. `place` names it in errors.
 
-    Raises: ManifestError if the text is not a manifest, is of a newer major version, or contradicts itself.
+    Raises: ManifestError if the text is no manifest, has a newer major version, or contradicts itself.
     """
     document, seal = _load(content, place=place)
     _check_version(document, place=place)
@@ -98,7 +98,7 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
     except SchemaError as error:
         version = document["format_version"]
         ours, theirs = (int(each.partition(".")[2]) for each in (FORMAT_VERSION, version))
-        if theirs > ours:  # with a dtype or a role that came later
+        if theirs > ours:  # with a newer dtype or role
             raise ManifestError(
                 f"{place}: {error.cause}; it is of format {version}, this library knows {FORMAT_VERSION}",
                 remedy=_UPGRADE,
@@ -110,7 +110,7 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
         ) from error
     for what in contradictions(manifest):
         raise ManifestError(f"{place}: {what}", remedy=REMAKE)
-    if document.get(_SEAL, seal) != seal:  # other programs may write none
+    if document.get(_SEAL, seal) != seal:  # other programs may omit it
         raise ManifestError(
             f"{place}: its sha256 is {seal}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",
             remedy=REMAKE,
@@ -121,16 +121,16 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
 def open_manifest(
     folder: str, name: str, *, read: Callable[..., bytes], sizes: Callable[[Collection[str]], Mapping[str, int | None]]
 ) -> Manifest:
-    """Read the manifest `name` of a folder, and check at once that no shard is missing or cut off.
+    """Read the manifest `name` of a folder, and check that no shard is missing or truncated.
 
     Args:
         folder: its name for messages.
-        read: returns the content of the file with a given name, at most as many bytes as the keyword `most` says.
-        sizes: returns the size in bytes, None if unknown, of each file with one of the given names. Both raise OSError.
+        read: returns the content of a file by name, limited to `most` bytes (a keyword).
+        sizes: returns the sizes in bytes of the named files, None if unknown. Both functions raise OSError.
 
     Raises:
-        ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
-        ManifestError: the manifest is not valid, or of a newer major version.
+        ReaderError: there is no manifest, or a shard is missing or has another size than in the manifest.
+        ManifestError: the manifest is invalid or has a newer major version.
     """
     place, output = f"{folder.rstrip('/')}/{name}", "name the folder that `prep-tfrecords build --output` wrote"
     try:
@@ -174,7 +174,6 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 
 
 def _text(value: Any, line: str) -> str:
-    """Return the JSON of a value whose first line begins as `line` does, with the fields of objects on lines."""
     inner = f"{line}  "
     if isinstance(value, Mapping) and value:
         fields = (f"{json.dumps(name, ensure_ascii=False)}: {_text(value[name], inner)}" for name in sorted(value))
@@ -189,9 +188,9 @@ def _seal(document: Mapping[str, Any]) -> str:
 
 
 def _seal_of(content: bytes | str, document: Mapping[str, Any]) -> str:
-    """Return the digest of the other fields, of the text itself if it is as `dump` writes it: in a third of the time.
+    """Return the digest of the other fields; of the text itself if it is canonical, which takes a third of the time.
 
-    Raises: ValueError for what `dump` could not write again: half a surrogate pair, spelt as an escape.
+    Raises: ValueError for text that `dump` could not write again: half a surrogate pair, written as an escape.
     """
     content, stored = content.encode() if isinstance(content, str) else content, document.get(_SEAL)
     head, line, rest = content.partition(f'\n  "{_SEAL}": "{stored}",'.encode())
@@ -229,7 +228,6 @@ def _split_json(split: Split) -> dict[str, Any]:
 
 
 def _load(content: bytes | str, *, place: str) -> tuple[dict[str, Any], str]:
-    """Return the JSON object of a manifest and the digest of its fields."""
     if len(content) > MOST_BYTES:
         raise ManifestError(f"{place}: more than {MOST_BYTES >> 20} MiB, the limit of a manifest", remedy=REMAKE)
     try:
@@ -256,7 +254,7 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
-    # Every field but generations must be present, even if it has a default in Python.
+    # Every field except generations is required, even if it has a default in Python.
     names = [each.name for each in dataclasses.fields(Manifest) if each.name not in ("schema", "generations")]
     given = {name: document[name] for name in [*names, *({"generations"} & {*document})]}
     schema = Schema(tuple(_feature(mapping(each)) for each in items(document["features"])))
@@ -264,7 +262,7 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
 
 
 def _feature(fields: Mapping[str, Any]) -> Feature:
-    # `Feature` checks these itself.
+    # `Feature` checks these.
     unchecked = {name: fields[name] for name in ("dtype", "role", "constant")}
     shape = tuple(items(fields["shape"]))
     return Feature(name=text(fields["name"]), meaning=text(fields["meaning"]), shape=shape, **unchecked)

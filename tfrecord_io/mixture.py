@@ -1,4 +1,4 @@
-"""Mixtures of several prepared datasets, whose batches have rows of all of them in given proportions.
+"""Mixtures of several prepared datasets: batches have rows of all of them in given proportions.
 
     mixed = Mixture({"wiki": reader.open(A), "code": reader.open(B)}, weights={"wiki": 0.7, "code": 0.3})
     mixed = Mixture({"de": reader.open(C), "sw": reader.open(D)}, temperature=3.0)
@@ -7,21 +7,20 @@
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
 Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They are kept by counting, not by
-chance: at every step, each dataset has given its share of all rows so far to within one row. With 0.7 and 0.3, and
+chance: at every step, each dataset has supplied its share of all rows so far to within one row. With 0.7 and 0.3, and
 elements (one replica's part of a batch) of 4 rows:
 
     element          0          1          2          3          4      │
-    rows of wiki     3          3          3          3          2      │  14 of 20: 0.7, and again from the start
+    rows of wiki     3          3          3          3          2      │  14 of 20: 0.7, then from the start again
     rows of code     1          1          1          1          2      │   6
                      w w c w    c w w w    w w w c    w c w w    c w w c     their order within an element is random
                      │ │   │      │ │ │
                      0 1   2      3 4 5 ...          wiki's own endless, shuffled stream of records, without a gap
 
-So each dataset is read as if it were alone, in its own epochs and with its own shuffling (by `source_seed`): one may be
-in its tenth epoch while another is still in its first. The rows of each before a step are computed (`mixing_plan`), so
-`start_step` costs as little as it does for one dataset, times their number.
+So each dataset is read as if it were alone, in its own epochs and with its own shuffling (by `source_seed`). The rows
+of each dataset before a step are computed (`mixing_plan`), so `start_step` costs as little as for single datasets.
 
-With several hosts, each keeps to the rates by itself, to within two rows, since hosts begin at different elements of
+With several hosts, each keeps to the rates separately, to within two rows, since hosts begin at different elements of
 the cycle: a dataset with one row in ten elements does not come on all hosts at the same time.
 
 Stages change the weights at global steps. Each dataset continues where it was. A change may add a row or two to the
@@ -57,18 +56,18 @@ __all__ = ["Mixture", "source_seed"]
 class Mixture(InputFunctions):
     """Opened datasets, under names of your choice, that are read as one (see the module and `InputFunctions`).
 
-    A name is part of the seed of its dataset's order: adding another dataset leaves that order as it was.
+    A name is part of the seed of its dataset's order, so adding another dataset leaves that order unchanged.
 
-    weights: one for each dataset; rates are proportional to them.
-    stages: instead of weights, weights by the step from which they hold; the first step is 0. A weight may be 0 in some
+    weights: one per dataset; rates are proportional to them.
+    stages: instead of weights: step -> weights from that step on; the first step is 0. A weight may be 0 in some
         stages. A temperature has no stages: take the weights from the `rates` of a mixture with that temperature.
-    most_epochs: the epochs of some datasets that may be read at most, see `steps` of `input_fn`.
-    temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; with neither of the three,
+    most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.
+    temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; without any of the three,
         in proportion to the numbers of examples.
     manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too.
 
     Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
-    least 1,024 records each; buffers are shared, too.
+    least 1,024 records each; they also share buffers.
 
     Raises: ReaderError if the datasets do not fit together (`common_manifest`), or for wrong weights.
     """
@@ -122,8 +121,8 @@ class Mixture(InputFunctions):
     def describe(self, split: str, *, global_batch_size: int, steps: int) -> dict[str, dict[str, float]]:
         """Return the "rows", "tokens" and "epochs" of each dataset in the first `steps` global batches.
 
-        Rows are those of the global order; several hosts differ by at most two rows each. Tokens are the mean of the
-        dataset's rows, without padding. Raises: as `rates`.
+        Rows are counted in the global order; several hosts differ by at most two rows each. Tokens are estimated from
+        the dataset's mean, without padding. Raises: as `rates`.
         """
         rows_K = self._schedule(split, global_batch_size).rows_before(steps)
         return {

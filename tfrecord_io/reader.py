@@ -4,15 +4,14 @@
     data.input_fn("train", global_batch_size=1024, seed=0)        for strategy.distribute_datasets_from_function
     data.dataset("validation", global_batch_size=1024)            for Keras fit and evaluate
 
-Training is endless and shuffled, and the same seed gives the same batches; `start_step` continues at any of them.
-Evaluation gives every example exactly once, in order, and fills up the last batches with rows of weight 0 so that all
-hosts take equally many steps. Nothing in the graph runs Python, so it can be sent to a machine that sees only the
-bucket (see `input_graph`).
+Training is endless and shuffled. The same seed gives the same batches, and `start_step` resumes at any of them.
+Evaluation returns every example exactly once, in order, then fill rows of weight 0, so that all hosts take the same
+number of steps. The graph runs no Python, so a machine that sees only the bucket can run it.
 
-An element without objective is a dict with fully static shapes: every feature of numbers as int32 or float32
-[B, *shape]; text and bytes, string [B], only where `dataset(keep=...)` names them, since no TPU takes them;
-`attention_mask` int32 [B, L], made from the number of tokens where no mask is stored; `example_weight` float32 [B],
-0 on fill rows. With an objective it is what Keras takes, (inputs, labels, sample weights): see `objectives`.
+An element without objective is a dict with static shapes: numeric features as int32 or float32 [B, *shape]; text and
+bytes, string [B], only if `dataset(keep=...)` names them; `attention_mask` int32 [B, L], computed if not stored;
+`example_weight` float32 [B], 0 on fill rows. With an objective it is Keras' (inputs, labels, sample weights): see
+`objectives`.
 """
 
 from __future__ import annotations
@@ -39,18 +38,17 @@ __all__ = ["Data", "Shuffle", "open"]
 
 
 def open(root: str | os.PathLike[str]) -> Data:
-    """Open the dataset in folder `root`, local or of any scheme that `tf.io.gfile` knows.
+    """Open the dataset in folder `root`, local or of any scheme that `tf.io.gfile` supports.
 
-    The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
-    rows were appended.
+    An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append.
 
-    Reads manifest.json and lists the folder once; opens no shard. The sizes of shards at an address are checked only
-    where fsspec can list it: TensorFlow lists names alone.
+    Reads manifest.json and lists the folder once; opens no shard. At an address, shard sizes are checked only if fsspec
+    can list it, since TensorFlow lists only names.
 
     Raises:
-        ReaderError: there is no manifest, a shard is missing or of another size than the manifest says, or a feature
-            has a name that elements need.
-        ManifestError: the manifest is not valid.
+        ReaderError: there is no manifest, a shard is missing or has another size than in the manifest, or a feature has
+            a reserved name.
+        ManifestError: the manifest is invalid.
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
     manifest = manifests.open_manifest(
@@ -75,7 +73,7 @@ class Data(InputFunctions):
     manifest: Manifest
 
     def __repr__(self) -> str:
-        """Describe the dataset in fewer than 300 characters; `manifest` has all the rest."""
+        """Describe the dataset in fewer than 300 characters."""
         root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
         splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
@@ -88,7 +86,7 @@ class Data(InputFunctions):
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
-        """Count the global batches of an evaluation, which is the same number for any number of hosts.
+        """Count the global batches of an evaluation, the same for any number of hosts.
 
         Raises: ReaderError if there is no such split.
         """
@@ -101,7 +99,7 @@ class Data(InputFunctions):
     def source(self, split: str, *, seed: int = 0) -> SplitShards:
         """Return the shards of a split.
 
-        Raises: ReaderError if there is no such split, it has no example, or rows of several lengths.
+        Raises: ReaderError if the split is missing or empty, or has rows of several lengths.
         """
         shards = self._split(split).shards
         if self.manifest.bucket_lengths:
@@ -139,7 +137,7 @@ def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int | None]:
     """Return the sizes of files in a folder, by one listing: requests for 10,000 shards on gs:// took 16 s."""
     try:
         return {**storage.at(folder).sizes(names)}
-    except Exception:  # whatever fsspec lacks here: the package of the scheme, credentials of its own
+    except Exception:  # fsspec may lack the scheme's package, or credentials
         with _as_os_error():
             return dict.fromkeys(set(tf.io.gfile.listdir(folder)).intersection(names))
 
@@ -150,7 +148,7 @@ def _as_os_error() -> Iterator[None]:
         yield
     except tf.errors.NotFoundError as error:
         raise FileNotFoundError(error.message) from error
-    except tf.errors.FailedPreconditionError as error:  # raised for a file where a folder is needed
+    except tf.errors.FailedPreconditionError as error:  # raised for a file in place of a folder
         raise NotADirectoryError(error.message) from error
     except tf.errors.OpError as error:
         raise OSError(f"{type(error).__name__}: {error.message}") from error

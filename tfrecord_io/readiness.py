@@ -1,16 +1,16 @@
-"""Check, before a run starts, whether a `tf.data` pipeline is fit for a TPU; each finding has a place and a remedy.
+"""Check before a run whether a `tf.data` pipeline fits a TPU. Each finding has a place and a remedy.
 
-    readiness.check(dataset, tpu="node")                                   anybody's tf.data.Dataset
-    readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  what a trainer reads of a Data or Mixture
-    readiness.require(findings)                                            an error if one of them is fatal
+    readiness.check(dataset, tpu="node")                                   any tf.data.Dataset
+    readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  a trainer's input from a Data or Mixture
+    readiness.require(findings)                                            an error if a finding is fatal
 
-    tpu="node"   the TPU's host is another machine: the graph is sent there, and sees Google Cloud Storage and nothing
-                 of this machine, neither its files nor its Python
+    tpu="node"   the TPU's host is another machine: it receives the graph, and sees Google Cloud Storage but neither
+                 files nor Python of this machine
     tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
                  Python works too, though the chips wait for it
 
-The check looks at the operations of the graph and of all its functions, the paths among its constants, and the
-element_spec; it reads no record, and cannot see paths outside the graph, such as those in the text of another file.
+The check examines the graph's operations and functions, the paths among its constants, and the element_spec. It reads
+no record, and cannot see paths outside the graph.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ Tpu = Literal["node", "vm"]
 Batch = Literal["global", "per_replica"]
 
 _MOVE = "do this once, when the dataset is prepared (`prep-tfrecords build`), or write it in TensorFlow's operations"
-# Operations that are bound to this process, by the beginning of their names: kind, problem and remedy.
+# Operations bound to this process, by prefix of their names: kind, problem and remedy.
 _BOUND = {
     "GeneratorDataset": ("generator", "a generator runs in the Python process that made it and nowhere else", _MOVE),
     "PyFunc": ("python", "calls a function of the Python process that made it, element by element", _MOVE),
@@ -45,7 +45,7 @@ _BOUND = {
     ),
 }
 _MANY_BYTES = 16 * 1024 * 1024
-# Operations that read or write files which the graph names.
+# Operations that read or write files named in the graph.
 _FILES = re.compile(
     r"(TFRecord|TextLine|FixedLengthRecord|CSV|Cache|Snapshot|Save|Load|MatchingFiles)Dataset(V2)?$"
     r"|ReadFile$|WriteFile$|MatchingFiles$"
@@ -57,13 +57,13 @@ _DTYPES = {
     *("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32"),
     *("float16", "bfloat16", "float32", "complex64", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"),
 }
-# Also in kTpuAllTypes, but chips have registers of 32 bits.
+# Also in kTpuAllTypes, but chips have 32-bit registers.
 _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Problem of a pipeline: if it is not `fatal`, the input works, but costs more than necessary.
+    """Problem of a pipeline. If it is not `fatal`, the input works but costs more than necessary.
 
     `place` is an operation, a path or a component of the element.
     """
@@ -78,16 +78,16 @@ class Finding:
 def check(
     dataset: tf.data.Dataset, *, tpu: Tpu, num_replicas: int = 8, num_hosts: int = 1, batch: Batch = "global"
 ) -> list[Finding]:
-    """Find everything that keeps `dataset` from running on a TPU, or slows it down there.
+    """Find everything that prevents `dataset` from running on a TPU or slows it down there.
 
     Args:
         tpu: "node" or "vm", see above.
         num_replicas: cores that train together; 8 on v2-8 and v3-8.
         num_hosts: machines with these cores.
-        batch: whether an element is a "global" batch, which the strategy cuts up (Keras fit,
-            experimental_distribute_dataset), or what one replica gets (distribute_datasets_from_function).
+        batch: whether an element is a "global" batch, which the strategy divides (Keras fit,
+            experimental_distribute_dataset), or one replica's part (distribute_datasets_from_function).
 
-    Raises: ReaderError for arguments that make no sense, and while a graph is built.
+    Raises: ReaderError for invalid arguments, or during graph construction.
     """
     _check_arguments(tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch=batch)
     remote = tpu == "node" or num_hosts > 1
@@ -107,11 +107,11 @@ def check_data(
     num_hosts: int = 1,
     **options: Any,
 ) -> list[Finding]:
-    """Build the first host's input as a trainer would, on this machine, and check it.
+    """Build the first host's input like a trainer, on this machine, and check it.
 
-    Arguments as in `check`, and all others as in `Data.input_fn`. What the reader refuses becomes a finding too.
+    Arguments as in `check`, and all others as in `Data.input_fn`. The reader's errors become findings too.
 
-    Raises: ReaderError for arguments that make no sense.
+    Raises: ReaderError for invalid arguments.
     """
     _check_arguments(tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
     place = f"{data.root}, split {split!r}"
@@ -126,7 +126,7 @@ def check_data(
 
 
 def describe(findings: Iterable[Finding]) -> str:
-    """Format findings for people: a line for each, fatal ones first, with the remedy below."""
+    """Format findings for people: one line each, fatal ones first, each followed by its remedy."""
     ordered = sorted(findings, key=lambda finding: not finding.fatal)
     if not ordered:
         return "ok   nothing in the input is bound to this machine, and every shape is static"
@@ -138,7 +138,7 @@ def describe(findings: Iterable[Finding]) -> str:
 
 
 def require(findings: Iterable[Finding]) -> None:
-    """Raise ReaderError with the first fatal finding, if there is one."""
+    """Raise ReaderError with the first fatal finding, if any."""
     fatal = [finding for finding in findings if finding.fatal]
     if fatal:
         more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""
@@ -157,7 +157,6 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
 
 
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
-    """Find operations bound to this process or its files: fatal if the pipeline runs in another one (`remote`)."""
     if not tf.executing_eagerly():
         raise ReaderError(
             "a dataset is to be looked at while a graph is built, expected eager execution",
@@ -182,7 +181,7 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
     yield from _bound_findings(nodes, remote=remote)
     constants = [node.attr["value"].tensor for _, node in nodes if node.op == "Const"]
     num_bytes = sum(constant.ByteSize() for constant in constants)
-    # TensorFlow only logs an error where a graph is larger than a protocol buffer can be, and writes none.
+    # For a graph larger than a protocol buffer, TensorFlow only logs an error and writes none.
     if not graph.node or num_bytes > _MANY_BYTES:
         what = f"{num_bytes / 1e6:.0f} MB" if graph.node else "2 GB or more"
         yield Finding(
@@ -197,24 +196,23 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
 
 
 def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterator[Finding]:
-    """Yield one finding for each kind of bound operation, at its first occurrence."""
     found: dict[str, Finding] = {}
     for scope, node in nodes:
         for name, (kind, problem, remedy) in _BOUND.items():
             if node.op.startswith(name) and kind not in found:
                 place = f"{node.op} in {_FUNCTION.sub('', scope)}" if scope else node.op
                 found[kind] = Finding(kind, place, problem, remedy, fatal=remote)
-    if "generator" in found:  # the Python functions are the generator's
+    if "generator" in found:  # the Python functions belong to the generator
         found.pop("python", None)
     yield from found.values()
 
 
 def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Finding]:
-    """Find files that hosts cannot reach: a TPU Node reads only gs:// (`gs_only`), others have disks of their own."""
+    """Find files that hosts cannot reach: a TPU Node reads only gs:// (`gs_only`), other hosts have separate disks."""
     texts: dict[str, None] = {}
     for each in constants:
         if each.dtype == tf.string.as_datatype_enum:
-            # TensorFlow's Python functions cannot read the compact form in which strings may be stored.
+            # TensorFlow's Python functions cannot read the compact storage form of strings.
             values = tf.reshape(tf.io.parse_tensor(each.SerializeToString(), tf.string), [-1]).numpy().tolist()
             texts |= dict.fromkeys(value.decode(errors="replace") for value in values)
     paths = [text for text in texts if _is_out_of_reach(text, gs_only=gs_only)]
@@ -229,7 +227,6 @@ def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Findi
 
 
 def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
-    """Return whether a text is an address that hosts cannot read, or a path of files on this machine."""
     if address := _ADDRESS.match(text):
         return address[1] == "file" or (gs_only and address[1] != "gs")
     if "\0" in text or not any(each in text for each in "/."):  # names of features are constants too
@@ -239,7 +236,7 @@ def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
 
 
 def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a structure with their place in it, such as `[0]['input_ids']`."""
+    """Yield the leaves of a structure with their position, such as `[0]['input_ids']`."""
     if isinstance(spec, (Mapping, tuple, list)):
         items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
         for name, each in items:
@@ -249,7 +246,6 @@ def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _component_findings(place: str, spec: Any, *, sharing: int) -> Iterator[Finding]:
-    """Check for a static shape, rows that `sharing` replicas can share, and a dtype that the chip supports."""
     if isinstance(spec, tf.NoneTensorSpec):
         return
     if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():

@@ -1,12 +1,12 @@
-"""TFRecord container: messages in frames, one after the other, with no header and no index.
+"""TFRecord container: framed messages, one after the other, without header or index.
 
     uint64 size │ uint32 masked crc of the size │ data │ uint32 masked crc of the data        (little-endian)
 
-The crc is CRC-32C (RFC 3720, appendix B.4); masked, it is rotated right by 15 bits and a constant is added, as
-`tensorflow/core/lib/hash/crc32c.h` defines it. So damage is always noticed, with one exception that the format does not
-cover: a shard that is cut off exactly between two records is a shorter, sound shard. The manifest has its counts.
+The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`: rotated right by 15 bits,
+plus a constant. It detects all damage except a shard that is cut off exactly between two records, which is a
+valid shorter shard. The manifest's counts detect that.
 
-Reading checks every byte. A size is trusted only if its crc is right, and memory is never allocated by a size alone.
+Reading checks every byte. A size is trusted only if its crc is right, and no memory is allocated for a size alone.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ __all__ = [
 
 Data = bytes | bytearray | memoryview | np.ndarray
 
-# The largest record of any schema that is allowed, with names and lengths.
+# The largest record that any valid schema allows, with names and lengths.
 MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
 def masked_crc32c(data: Data) -> int:
-    """Return the masked CRC-32C of the bytes, as a TFRecord stores it."""
+    """Return the masked CRC-32C of the bytes."""
     array = _as_bytes(data)
     return int(kernels.masked(np.uint64(kernels.crc32c(array, 0, len(array)))))
 
 
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
-    """Encode columns, as `examples.encode` does, directly into frames.
+    """Encode columns like `examples.encode`, directly into frames.
 
-    Message i of the result is record i with its frame, byte for byte what `tf.io.TFRecordWriter` writes.
+    Message i of the result is record i with its frame, the same bytes that `tf.io.TFRecordWriter` writes.
 
-    Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
+    Raises: SchemaError if a column is missing, unknown, or has another dtype, shape or number of rows.
     """
     return Payloads(*encoding.write(columns, schema, framed=True))
 
@@ -64,15 +64,15 @@ def read_payloads(
     batch_bytes: int = 8 << 20,
     most_record_bytes: int = MOST_RECORD_BYTES,
 ) -> Iterator[Payloads]:
-    """Read a shard's messages in order, in batches of about `batch_bytes`; memory does not grow with the shard.
+    """Read a shard's messages in order, in batches of about `batch_bytes`. Memory does not grow with the shard.
 
-    A record larger than a batch is a batch of its own. `most_record_bytes` is the largest size of a record by its
-    schema: no more is gathered for one. Records and bytes in errors count from the start of the (decompressed) shard.
+    A record larger than a batch becomes its own batch. `most_record_bytes` is the largest record that the schema
+    allows. Records and bytes in errors count from the start of the (decompressed) shard.
 
     Raises:
         CorruptRecordError: a frame is damaged, a record is too large, or gzip data is damaged, cut off or continued.
             Errors of the stream itself pass through.
-        ConfigError: at once, for options that are not allowed.
+        ConfigError: at once, for an invalid option.
     """
     if compression not in ("none", "gzip") or batch_bytes < 1:
         raise ConfigError(
@@ -84,7 +84,7 @@ def read_payloads(
 
 
 def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
-    """Raise CorruptRecordError for the first damaged frame; bytes in the message count from the start of `data`."""
+    """Raise CorruptRecordError for the first damaged frame. Bytes in the message count from the start of `data`."""
     _take(_as_bytes(data), place=place, record=first_record, last=True)
 
 
@@ -101,7 +101,6 @@ def _batches(chunks: Iterator[bytes], *, place: str, most: int) -> Iterator[Payl
 
 
 def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[bytes]:
-    """Decompress a stream of exactly one gzip member; zlib checks its crc and length."""
     inflater = zlib.decompressobj(wbits=31)
     while not inflater.eof:
         packed = inflater.unconsumed_tail or stream.read(chunk_bytes)
@@ -120,9 +119,9 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 def _take(
     data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
 ) -> Payloads:
-    """Return the messages of all whole frames at the start of `data`; the `last` piece of a shard must end with one.
+    """Return the messages of all whole frames at the start of `data`. The `last` piece of a shard must end with one.
 
-    Anything after them but the beginning of a frame is refused. `record` and `byte` count what came before, for errors.
+    Only the beginning of another frame may follow them. `record` and `byte` are the position of `data`, for errors.
     """
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
     count, end, is_damaged = kernels.read_frames(data, out, offsets)

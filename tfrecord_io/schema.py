@@ -1,12 +1,12 @@
 """Features of a dataset: name, dtype, shape, role and meaning.
 
-A `tf.train.Example` knows only lists of int64, float32 and bytes. A schema adds the one fixed shape that each feature
-has in every record of the dataset, which is what makes static shapes possible on the device.
+A `tf.train.Example` has only lists of int64, float32 and bytes. A schema adds one fixed shape per feature, which makes
+static shapes possible on the device.
 
-`ROLES` defines every role: its meaning, and how features with it are checked, padded, decoded, shown and exported.
+`ROLES` defines every role: its meaning, and how its features are checked, padded, decoded, shown and exported.
 
-Only a column can be of dtype `string` or `bytes`: a single value of UTF-8 text, or of any bytes. Arrays hold such
-values as objects, `str` and `bytes`. No device takes them: a reader returns them only on request.
+Only a column can have dtype `string` or `bytes`: one value of UTF-8 text or of arbitrary bytes. Arrays hold such values
+as objects. Devices don't accept them, so a reader returns them only on request.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ Role = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoleSpec:
-    """Specification of a role: what its features hold, and how they are checked, shown and exported.
+    """Specification of a role: the content of its features, and how they are checked, shown and exported.
 
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
     values: "ids" of the vocabulary, a "mask" of 0 and 1, numbers from 0 on, or any.
-    padding: the value on padding; "pad" is the tokenizer's pad id, None no certain value.
-    side: the sequence of tokens that its values belong to, one value per token.
+    padding: the value on padding; "pad" is the tokenizer's pad id, None means that it varies.
+    side: the token sequence that the values belong to, one value per token.
     feature_name: the usual name of its feature; "" for the role's name.
-    marks_tokens: whether it is 0 on padding, and on nothing else.
-    is_label: whether it holds class ids, which label names name.
-    shown_as: how decoded rows show it: as text, by marks of the tokens, or as a value.
-    exported_as: its column in Parquet: None for one of its own name, "" if other columns imply it.
+    marks_tokens: whether it is 0 on padding and nowhere else.
+    is_label: whether it holds class ids, named by the label names.
+    shown_as: how decoded rows show it: as text, by marks on the tokens, or as a value.
+    exported_as: its column in Parquet: None for its own name, "" if other columns imply it.
     """
 
     meaning: str
@@ -168,21 +168,21 @@ ROLES: Mapping[Role, RoleSpec] = {
         shown_as="value",
     ),
 }
-# Roles with one value for each token of a row.
+# Roles with one value per token of a row.
 OF_TOKENS = tuple(role for role, spec in ROLES.items() if spec.shape == "[L]")
-# Roles of token ids, one for each side.
+# Roles of token ids, one per side.
 TOKEN_IDS = tuple(role for role, spec in ROLES.items() if spec.values == "ids")
 
-# The class id of a row without label.
+# The class id of a row without a label.
 UNLABELLED = -1
 
-# Values of a record in all its features: 160 MB at most. A row of a million tokens has 2 to 7 million.
+# Maximum values of a record in all its features: 160 MB. A row of a million tokens has 2 to 7 million.
 MOST_VALUES = 1 << 24
-# Bytes of one string or bytes value.
+# Maximum bytes of one string or bytes value.
 MOST_VALUE_BYTES = 1 << 20
 _MOST_DIMENSIONS = 8
 _MOST_BYTES = {"int64": 10, "float32": 4, "string": MOST_VALUE_BYTES, "bytes": MOST_VALUE_BYTES}
-# Bytes of an entry of the map besides its name and values: tags, and lengths of at most 5 bytes.
+# Maximum bytes of a map entry besides its name and values: tags, and lengths of up to 5 bytes.
 _MOST_FRAMING = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
@@ -192,10 +192,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 class Feature:
     """One feature of every record: `dtype` as stored in the Example, `shape` without the batch dimension.
 
-    `constant` is the integer that every value of every record has, as token type ids of single texts do, if there is
-    one: records store it all the same, for programs that do not know of it, but a reader need not parse it.
+    `constant`: the integer that all values of all records have, if any, like token type ids of single texts. Records
+    still store it for other programs, but a reader need not parse it.
 
-    Raises: SchemaError if the name, dtype, shape, role or constant is not one that the format allows.
+    Raises: SchemaError if the format does not allow the name, dtype, shape, role or constant.
     """
 
     name: str
@@ -235,12 +235,12 @@ class Feature:
 
     @property
     def is_bytes(self) -> bool:
-        """Return whether the feature is text or bytes, stored as a list of bytes, which no device takes."""
+        """Return whether the feature is text or bytes, which no device accepts."""
         return self.dtype in ("string", "bytes")
 
     @property
     def array_dtype(self) -> str:
-        """Return the dtype of arrays that hold the feature's values."""
+        """Return the dtype of arrays of the feature's values."""
         return "object" if self.is_bytes else self.dtype
 
     @property
@@ -251,11 +251,11 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """Features of a dataset, in the order in which a reader returns them.
+    """Features of a dataset, in the reader's order.
 
     Raises:
-        SchemaError: there is no feature, two have the same name, or they have more than 2^24 values in a record. So
-            the size of a record is bounded before any is read.
+        SchemaError: no features, a repeated name, or more than 2^24 values per record. This bounds the size of a record
+            before reading.
     """
 
     features: tuple[Feature, ...]
@@ -277,7 +277,7 @@ class Schema:
 
     @property
     def most_record_bytes(self) -> int:
-        """Return the largest possible size of an Example in bytes: 10 for each integer, plus lengths and tags."""
+        """Return the largest possible size of an Example in bytes: 10 per integer, plus lengths and tags."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
         return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
@@ -312,15 +312,15 @@ class Schema:
 
     @property
     def token_features(self) -> tuple[Feature, ...]:
-        """Return the features that hold token ids: of the input, and of the target if there is one."""
+        """Return the features with token ids: input and, optionally, target."""
         return tuple(feature for feature in self.features if feature.role in TOKEN_IDS)
 
     def mask_of(self, side: Side) -> Feature | None:
-        """Return the mask of the tokens of a side: 1 on tokens, 0 on padding. None if records have no such mask."""
+        """Return the mask of a side's tokens: 1 on tokens, 0 on padding. None if records have no such mask."""
         masks = (feature for feature in self.features if ROLES[feature.role].values == "mask")
         return next((each for each in masks if ROLES[each.role].marks_tokens and ROLES[each.role].side == side), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
-        """Return the column of the first feature with this role, or None if there is no such feature."""
+        """Return the column of the first feature with this role, or None."""
         feature = self.with_role(role)
         return None if feature is None else columns[feature.name]

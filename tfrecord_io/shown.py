@@ -1,11 +1,11 @@
-r"""Make text safe to print if it may contain secrets or comes from somebody else's data.
+r"""Make text safe to print if it may contain secrets or comes from a stranger's data.
 
     https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
     Authorization: Bearer hf_...                               Authorization: ...
     a text with ESC [ 2 J, or right-to-left override           \x1b[2J, \u202e
 
-Secrets are recognized by form: user and password in an address, the query of an address, values with a telling name,
-and the tokens of services that have a known form. A secret that looks like any other word is not found.
+Secrets are recognized by form: user and password in an address, its query, values with a suspicious name, and tokens of
+services with a known format. A secret that looks like an ordinary word is not recognized.
 """
 
 import html
@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-# A password with a slash in it ends at the @ too; `host:8080/users/@me` has none.
+# A password with a slash also ends at the @; `host:8080/users/@me` has no password.
 _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
-# The end of a sentence is not part of an address.
+# Punctuation at the end of a sentence is not part of an address.
 _REST = r"[^\s'\"<>]*[^\s'\"<>.,:;)\]}]"
-# Any query of a web address, and elsewhere what has the form of one: clients name paths without their host.
+# Any query of a web address. Elsewhere, anything in the form of a query, since clients name paths without a host.
 _QUERY = re.compile(rf"(https?://[^\s'\"<>?]*)\?{_REST}|\?[\w.%~+-]+={_REST}", re.IGNORECASE)
-# A page of Google's cloud console, whose query only names the project.
+# A page of Google's cloud console. Its query only names the project.
 _PAGE = re.compile(r"https://console\.cloud\.google\.com/[\w./-]*\?project=[\w.:-]+")
 _NAMES = (
     r"(?:(?<!\w)(?:sig|token)|signature|credential|secret|password|passwd|upload_id|"
@@ -33,8 +33,8 @@ _TOKEN = re.compile(
     r"|\b(?:Bearer|bearer|BEARER)\s+[^\s'\",;]+"
 )
 
-# C0 and C1, line and paragraph separators, marks, embeddings, overrides and isolates of direction, other invisible
-# characters but the joiners of emoji and Persian, halves of surrogate pairs.
+# C0 and C1, line and paragraph separators, direction marks, embeddings, overrides and isolates, other invisible
+# characters except the joiners of emoji and Persian, halves of surrogate pairs.
 _UNSEEN = (
     "\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
@@ -45,14 +45,13 @@ _MOST_SHOWN = 10_000
 
 
 def without_secrets(text: str) -> str:
-    """Replace the secrets in `text` by three dots."""
     text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
     text = _QUERY.sub(lambda found: found[0] if _PAGE.fullmatch(found[0]) else f"{found[1] or ''}?...", text)
     return _NAMED.sub(r"\1...", text)
 
 
 def without_access(address: str) -> str:
-    """Remove user, password and query from an address; a local path stays as it is."""
+    """Remove user, password and query from an address. Leave a local path unchanged."""
     if "://" not in address:
         return address
     address = _USER.sub(r"\1", address)
@@ -62,28 +61,27 @@ def without_access(address: str) -> str:
 
 
 def is_web(address: str) -> bool:
-    """Return whether an address is of http or https, where a question mark begins a query."""
     return re.search("https?://", address, re.IGNORECASE) is not None
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Spell out the control characters of `text` as `\x1b`, `\n` and so on; with `lines`, line ends stay."""
+    r"""Escape the control characters of `text` as `\x1b`, `\n` and so on. With `lines`, keep line ends."""
     controls = _CONTROL_IN_LINES if lines else _CONTROL
     return controls.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def bounded(text: str) -> str:
-    """Return a text of at most 10,000 characters as it is, and the beginning and end of a longer one."""
+    """Return a text of up to 10,000 characters unchanged; only the beginning and end of a longer one."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 4 :]}"
 
 
 def visible_line(text: str) -> str:
-    """Return `text` as one line that is safe to print: without secrets, and with single spaces."""
+    """Return `text` as one line without secrets and with single spaces."""
     return visible(" ".join(without_secrets(text).split()))
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return an HTML table of texts and whole numbers. Columns without a value other than 0 or "" are left out."""
+    """Return an HTML table, without columns that contain only 0 or ""."""
     body = [tuple(row) for row in rows]
     kept = [at for at in range(len(head)) if any(row[at] not in (0, "") for row in body) or not body]
 
@@ -95,7 +93,7 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, safe to print, or the name of its class if it has none."""
+    """Return the first line of an error's message, safe to print, or its class name."""
     lines = str(error).strip().splitlines()
     return visible_line(lines[0]) if lines else type(error).__name__
 
@@ -104,7 +102,7 @@ def cause_without_secrets(error: BaseException) -> BaseException | None:
     """Return `error` if a traceback may show it as a cause; None if it or one of its causes contains a secret."""
     chain: list[BaseException] = []
     each: BaseException | None = error
-    while each is not None and each not in chain:  # causes may run in a circle
+    while each is not None and each not in chain:  # causes may form a cycle
         chain.append(each)
         each = each.__cause__ or each.__context__
     told = [str(each) for each in chain]

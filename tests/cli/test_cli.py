@@ -166,7 +166,7 @@ def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
 @pytest.mark.parametrize("command", ["build", "plan"])
 @pytest.mark.engines
 def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo, command: str) -> None:
-    """Another release of `tokenizers`, or a missing package, would be ten times slower without a word."""
+    """Another release of `tokenizers`, or a missing package, would silently be ten times slower."""
     output = ["--output", tmp_path / "out"]
     fast = building.command(command, REVIEWS, "--tokenizer", building.tokenizer(), *output)
     assert "tokenized by wordpiece 1" in fast.err + fast.out
@@ -408,7 +408,7 @@ class TestBadOutput:
 
 @functools.cache
 def mounting() -> tuple[str, ...]:
-    """The words before a command that give it mounts of its own: as root, or as root of a new user namespace."""
+    """Command prefix for separate mounts: as root, or as root of a new user namespace."""
     for words in (("unshare", "-m"), ("unshare", "-Urm")):
         attempt = [*words, "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
         if shutil.which("unshare") and subprocess.run(attempt, capture_output=True).returncode == 0:
@@ -446,7 +446,7 @@ class TestDisk:
         assert building.files(kept) == building.files(reviews())
 
     def test_a_folder_without_permission_is_named(self, tmp_path: Path) -> None:
-        """In a process that has given up root's right to ignore permissions, where it has it."""
+        """Run as root, the process first gives up root's right to ignore permissions."""
         locked = tmp_path / "locked"
         locked.mkdir(mode=0o555)
         program = building.program("build", REVIEWS, *building.options(locked / "out"))
@@ -531,7 +531,6 @@ SECRET_PLACE = "https://me:hush@host/file.parquet?X-Goog-Signature=hush"
 def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_if_asked_for(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each command, where it begins."""
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
     for where in (
         "launch.launcher.open_request",

@@ -1,4 +1,4 @@
-"""What is drawn on a terminal: tokens marked by what they are."""
+"""Drawings on a terminal: tokens marked by kind."""
 
 import io
 import re

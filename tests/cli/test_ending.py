@@ -90,7 +90,7 @@ def test_a_signal_is_raised_after_a_callback_that_discards_exceptions(
 
 @pytest.mark.parametrize("group", ["Program", "TwoLineErrors"], ids=["prep-tfrecords", "train-tpu"])
 def test_a_user_without_home_folder_has_a_temporary_one(tmp_path: Path, group: str) -> None:
-    """As in a container with `--user 12345`, where Python raises "Could not determine home directory"."""
+    """Like a container with `--user 12345`, where Python raises "Could not determine home directory"."""
     unknown = "import pwd\ndef getpwuid(uid): raise KeyError(uid)\npwd.getpwuid = getpwuid\n"
     home = "print(pathlib.Path.home().is_dir(), pathlib.Path.home())\n"
     program = PROGRAM.replace("    tempfile.mkdtemp()\n", f"    import pathlib\n    {home}", 1)

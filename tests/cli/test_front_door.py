@@ -1,4 +1,4 @@
-"""`import prep_tfrecords` and `python -m prep_tfrecords`: what they say where something is in the way."""
+"""Messages of `import prep_tfrecords` and `python -m prep_tfrecords` if a package is shadowed or missing."""
 
 import json
 import subprocess

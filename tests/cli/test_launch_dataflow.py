@@ -1,4 +1,4 @@
-"""The launcher script with a gcloud of our own: what it looks at, what it says is missing, and what it runs."""
+"""The launcher script with a fake gcloud: its checks, its messages, and the commands it runs."""
 
 import dataclasses
 import subprocess
@@ -52,7 +52,7 @@ ANSWERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """What the script came to: its status, the arguments of `prep-tfrecords`, and its own lines."""
+    """Exit status of the script, the arguments of `prep-tfrecords`, and the script's own lines."""
 
     status: int
     arguments: list[str]

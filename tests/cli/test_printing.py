@@ -123,7 +123,7 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
 
 
 def on_a_terminal(arguments: list[str]) -> tuple[int, str]:
-    """Runs a process whose stderr is a terminal; returns its status and what came out there."""
+    """Run a process with a terminal as stderr. Return its status and its output there."""
     ours, theirs = pty.openpty()
     environment = {**building.environment(), "TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen(arguments, stdout=theirs, stderr=theirs, stdin=theirs, env=environment) as process:
@@ -166,7 +166,7 @@ CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud
 
 
 def assert_shown(text: str, told: str, *, whole: bool = True) -> None:
-    """Nothing in `told` does anything to a terminal, and the ordinary characters of `text` are there in their order."""
+    """Check that `told` has no effect on a terminal, and contains the ordinary characters of `text` in order."""
     assert not CONTROLS.search(told), repr(told)
     if whole:
         letters = "".join(CONTROLS.sub(" ", visible(text, lines=True)).split())

@@ -1,5 +1,6 @@
-"""What our commands say while TensorFlow starts: nothing of its own, unless something is wrong. A small package stands
-for TensorFlow, which takes ten seconds to import and writes its notes past `sys.stderr`, as this one does.
+"""Output of our commands while TensorFlow starts: none, unless something is wrong.
+
+A small package replaces TensorFlow, which takes ten seconds to import. Like TensorFlow, it bypasses `sys.stderr`.
 """
 
 import subprocess
@@ -36,7 +37,7 @@ os.write(2, b"after\\n")
 def started(
     folder: Path, *, stand_in: str = STAND_IN, before: str = "", verbose: bool = False, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A fresh process that loads the package which stands for TensorFlow."""
+    """Start a fresh process that loads the fake TensorFlow."""
     (folder / "tensorflow.py").write_text(stand_in)
     environment = {**building.environment(), "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
     environment["PYTHONPATH"] = f"{folder}:{building.REPOSITORY}"

@@ -1,4 +1,4 @@
-"""`prep-tfrecords tokenizer` as it is typed: its summary, its JSON, and its errors."""
+"""The command `prep-tfrecords tokenizer`: summary, JSON and errors."""
 
 import json
 from pathlib import Path

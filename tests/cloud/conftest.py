@@ -34,7 +34,7 @@ def bucket(gcs: Gcs) -> str:
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tried again is tried again soon."""
+    """Shorten the pauses between retries."""
     monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.01)
     monkeypatch.setattr(storage_errors, "_LONGEST_SECONDS", 0.04)
     monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda wait: asyncio.sleep(0.001 * wait)))

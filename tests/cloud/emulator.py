@@ -76,7 +76,7 @@ def running() -> Iterator[Gcs]:
         """As the emulator's, which reads an upload as an e-mail: a content that ends in \\r would lose it."""
         content_type = handler.headers.get("Content-Type") or ""
         if query.get("uploadType") == ["media"]:
-            return read_data(handler, query) or b""  # and not None, of which it wants to know the length
+            return read_data(handler, query) or b""  # not None: its length is needed
         if not content_type.startswith("multipart/related"):
             return read_data(handler, query)
         boundary = content_type.partition("boundary=")[2].strip('"').encode()
@@ -95,9 +95,11 @@ def running() -> Iterator[Gcs]:
 
 
 class _Handler(emulator.RequestHandler):
-    """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing. It
-    knows no preconditions, and refuses parts of which it has something already, or all: the service ignores what it
-    has, and answers a session that has ended with its object.
+    """Handler that corrects the emulator's differences from the service.
+
+    The emulator would store a truncated body as the whole object; the service stores nothing. It knows no
+    preconditions. It refuses repeated parts; the service ignores bytes it already has, and answers a finished session
+    with its object.
     """
 
     rfile: Any
@@ -155,7 +157,7 @@ def _create_if(storage: Any, wanted: str | None, bucket: str, name: str, *argume
 
 
 def _add_new(storage: Any, session: str, content: bytes, *, total_size: int | None, expected_start: int) -> Any:
-    """The emulator's `add_to_resumable_upload`, but for the bytes that it has."""
+    """Replace the emulator's `add_to_resumable_upload`: skip the bytes it already has."""
     there = max(expected_start, storage.get_resumable_byte_count(session))
     return type(storage).add_to_resumable_upload(
         storage, session, content[there - expected_start :], total_size=total_size, expected_start=there

@@ -1,10 +1,10 @@
-"""A network in which Google is this machine, for clients that know no other address: TensorFlow's for gs://.
+"""A network namespace in which this machine is Google, for clients with a fixed address (TensorFlow's for gs://).
 
-    in the namespace   a client ──► https://storage.googleapis.com:443, by /etc/hosts 127.0.0.1 ─┐ a socket that was
-    on the machine     the proxy of tests.cloud.proxy ◄──────────────────────────────────────────┘ handed over
+    in the namespace   a client ──► https://storage.googleapis.com:443, by /etc/hosts 127.0.0.1 ─┐ an inherited
+    on the machine     the proxy of tests.cloud.proxy ◄──────────────────────────────────────────┘ socket
 
-The namespace has its own loopback and nothing else, and its own view of /etc/hosts, and goes with its last process:
-nothing on the machine is changed, and whatever is not on this machine cannot be reached.
+The namespace has only its own loopback and its own view of /etc/hosts, and ends with its last process. It changes
+nothing on the machine, and reaches nothing outside.
 """
 
 import fcntl
@@ -27,8 +27,9 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 
 def run(arguments: list[str], proxy: Proxy, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `python ARGUMENTS` in a new namespace in which `proxy`, with TLS, is Google Cloud Storage. Skips where the
-    platform has no such namespaces.
+    """Run `python ARGUMENTS` in a new namespace where `proxy`, with TLS, is Google Cloud Storage.
+
+    Skips on platforms without such namespaces.
     """
     if not entering():
         pytest.skip("neither root nor user namespaces here: no namespace with a network and an /etc/hosts of its own")

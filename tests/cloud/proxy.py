@@ -1,10 +1,10 @@
-"""A proxy in front of the emulator: makes requests digestible, speaks TLS, injects faults, and answers in its place.
+"""A proxy in front of the emulator: repairs requests, speaks TLS, injects faults, and answers some requests itself.
 
-    client ──► proxy, threads of this process ──► emulator      503, cut and stalled connections happen here, and are
-       TLS or not                   plain HTTP, bodies whole    counted, and what the emulator never says is said
+    client ──► proxy, threads of this process ──► emulator      it makes and counts 503s, cut and stalled
+       TLS or not                   plain HTTP, whole bodies    connections, and answers the emulator lacks
 
-The emulator misreads a body that comes both in chunks and with its length, as TensorFlow's client sends it. The proxy
-reads a body whole, and passes it on with its length only. So a body that was cut off never reaches the emulator.
+The emulator misreads a body that has both chunks and a length, as TensorFlow's client sends it. The proxy reads a body
+whole and passes it on with only its length. So a truncated body never reaches the emulator.
 """
 
 import collections
@@ -31,7 +31,7 @@ from tests.support import limits
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 """The names that TensorFlow's client calls, for which the proxy has certificates."""
 
-_UNIT_BYTES = 1 << 18  # what a resumable upload is stored in
+_UNIT_BYTES = 1 << 18  # storage of a resumable upload
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Answer:
 
 
 def refusal(status: int, message: str = "") -> Answer:
-    """An error, in the form in which the service tells it."""
+    """Return an error in the service's format."""
     return Answer(status=status, content=json.dumps({"error": {"code": status, "message": message}}).encode())
 
 
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
         has_body = self._is_chunked() or self._length() > 0
         if has_body and proxy.hits("cut_uploads"):
             half = self._length() // 2
-            # Chunks have to be read to the end to know what is in them.
+            # The content of chunks is known only after reading all of them.
             self._keep_units(self._body()[:half] if self._is_chunked() else self._read(half))
             self._cut()
         status, headers, content = self._pass_on(self._body())

@@ -1,9 +1,9 @@
-"""What a trainer does with a dataset, as a program: nothing of the library that prepares is needed.
+"""Read a dataset like a trainer, as a program. It needs no part of the preparing library.
 
     python -m tests.cloud.reading gs://BUCKET LOCAL_COPY_OF_OUT PART ...
 
-The bucket has a dataset as out/, and damaged copies of it as missing/ and short/. Writes JSON: digests of what it read,
-part by part.
+The bucket has a dataset as out/, and damaged copies of it as missing/ and short/. Writes JSON: digests of the data it
+read, by part.
 """
 
 import hashlib

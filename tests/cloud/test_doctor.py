@@ -1,4 +1,4 @@
-"""The doctor tells what is missing at a bucket, one permission after another, with the command that gives it."""
+"""The doctor reports missing permissions of a bucket, one after another, each with the command that grants it."""
 
 import json
 from typing import Any
@@ -139,7 +139,7 @@ def unreachable(*_: object, **__: object) -> Any:
 
 
 def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
-    """What the doctor says of these credentials; nothing is sent to Google."""
+    """Return the doctor's output for these credentials. Sends nothing to Google."""
 
     def default(**_: object) -> tuple[Any, None]:
         if credentials is None:
@@ -147,7 +147,7 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any) -> Check:
         return credentials, None
 
     monkeypatch.setattr(google.auth, "default", default)
-    # What follows the credentials is not what is asked for here.
+    # The check of credentials is all that matters here.
     monkeypatch.setattr(connection, "bucket", unreachable)
     return found("gs://bucket/out")["credentials"]
 

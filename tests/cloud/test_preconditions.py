@@ -1,4 +1,4 @@
-"""What was delayed replaces nothing newer on Google Cloud Storage: an upload names the version that it replaces."""
+"""A delayed upload replaces nothing newer on Google Cloud Storage, because an upload names the version it replaces."""
 
 import dataclasses
 import traceback
@@ -98,7 +98,7 @@ def job(gcs: Gcs, bucket: str) -> OpenJob:
 
 @pytest.fixture
 def delayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Callable[[], object]], None]]:
-    """`delayed(name, meanwhile)`: before the first upload of an object whose name ends so, `meanwhile` happens."""
+    """`delayed(name, meanwhile)`: call `meanwhile` before the first upload of an object that ends in `name`."""
     waiting: dict[str, Callable[[], object]] = {}
     write_now = storage.write_atomic
 

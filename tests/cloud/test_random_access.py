@@ -16,7 +16,7 @@ from tests.support import limits
 from tfrecord_io import random_access
 from tfrecord_io.errors import ReaderError
 
-# Two bytes or more for each of 2,048 tokens: groups of 16 rows of 32 KB and more, of which 256 KB are bridged.
+# 2,048 tokens of at least two bytes: groups of 16 rows have at least 32 KB each, and gaps up to 256 KB are bridged.
 LENGTH, ROWS = 2048, 320
 
 
@@ -121,7 +121,7 @@ def test_a_fork_while_open_reads_on_in_both_processes(gcs: Gcs, bucket: str) -> 
 class TestDamage:
     @pytest.fixture
     def damaged(self, gcs: Gcs) -> str:
-        """A bucket whose first training shard is to be damaged."""
+        """Return a bucket for damaging its first training shard."""
         name = gcs.bucket()
         for path, content in building.files(building.reviews()).items():
             gcs.write(name, f"out/{path}", content)
@@ -145,7 +145,7 @@ class TestDamage:
     def test_a_refused_request_is_an_error_of_the_reader(
         self, machine: Proxy, bucket: str, status: int, message: str
     ) -> None:
-        """gcsfs raises errors of its own for these, which are no OSError."""
+        """gcsfs raises its own errors here, which are not OSErrors."""
         rows = random_access.open(f"gs://{bucket}/small")["train"]
         rows[0]
         machine.answer = lambda number, method, path: refusal(status, message)

@@ -112,7 +112,7 @@ NAMES = [f"data/{split}/{number:03}.jsonl" for split in ("test", "train") for nu
 
 @pytest.fixture
 def listed(gcs: Gcs) -> str:
-    """With sixty files, and what stands beside them."""
+    """Sixty files and some unrelated ones."""
     name = gcs.bucket()
     for path in (*NAMES, "data/.hidden/x.jsonl", "data/", "other/train.jsonl"):
         gcs.write(name, path, ROW)

@@ -1,6 +1,6 @@
-"""Objects on Google Cloud Storage: whole or not there, what was sent, and what is there now.
+"""Objects on Google Cloud Storage: whole or absent, the requests sent, and the final content.
 
-Faults happen in a proxy before the emulator, and in an answering machine for what an emulator never says.
+A proxy injects faults before the emulator. An answering machine gives answers that the emulator lacks.
 """
 
 import gc
@@ -241,7 +241,7 @@ def test_an_object_that_is_replaced_while_it_is_read_gives_no_mixture(
 
 
 def test_an_object_that_is_deleted_while_it_is_read_is_an_error(bucket: str, machine: Proxy) -> None:
-    """The service has no older versions, unless the bucket keeps them."""
+    """By default a bucket keeps no older versions."""
     storage.write_bytes(f"gs://{bucket}/file", content_of(2 * BLOCK_BYTES))
     with storage.read_stream(f"gs://{bucket}/file") as stream:
         stream.read(1)
@@ -344,7 +344,7 @@ def test_credentials_that_are_named_and_not_there_are_an_error(outside: None, mo
 
 
 def test_credentials_are_looked_for_again_when_they_were_missing(machine: Proxy) -> None:
-    """The metadata server of a VM may be silent for a moment; a worker is not to be anonymous for ever."""
+    """A VM's metadata server may fail for a moment; a worker must not stay anonymous because of that."""
     message = "Anonymous caller does not have storage.objects.get access"
     machine.answer = lambda number, method, path: refusal(401, message)
     before = storage.file_system("gs://bucket/file")[0]

@@ -1,6 +1,6 @@
-"""TensorFlow's own gs:// client reads what was built into a bucket: it shares no code with the client that wrote it.
+"""TensorFlow's gs:// client reads datasets built into a bucket. It shares no code with the client that wrote them.
 
-It takes no other address than Google's, so it runs where that is this machine: see tests.cloud.namespace.
+It accepts only Google's address, so it runs in a namespace where this machine has that address (tests.cloud.namespace).
 """
 
 import json
@@ -62,7 +62,7 @@ def read(
     faults: Faults | None = None,
     environment: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What the program reports, in a process with TensorFlow and the reader only, and what the proxy counts."""
+    """The program's report, from a process with only TensorFlow and the reader, and the proxy's counts."""
     arguments = ["-c", PROGRAM, " ".join(HIDDEN), f"gs://{bucket}", str(building.reviews()), *parts]
     with proxy.running(endpoint, faults=faults, tls=True) as google:
         done = namespace.run(arguments, google, folder, **(environment or {}))
@@ -80,7 +80,7 @@ def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 @pytest.fixture(scope="module")
 def faulty(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """With faults on the way, and where TensorFlow is told to ask for exact ranges; and what it wrote."""
+    """The report with injected faults and exact ranges in TensorFlow, and its output."""
     faults = Faults(unavailable=0.1, cut_downloads=0.25, cut_uploads=0.5)
     parts, exact = ["written", "records", "global"], {global_order.GCS_BLOCK_SIZE: "0"}
     found = read(gcs.endpoint, bucket, tmp_path_factory.mktemp("faulty"), parts=parts, faults=faults, environment=exact)
@@ -117,7 +117,7 @@ class TestReader:
     def test_the_global_order_asks_for_blocks_if_tensorflow_is_not_told_otherwise(
         self, seen: dict[str, Any], faulty: dict[str, Any]
     ) -> None:
-        """If it asks for what is needed by itself one day, `ask_for_exact_ranges` and the warning can go."""
+        """Remove `ask_for_exact_ranges` and the warning once TensorFlow requests exact ranges by default."""
         expected = faulty["global"]["local"]
         assert len(expected) == 4
         assert faulty["global"]["gs"] == expected
@@ -137,5 +137,4 @@ class TestReader:
         assert f"gs://{bucket}/absent/manifest.json: there is no manifest" in seen["refusals"]["absent"]
 
     def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: dict[str, Any]) -> None:
-        """It has read and written without them by now."""
         assert set(seen["missing"]) >= HIDDEN

@@ -29,7 +29,7 @@ OPTIONS = {"save_every": SAVE_EVERY, "keep_checkpoints": 2, "schedule": "constan
 
 @dataclasses.dataclass
 class Ran:
-    """What commands said, what they left in the bucket by name, and a folder for the same training on this machine."""
+    """Output of commands, their objects in the bucket by name, and a folder for the same training on this machine."""
 
     said: dict[str, Outcome]
     objects: dict[str, bytes]
@@ -58,7 +58,7 @@ def ran(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     commands = {"begun": begun, "ended": ended, "predict": predict, "predict again": predict}
     commands |= {"export": export, "export again": export}
     with proxy.running(gcs.endpoint, tls=True) as google:
-        # The plan is read by the preparing side's client, which is told here where Google is.
+        # The preparing side's client reads the plan, with the address set here.
         trusted = {name: str(google.ca_file) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")}
         told = {"STORAGE_EMULATOR_HOST": "https://storage.googleapis.com", **trusted}
         words = backend_runs.program("tensorflow", list(commands.values()))
@@ -70,7 +70,7 @@ def ran(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 @pytest.fixture(scope="module")
 def whole(ran: Ran) -> str:
-    """What the same training reports that goes to its end at once, on this machine's disk, from the same weights."""
+    """Report of the same training without interruption, on the local disk, from the same weights."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(models, "build", backend_runs.with_known_weights(models.build))
         return training.done(ran.local / "model", steps=STEPS, **OPTIONS).out

@@ -1,4 +1,4 @@
-"""Splits whose rows are in Parquet files, jobs that read them, and the sizes that their shards would have."""
+"""Splits with rows in Parquet files, jobs that read them, and the sizes of their shards."""
 
 import dataclasses
 import zlib
@@ -27,7 +27,7 @@ from tfrecord_io.schema import Schema
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """A job, what it tokenizes with, and its splits."""
+    """A job with its tokenizer and splits."""
 
     job: Job
     encoder: BatchEncoder
@@ -48,7 +48,7 @@ def parquet(
     ranges: Sequence[tuple[int, int]] | None = None,
     **options: Any,
 ) -> SplitSource:
-    """Writes the columns in row groups of so many rows, in several files; `options` are those of `pq.write_table`."""
+    """Write the columns in row groups of the given sizes, in several files. `options` go to `pq.write_table`."""
     folder.mkdir(parents=True, exist_ok=True)
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
     found = []
@@ -101,7 +101,7 @@ def work(
 
 
 def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan, int]:
-    """The split's plan for shards of a size of which it is predicted to have so many, and that size."""
+    """Return the split's plan for a shard size that is predicted to give this many shards, and that size."""
     source, sample = work.splits[split], work.measure(split)
     total = float(split_plans.forecast(work.job.spec, source, sample, block_rows=1000).predicted_bytes.sum())
     shard_bytes = round(total / targets)
@@ -117,7 +117,7 @@ def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str
 
 
 def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
-    """What the shards of a plan come to when their rows are tokenized and encoded, int64 [shards]."""
+    """Return the actual sizes of a plan's shards after tokenizing and encoding, int64 [shards]."""
     return np.array([_shard_size(work, made, index) for index in range(made.num_shards)])
 
 

@@ -1,14 +1,14 @@
-"""Whatever bytes lie on the disk, a reader gives a sound object or an error of ours: no other exception, no hang, no
-room made on the word of a file, and nothing touched beside the dataset.
+"""For any bytes on the disk, a reader returns a sound object or raises our error: no other exception, no hang, no
+allocation for an unverified size, and no change outside the dataset.
 
     documents    the JSON files of a stranger's finished dataset with one field changed: 500 changes of each
                  dataset for the parsers, a few for each command
-    plans        their metadata changed, their bytes damaged
-    binaries     sizes that are not true, Examples read with another schema
+    plans        changed metadata, damaged bytes
+    binaries     wrong sizes, Examples read with another schema
 
-A change is a field (of lists the first or the last entry) and a value for it, drawn with a new seed each time: the
-message of what fails has it, and in SEED it repeats the failure. Record indices, shards, and Examples with their own
-schema are fuzzed beside their own tests.
+A change is a field (of lists the first or the last entry) and a value for it, drawn with a new seed each time. A
+failure's message has the seed; put it into SEED to reproduce. Record indices, shards, and Examples with their own
+schema are fuzzed in their own tests.
 """
 
 import copy
@@ -157,7 +157,7 @@ def source_of(text: bytes, folder: Path) -> object:
 
 
 def cleared(text: bytes, folder: Path) -> object:
-    """Clears a folder with such a job.json. Fails if that takes what is not ours."""
+    """Clear a folder with this job.json. Fail if that deletes a stranger's file."""
     _write(folder / ".prep" / ("f" * 32) / "job.json", text)
     _write(folder / "mine.tfrecord", b"mine")
     reservation.clear(str(folder))
@@ -184,7 +184,7 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
 @pytest.mark.parametrize("name", BUILDS)
 def test_every_parser_takes_a_file_or_refuses_it(roots: dict[str, Path], name: str, tmp_path: Path) -> None:
     root, refused = roots[name], 0
-    # The files for TFDS are never parsed, but compared with what the manifest gives.
+    # The files for TFDS are never parsed, only compared with the manifest.
     documents = {
         file: json.loads((root / file).read_bytes())
         for file in files_of(root)
@@ -240,7 +240,7 @@ def attempt(command: str, root: Path, change: Change) -> None:
 
 
 def test_a_dataset_that_names_another_one_changes_nothing_there(roots: dict[str, Path], tmp_path: Path) -> None:
-    """Its fingerprint leads out of its own folder, to the tokenizer and the receipts of a dataset beside it."""
+    """Its fingerprint points outside its folder, to the tokenizer and the receipts of a neighbouring dataset."""
     root, other = (Path(shutil.copytree(roots["pad"], tmp_path / name)) for name in ("out", "other"))
     (work,) = (other / ".prep").iterdir()
     (work / "tokenizer" / "tokenizer.json").write_bytes(b"another one")
@@ -362,7 +362,7 @@ def require_refused_in_a_megabyte(words: str, data: bytes, **options: Any) -> No
         finally:
             tracemalloc.stop()
 
-    refused()  # what the first call compiles and imports is not counted
+    refused()  # excludes imports and compilation in the first call
     assert refused() < 1_000_000
 
 
@@ -375,7 +375,7 @@ def test_no_room_is_made_for_a_record_that_only_says_it_is_large(compression: re
 
 
 def test_a_record_is_no_larger_than_its_schema_allows_however_small_it_is_packed() -> None:
-    """Its frame is sound, so that nothing else would stop it before all of it is unpacked."""
+    """Its frame is valid, so only the size limit stops it before it is unpacked completely."""
     schema = Schema((feature("a", shape=(8,)),))
     message = bytes(30_000_000)
     stored = gzip.compress(frames.framed([message]), 1)
@@ -418,7 +418,7 @@ SCHEMAS = [
 
 @st.composite
 def encoded(draw: st.DrawFn) -> list[bytes]:
-    """Records of one of the smaller schemas, and perhaps damage in one of them."""
+    """Return records of one of the smaller schemas, optionally with damage in one of them."""
     schema = draw(st.sampled_from(SCHEMAS[:6]))
     columns = {
         each.name: np.array(

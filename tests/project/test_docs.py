@@ -1,6 +1,6 @@
-"""The documentation site builds strictly without a network, and what it shows of the code is all there.
+"""The documentation site builds strictly without a network, and contains everything it should show of the code.
 
-Every link inside leads to a page and an anchor that exist; no page asks another host for a script, a style or a font.
+Every internal link leads to an existing page and anchor. No page requests a script, style or font from another host.
 """
 
 import ast
@@ -29,7 +29,7 @@ from tfrecord_io import errors
 
 # Where nothing answers: a build that asks for anything fails.
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
-# Attributes by which a browser fetches something as soon as the page is shown.
+# Attributes that make a browser fetch something on page load.
 FETCHED = {("link", "href"), ("object", "data"), *((tag, "src") for tag in ("script", "img", "iframe", "source"))}
 
 
@@ -44,7 +44,7 @@ class Page(html.parser.HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect what a tag refers to. Links of kind `canonical` and the like fetch nothing."""
+        """Collect the references of a tag. Links of kind `canonical` and the like fetch nothing."""
         given = {name: value or "" for name, value in attrs}
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
@@ -122,7 +122,7 @@ def test_the_api_pages_have_every_public_name(built: Mapping[str, Page]) -> None
         found = {each.__name__: each for each in public if inspect.isroutine(each) or inspect.isclass(each)}
         ends = {anchor.rpartition(".")[2] for anchor in anchors if anchor.startswith(f"tfrecord_io.{module}.")}
         assert found
-        # What a module only passes on stands where it comes from.
+        # Names that a module only re-exports appear on their own module's page.
         assert [n for n, each in found.items() if n not in ends and f"{each.__module__}.{n}" not in anchors] == []
 
 
@@ -140,7 +140,7 @@ def test_the_errors_page_names_every_error() -> None:
 
 
 def strings_of_the_code() -> str:
-    """Every text constant of the product, those of f-strings in the order of their parts, one a line."""
+    """Return every text constant of the product, one per line, with the parts of f-strings in order."""
     found = []
     for package in ("pipelines", "tfrecord_io"):
         for path in sorted((REPOSITORY / package).rglob("*.py")):

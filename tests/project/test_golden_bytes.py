@@ -29,7 +29,7 @@ CHAT_TEMPLATE = (
     "[MASK] {% generation %}{{ message.content }} [SEP]{% endgeneration %}\n"
     "{% else %}[CLS] {{ message.content }} [SEP]\n{% endif %}{% endfor %}"
 )
-# By name: the options of a build. `kind` is that of the tokenizer.
+# By name: the options of a build. `kind` is the tokenizer's.
 CASES: dict[str, dict[str, Any]] = {
     "pad": {"label_column": "label", "keep_column": ("number", "vector")},
     "pad pairs": {"text_column": ("text", "context"), "padding_side": "left", "truncation": "only_second"},
@@ -130,7 +130,7 @@ def test_the_bytes_are_those_of_this_algorithm(
 
 
 def test_every_algorithm_has_digests_of_its_own() -> None:
-    """A number that was given out keeps its digests, and another one is only needed for other bytes."""
+    """A released number keeps its digests; only different bytes need a new number."""
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert list(golden) == [str(number) for number in range(1, ALGORITHM + 1)]
     assert list(golden[str(ALGORITHM)]) == list(CASES)

@@ -1,6 +1,6 @@
 """Each row of docs/reference/difficult-data.md, built by the real command: kept, rejected, or refused.
 
-Kept       built as it is; the tokens of every row are those of `transformers`
+Kept       built unchanged; the tokens of every row equal the output of `transformers`
 Rejected   these rows are counted by reason; the build stops, unless --max-error-rate allows them
 Refused    two lines, a cause and a remedy, and no dataset
 """
@@ -32,10 +32,10 @@ CLASSES = ("no", "yes")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """A source and options of a build, and what becomes of it.
+    """A source and options of a build, with the expected result.
 
-    kept        `texts` of the rows as built, with their other `columns`; `said` is in what the build prints
-    rejected    the rejected rows by reason; the other fields describe the rows that are left
+    kept        `texts` of the built rows, and their other `columns`; the build prints `said`
+    rejected    the rejected rows by reason; the other fields describe the remaining rows
     refused     patterns for the cause and the remedy
     """
 
@@ -103,7 +103,7 @@ def repeated_parquet(folder: Path) -> None:
 
 
 def classes(*labels: int) -> Callable[[Path], object]:
-    """An Arrow file with class labels, of which `datasets` checks nothing."""
+    """An Arrow file with class labels, which `datasets` does not check."""
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=[*CLASSES])})
     columns = {"text": [chr(ord("a") + index) for index in range(len(labels))], "label": labels}
     return arrow(pa.table(columns).cast(features.arrow_schema))
@@ -128,7 +128,7 @@ def arrow(table: pa.Table) -> Callable[[Path], object]:
 
 
 def broken_strings() -> pa.Table:
-    """A string column whose first value is not UTF-8."""
+    """A string column with a first value that is not UTF-8."""
     offsets = pa.py_buffer(np.array([0, 2, 3], np.int32))
     return pa.table({"text": pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff\xfea")])})
 

@@ -1,4 +1,4 @@
-"""Time limits of tests stand in tests/support/limits.py alone: a number elsewhere fits one machine on one day."""
+"""Only tests/support/limits.py has time limits of tests, since a number elsewhere fits one machine on one day."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.processes import REPOSITORY
 
-# Calls whose first argument is a limit, and the seconds from which a pause counts as one.
+# Calls with a limit as first argument, and the minimum seconds of a pause.
 WAITS = {"join", "settimeout", "timeout", "Timer", "wait"}
 LONG_PAUSE = 10
 

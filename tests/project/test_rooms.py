@@ -1,7 +1,7 @@
-"""Rooms and fences: who may import what, read from the source, lazy imports included, and seen in fresh processes.
+"""Rooms and fences: allowed imports, checked in the source, including lazy imports, and in fresh processes.
 
-A room imports only rooms that stand above it in its list, and no modules import each other in a circle. The sides of
-the format never pull in each other's weight.
+A room imports only rooms above it in its list, and there are no import cycles. The sides of the format never import
+each other's dependencies.
 """
 
 import ast
@@ -95,7 +95,7 @@ def test_a_room_imports_only_rooms_above_it_and_has_about_a_dozen_modules(parent
 
 
 def test_a_runner_is_chosen_before_beam_is_imported() -> None:
-    """Other rooms know none of the modules that import Beam, and so not which runner theirs is."""
+    """Other rooms know none of the modules that import Beam, so they don't know which runner they use."""
     room = "pipelines.prepare.runners"
     users = {name for name in _modules() if LIBRARIES["apache_beam"] & _imports(name)}
     assert users == {room, f"{room}.on_beam", f"{room}.beam_options"}
@@ -178,7 +178,7 @@ def test_what_starts_fast_imports_nothing_heavy(modules: list[str], needed: str,
 
 @pytest.mark.slow
 def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path: Path) -> None:
-    """In one process: what reads sources, then a build, which needs no Beam either, then all modules."""
+    """In one process: reading of sources, a build, which needs no Beam either, then all modules."""
     build = (
         "import sys\n"
         "from pipelines.cli import commands\n"
@@ -221,7 +221,7 @@ def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_training_and_evaluation_need_tensorflow_and_numpy_alone() -> None:
-    """A training host may have nothing else: the package is installed there without its dependencies."""
+    """The package is installed on training hosts without its dependencies."""
     program = (
         "import sys\n"
         "for name in ('numba', 'pyarrow', 'datasets', 'transformers', 'tokenizers', 'apache_beam', 'rich'):\n"

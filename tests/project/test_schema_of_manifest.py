@@ -1,7 +1,7 @@
-"""docs/manifest.schema.json says the same as the parser, as far as a JSON Schema can say it.
+"""docs/manifest.schema.json agrees with the parser, as far as a JSON Schema can express it.
 
-real manifests     validate, and every field that is written is in the schema and on the page
-damaged            what the schema can see, it refuses as the parser does
+real manifests     validate, and every written field is in the schema and on the page
+damaged            the schema refuses the same damage as the parser, if it can express the rule
 """
 
 import copy
@@ -108,7 +108,7 @@ def test_what_a_newer_minor_version_adds_is_allowed_everywhere() -> None:
     content = document(format_version="1.7")
     for place in objects_of(content):
         place["something_new"] = "1"
-    # These objects name splits and count rows: what is added there is a split or a reason.
+    # These objects name splits and count rows: a new key is a split or a reason.
     del content["splits"]["something_new"]
     for split in content["splits"].values():
         for ledger in (split["ledger"], split["shards"]):

@@ -1,7 +1,7 @@
-"""The table of values in docs/reference/difficult-data.md: what is written is what is kept, in each format.
+"""The table of values in docs/reference/difficult-data.md: written values are kept in each format.
 
-Each value is written as a column of two rows: the value, and a plain one of the same type. It is then kept as the
-planning of a build reads it, and compared with what was written.
+Each value is written in a column of two rows, followed by a plain value of the same type. The test compares it with the
+value that a build's planning reads.
 """
 
 import datetime

@@ -1,7 +1,7 @@
-"""An engine against the Rust tokenizer: what is counted, and the shortest text for which they differ.
+"""Compare an engine with the Rust tokenizer: counts, and the shortest text with different ids.
 
-A trial is of one engine and one kind of tokenizer, or of one strange tokenizer and the engine that serves it, as a
-build would use it.
+A trial has one engine and one kind of tokenizer, or one strange tokenizer and the engine that a build would choose for
+it.
 """
 
 import contextlib
@@ -44,11 +44,11 @@ _ROW_LENGTHS = (12, 64)
 _MAX_ROW_TEXT = 300
 _KEPT = 20
 _TRUNCATIONS: tuple[Truncation, ...] = ("longest_first", "only_first", "do_not_truncate", "only_second")
-# How the reason begins for which an engine is not used whose opening raises an error.
+# Prefix of the reason for not using an engine that raises an error when opened.
 _FAILS = "it fails on this tokenizer"
 _ROOMS = (1, 2, 5, 12, 40)
-# Where an added token of white space takes what is behind it, too, the reference keeps the rest of the document for
-# each match: 7.5 GB and 31 s for 40,000 spaces, and four times as much for twice as many.
+# If an added token of white space also takes the following characters, the reference keeps the rest of the document
+# for each match: 7.5 GB and 31 s for 40,000 spaces, and four times that for twice as many.
 _MAX_WHITE = 10_000
 
 
@@ -97,7 +97,7 @@ def try_engine(
     long_bytes: int,
     seed: int = 0,
 ) -> Trial:
-    """Compares it with the reference: on so many random strings, on every so many-th code point, and on rows."""
+    """Compare the engine with the reference on random strings, on every n-th code point, and on rows."""
     reference = _Timed(HuggingFaceEngine(tokenizer, dtype=INT32))
     timed = _Timed(engine)
     trial = Trial(engine=engine.name, kind=kind)
@@ -141,9 +141,9 @@ class _Timed:
 
 
 def differing(engine: Engine, reference: Engine, texts: list[str], *, times: int = 1) -> list[int]:
-    """Return the indices of the texts for which the ids differ, the first time that any do.
+    """Return the indices of the texts with different ids, the first time that any differ.
 
-    They come as a slice of a longer array, small strings and large ones in turn.
+    The texts are a slice of a longer array, with small strings and large ones in turn.
     """
     kind = pa.string() if len(texts) % 2 else pa.large_string()
     array = pa.array(["not this", *texts, "nor this"], kind)[1:-1]
@@ -252,7 +252,7 @@ def as_table(trials: Sequence[Trial]) -> str:
 
 
 def try_strange(seed: int, number: int, *, num_texts: int) -> Trial:
-    """Tries the strange tokenizer of that seed and number on so many texts, and half as many rows."""
+    """Try the strange tokenizer of this seed and number on these many texts, and half as many rows."""
     trial = Trial(engine="unusable", kind="not opened")
     with _errors() as unusable:
         trial.kind, tokenizer = strange.make(seed, number)
@@ -283,7 +283,7 @@ def try_strange(seed: int, number: int, *, num_texts: int) -> Trial:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[list[str]]:
-    """What is raised, as text. The panics of libraries in Rust are no Exception."""
+    """Return the raised error as text. Rust panics are not subclasses of Exception."""
     raised: list[str] = []
     try:
         yield raised

@@ -1,14 +1,14 @@
-"""Tokenizers of every kind in use, small ones, each trained when it is asked for.
+"""Small tokenizers of every kind in use, each trained on demand.
 
-    byte-level BPE      by pattern (GPT-2, Llama 3, ...), by normalizer, and by what their added tokens are like
-    SentencePiece BPE   byte fallback; the marker put in by a normalizer or by Metaspace, in each of its ways
-    WordPiece           those of the tests, and more ways of BertNormalizer
+    byte-level BPE      by pattern (GPT-2, Llama 3, ...), by normalizer, and by properties of their added tokens
+    SentencePiece BPE   byte fallback; a normalizer or Metaspace inserts the marker, in each possible way
+    WordPiece           the tests' own, and more settings of BertNormalizer
     Unigram             normalizers and pre-tokenizers as `transformers` builds them for T5, XLM-R, ALBERT and others,
-                        "converted": from a SentencePiece file; and what `tokenizers` trains by itself ("nmt nfkc")
+                        "converted": from a SentencePiece file; and from training with `tokenizers` ("nmt nfkc")
 
-They are trained on text of many scripts with many merges, so that a wrong word boundary shows: a vocabulary that knows
-single bytes only would give the same ids for every way of splitting. Those of Unigram have one vocabulary, with an
-entry for each byte, so that any other normalized text shows. Nothing is downloaded.
+They are trained on text of many scripts with many merges, so that a wrong word boundary shows: with a vocabulary of
+single bytes, every split would give the same ids. The Unigram kinds share one vocabulary, with an entry for each byte,
+so that any difference in normalized text shows. Nothing is downloaded.
 """
 
 import functools
@@ -33,7 +33,7 @@ _VOCAB_SIZE = 6_000
 _REPEATS = 4
 _END = "<|endoftext|>"
 _PIECES_OF_VOCABULARY = 60
-# Words that run over what a pattern should keep apart: each becomes a merge, if the pattern lets it.
+# Words across the boundaries of a pattern: each becomes a merge, if the pattern allows it.
 _TEMPTING = [
     "don't DON'T we'll we'LL it's IT'S I'ſ you're they've I'd I'm o'clock l'été 'tis ''s '' 'S",
     "a1 1a 12 123 1234 12345 3.14 1,000 x² ½a ٣٤ a٣ १२ Ⅷ Ⅷa 1st 2nd v2.0 0x1F 1e-10",
@@ -108,7 +108,7 @@ def _split(*expressions: str) -> Any:
 
 
 def _bpe(*expressions: str, pre_tokenizer: Maker | None = None, nfc: bool = False, **model: Any) -> Maker:
-    """GPT-2's kind, or that of these expressions."""
+    """GPT-2's kind, or with these patterns."""
 
     def make() -> Any:
         before = _split(*expressions) if expressions else pre_tokenizer() if pre_tokenizer else None
@@ -134,7 +134,7 @@ def _roberta() -> Any:
 
 
 def _modernbert() -> Any:
-    """GPT-NeoX and OLMo: NFC, GPT-2's pattern, runs of spaces as tokens of their own."""
+    """GPT-NeoX and OLMo: NFC, GPT-2's pattern, runs of spaces as separate tokens."""
     backend = _trained(normalizer=normalizers.NFC())
     backend.add_tokens([AddedToken(" " * count, normalized=True) for count in range(24, 1, -1)])
     backend.add_tokens([AddedToken(name, normalized=True) for name in ("|||EMAIL_ADDRESS|||", "|||IP_ADDRESS|||")])
@@ -243,7 +243,7 @@ def altered(
 
 
 def metaspace(scheme: str = "always", *, split: bool = True) -> Step:
-    """Spaces become marks, of which each begins a word."""
+    """Spaces become marks that begin words."""
     return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
 
 

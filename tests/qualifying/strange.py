@@ -1,13 +1,13 @@
-"""Strange tokenizers: put together at random from all that a tokenizer.json may hold, one for each seed and number.
+"""Strange tokenizers: random combinations of everything in tokenizer.json, one for each seed and number.
 
     family          model                normalizer             pre-tokenizer
     byte level      BPE of bytes         none, NFC, any         GPT-2's pattern and other models'
-    sentencepiece   BPE of characters    "▁" put in, any        none, Metaspace, Gemma's
+    sentencepiece   BPE of characters    inserts "▁", any       none, Metaspace, Gemma's
     unigram         Unigram              chains of all steps    Metaspace, WhitespaceSplit before it
     wordpiece       WordPiece            BertNormalizer, any    BertPreTokenizer
 
-Nobody has such tokenizers, or somebody has one of them: an engine that serves them all alike has to be right for each.
-What a fast engine may serve comes more often than the rest, or hardly any tokenizer would be tried at all.
+A user may have any of them, so an engine that serves them all must be right for each. Settings that a fast engine can
+serve are more frequent than the rest, since otherwise it would serve hardly any of the tokenizers.
 """
 
 import functools

@@ -51,7 +51,7 @@ def _real() -> list[str]:
 
 
 def code_point(rng: random.Random) -> str:
-    """A code point of any general category, each of which is as likely as the next."""
+    """Draw a code point of any general category, with equal probability per category."""
     return rng.choice(rng.choice(_by_category()))
 
 
@@ -135,9 +135,9 @@ def written() -> list[str]:
 
 
 def every_code_point(*, step: int = 1) -> Iterator[list[str]]:
-    """Code points in nine surroundings: at the edges, beside letters, digits, spaces, signs, marks, itself.
+    """Return code points in nine contexts: at the edges, next to letters, digits, spaces, signs, marks, itself.
 
-    All of the first two planes and of the tags; every 16th where thousands in a row are alike: ideographs, syllables,
+    All of the first two planes and of the tags; every 16th in runs of thousands of similar ones: ideographs, syllables,
     private use, and planes without letters. Of these, every `step`-th one.
     """
     points = _points()[::step]

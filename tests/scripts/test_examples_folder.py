@@ -6,7 +6,7 @@ import re
 import pytest
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
-# The examples that have a tokenizer of their own; the reviews' serves all others.
+# Examples with a separate tokenizer; all others use the reviews' tokenizer.
 OWN = ("chats", "reviews", "translations")
 # Examples that go the whole way from raw text, with a tokenizer of `prep-tfrecords tokenizer`: see test_guide.py.
 WHOLE = ("acceptability", "masked_lm")

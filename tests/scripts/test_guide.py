@@ -1,8 +1,8 @@
-"""The guide's examples run from beginning to end, as a reader runs them, and reach what their pages say.
+"""The guide's examples run from beginning to end, like for a reader, and reach the results on their pages.
 
-Each script and each notebook runs once, in a copy of the examples with nothing made yet: the cells of a notebook in a
-kernel of IPython; of a script, the shell says what it starts. Programs run in the process of the kernel or of the test,
-since most of the time of a short one is for importing TensorFlow.
+Each script and each notebook runs once, in a clean copy of the examples: a notebook's cells in an IPython kernel, a
+script's commands as the shell reports them. Programs run in the process of the kernel or of the test, since most of
+the time of a short one is for importing TensorFlow.
 """
 
 import ast
@@ -66,8 +66,10 @@ def commands_of(script: str, *, folder: Path) -> list[list[str]]:
 
 
 def run_script(script: str, *shorter: str, folder: Path) -> str:
-    """What a script's programs say, of which each must succeed. A training has one layer, and `shorter` as its last
-    options; a preflight takes half a minute, and has tests of its own.
+    """Return the output of a script's programs, which must all succeed.
+
+    A training has one layer, and `shorter` as its last options. A preflight, of half a minute, is left
+    out, since it has separate tests.
     """
     said = ""
     with pytest.MonkeyPatch.context() as patched:
@@ -83,13 +85,13 @@ def run_script(script: str, *shorter: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def masked_lm(copy: Path) -> str:
-    """What the programs of examples/masked_lm/run.sh say."""
+    """Output of the programs of examples/masked_lm/run.sh."""
     return run_script("examples/masked_lm/run.sh", "--steps", "30", "--warmup", "5", folder=copy)
 
 
 @pytest.fixture(scope="module")
 def acceptability(copy: Path) -> str:
-    """What the programs of examples/acceptability/run.sh say."""
+    """Output of the programs of examples/acceptability/run.sh."""
     return run_script("examples/acceptability/run.sh", "--epochs", "6", "--learning-rate", "1e-3", folder=copy)
 
 
@@ -200,5 +202,5 @@ get_ipython().system = run
 
 
 def shown(cell: Any) -> list[str]:
-    """What a cell shows as text: what it prints, and its result."""
+    """Return a cell's output as text: prints and result."""
     return [each.text if each.output_type == "stream" else each.data["text/plain"] for each in cell.outputs]

@@ -12,7 +12,7 @@ from pipelines.prepare.options.layout_config import LayoutName
 from tests import building
 from tests.building import REPOSITORY
 
-# The examples that have a tokenizer of their own; the reviews' serves all others.
+# Examples with a separate tokenizer; all others use the reviews' tokenizer.
 OWN = ("chats", "translations")
 
 
@@ -50,7 +50,7 @@ def test_the_command_makes_the_features_that_stand_beside_it(number: int, tmp_pa
     sizes = {"L": options[options.index("--max-length") + 1]}
     if "--target-length" in options:
         sizes["T"] = options[options.index("--target-length") + 1]
-    if "--bucket-lengths" in options:  # what each length has stands in the row before
+    if "--bucket-lengths" in options:  # the row before has each length
         splits = building.read_manifest(tmp_path / "out").splits.values()
         made = {shard.length for split in splits for shard in split.shards}
         assert sorted(map(str, made), key=int) == options[options.index("--bucket-lengths") + 1].split(",")

@@ -85,7 +85,7 @@ def test_a_wheel_has_every_file_of_the_packages_and_nothing_else(wheel: Path) ->
 
 
 def test_the_reader_is_a_distribution_of_its_own_with_the_same_bounds() -> None:
-    """Its wheel needs a network to be built; `scripts/check_reader_alone` installs and tries it."""
+    """Building its wheel needs a network; `scripts/check_reader_alone` installs and tries it."""
     described = (REPOSITORY / "tfrecord_io" / "pyproject.toml").read_text()
     whole = (REPOSITORY / "setup.py").read_text()
     bounds = re.findall(r'"((?:numpy|numba|gcsfs)>=[\d.]+)"', described)
@@ -97,7 +97,7 @@ def test_the_reader_is_a_distribution_of_its_own_with_the_same_bounds() -> None:
 
 @pytest.mark.slow
 def test_the_programs_of_an_installed_wheel_start(wheel: Path, tmp_path: Path) -> None:
-    """The libraries that it needs are those of this environment; of this project there is the wheel alone."""
+    """Libraries come from this environment; of this project only the wheel is there."""
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")

@@ -1,7 +1,7 @@
-"""Whatever a page shows can be pasted: commands run, or say what they need, and their options exist.
+"""Everything on a page can be pasted: commands run or name their needs, and their options exist.
 
-One test runs every command that needs nothing special, in the order of the site, in one copy of the examples, as a
-reader would who follows the pages from the first to the last.
+One test runs every command without special needs, in the order of the site, in one copy of the examples, like a reader
+who follows the pages from first to last.
 """
 
 import ast
@@ -185,7 +185,7 @@ def failure_of(command: Command) -> str:
 
 
 def python_steps() -> list[tuple[str, str, list[str] | str]]:
-    """The blocks of Python whose libraries are installed."""
+    """Return the Python blocks with installed libraries."""
     return [(block.place, "python", block.text) for block in PYTHON if is_run(block) and can_import(block)]
 
 

@@ -1,4 +1,4 @@
-"""scripts/qualify_engines.py: what it tries, and that a difference is found and told."""
+"""scripts/qualify_engines.py: its trials, and the report of a difference."""
 
 from pathlib import Path
 from typing import Any

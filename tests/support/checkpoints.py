@@ -41,7 +41,7 @@ _Shapes = dict[str, tuple[int, ...]]
 
 
 def write(folder: Path, kind: str, *, vocab_size: int, more: Mapping[str, int] = {}, **settings: object) -> Path:
-    """Write config.json and model.safetensors. `more`: other tensors, by name, of so many values. Returns: `folder`."""
+    """Write config.json and model.safetensors, and return `folder`. `more`: names and sizes of other tensors."""
     config = {"vocab_size": vocab_size, **CONFIGS[kind], **settings}
     rng = np.random.default_rng(0)
     shapes = {**_TENSORS.get(kind, _decoder)(config), **{name: (size,) for name, size in more.items()}}

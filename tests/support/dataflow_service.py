@@ -1,12 +1,11 @@
-"""A Dataflow of our own on loopback: takes a job as the service does, and answers for it until it ends.
+"""A fake Dataflow on loopback: accepts a job like the service, and reports on it until it ends.
 
     launcher ── POST /v1b3/projects/P/locations/R/jobs ──► `Service.requests`
              ── GET  …/jobs/ID                          ──► one state after another; the last one stays
              ── GET  …/jobs/ID/messages, …/metrics      ──► errors; counters
 
-What becomes of the job is for `work` to say, a function that is called with the request in a thread of its own. That
-of `worker_in_new_environment` does what a worker does: it installs what was staged, and nothing else, and runs the
-pipeline that was staged.
+`work`, a function called with the request in a separate thread, decides the job's result. `worker_in_new_environment`
+acts like a worker: it installs exactly the staged packages and runs the staged pipeline.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ from typing import Any
 from tests.cloud.emulator import Gcs
 from tests.support import limits
 
-# In the order in which jobs come: where a source is ingested, that is one of its own.
+# In the order of the jobs: ingesting a source is a separate job.
 JOB_IDS = ("2030-01-01_00_00_00-4711", "2030-01-01_00_00_01-4712")
 
 _WORKER = Path(__file__).with_name("dataflow_worker.py")
@@ -42,7 +41,7 @@ Work = Callable[[Mapping[str, Any]], End]
 
 
 class Service:
-    """What launchers have asked for, and what they are told."""
+    """Requests of launchers, and the answers to them."""
 
     def __init__(self, work: Work) -> None:
         self.endpoint = ""
@@ -142,9 +141,9 @@ def running(work: Work) -> Iterator[Service]:
 
 
 def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
-    """Work that takes place in a virtual environment in `folder`. What it came to is in `folder`/report.json.
+    """Run the work in a virtual environment in `folder`. `folder`/report.json has the result.
 
-    The jobs of one launch share the environment if what they install is the same.
+    Jobs of one launch share the environment if they install the same packages.
     """
     installed: list[bytes] = []
 
@@ -178,14 +177,14 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
 
 
 def _make_environment(home: Path, packages: list[Path]) -> None:
-    """A fresh environment with these packages, in which everything else is this one's."""
+    """Make an environment with these packages on top of the current ones."""
     venv.EnvBuilder(symlinks=True, clear=True).create(home)
     python = home / "bin" / "python"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     libraries = home / "lib" / version / "site-packages" / "libraries.pth"
     libraries.write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
-    # As workers do, but without a package index: what is named in requirements.txt is here already.
+    # Like workers, but without a package index: the packages of requirements.txt are installed here already.
     subprocess.run(
         [*pip, "--force-reinstall", "--no-deps", "--no-index", *map(str, packages)],
         check=True,

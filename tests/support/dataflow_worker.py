@@ -1,6 +1,6 @@
 """The worker of tests.support.dataflow_service: `python dataflow_worker.py PIPELINE.pb REPORT.json`.
 
-Runs a pipeline as it was staged, all of it in this process. It knows Beam and what was installed, and no more.
+Runs a staged pipeline in this process, with only Beam and the installed packages.
 """
 
 import importlib.metadata
@@ -15,7 +15,7 @@ from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 
 def main(pipeline_file: str, report_file: str) -> None:
-    """Runs the pipeline, and reports what it counted, and from where its code came."""
+    """Run the pipeline. Report its counts and the location of its code."""
     pipeline = beam_runner_api_pb2.Pipeline.FromString(Path(pipeline_file).read_bytes())
     for environment in pipeline.components.environments.values():
         environment.CopyFrom(EmbeddedPythonEnvironment.default().to_runner_api(None))

@@ -34,7 +34,7 @@ def jar() -> Path:
 
 @contextlib.contextmanager
 def job_server(folder: Path) -> Iterator[Server]:
-    """Starts one that runs jobs on a Flink of its own; `folder` gets its log and the files of its jobs."""
+    """Start a server that runs jobs on its own Flink. `folder` gets its log and job files."""
     ports = ["--job-port=0", "--artifact-port=0", "--expansion-port=0"]
     options = ["--job-host=localhost", "--flink-master=[local]", f"--artifacts-dir={folder / 'artifacts'}", *ports]
     with servers.server(

@@ -1,4 +1,4 @@
-"""Command lines of our programs and of the examples in this process, where what they import is there already."""
+"""Command lines of our programs and examples in this process, which has already imported their libraries."""
 
 import contextlib
 import io

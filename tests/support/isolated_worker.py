@@ -1,15 +1,15 @@
-"""A TPU Node without the TPU: a TensorFlow server as if on another machine, and a client that has its input made there.
+"""A TPU Node without the TPU: an isolated TensorFlow server, and a client that has its input made there.
 
-    client ──► tf.distribute.Server        a process of its own, with
+    client ──► tf.distribute.Server        a separate process, with
                                              its own mounts: an empty file system over the client's folder
-                                             its own network: nothing but loopback, no way back to the client
+                                             its own network: only loopback, no way back to the client
 
-The client's connections come in through a socket that the worker was started with, and that is still in the client's
-network. The worker ends with the client, whichever way that ends. A program:
+The client's connections arrive through an inherited socket, which is still in the client's network. The worker ends
+with the client, however the client ends. A program:
 
     python -m tests.support.isolated_worker client HIDDEN LOCAL REMOTE
 
-reads LOCAL, a dataset below folder HIDDEN, in the client, and REMOTE on the worker, and fails where they differ.
+reads LOCAL, a dataset below folder HIDDEN, in the client, and REMOTE on the worker, and fails if they differ.
 """
 
 import contextlib
@@ -102,7 +102,7 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 def _client(hidden: Path, local: str, remote: str) -> None:
-    """Compare the input that a worker makes with that of this process."""
+    """Compare a worker's input with this process's."""
     # When Python collects a function, TensorFlow tells the worker to forget it, whatever is being asked for then: a
     # request that comes in between fails ("Unable to find FunctionDef").
     gc.disable()
@@ -126,7 +126,7 @@ def _client(hidden: Path, local: str, remote: str) -> None:
                 assert there == here[name][0], name
                 assert devices == {"/job:worker/replica:0/task:0/device:CPU:0"}
                 assert all("localhost" in device for device in here[name][1])
-            # What the worker does not see.
+            # Invisible to the worker.
             manifest = tf.data.Dataset.from_tensors(f"{local}/manifest.json").map(tf.io.read_file)
             for unseen in (_dataset(reader.open(local), "train"), manifest):
                 with pytest.raises(tf.errors.NotFoundError, match=str(hidden)):

@@ -1,10 +1,11 @@
-"""Runs what pages show and what needs TensorFlow, in one process of its own: trainings first, then blocks of Python.
+"""Run the steps of pages that need TensorFlow, in one separate process: trainings first, then blocks of Python.
 
     python -m tests.support.page_runner STEPS        STEPS: JSON, a list of [place, kind, what]
 
 The working directory is the copy in which the pages' other commands ran. A step of kind "train" is a list of words for
-`train-tpu`; a training is cut to two steps on one part of the CPU: with more, TensorFlow's collectives would allow one
-training a process. One of kind "python" is source text. Prints JSON: for each step that failed, its place and why.
+`train-tpu`; a training is cut to two steps on one part of the CPU, since with more parts TensorFlow's collectives would
+allow only one training per process. A step of kind "python" is source text. Prints JSON: place and reason of each
+failed step.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ def _train(words: list[str]) -> None:
 
 
 def _failure(kind: str, what: list[str] | str) -> str:
-    """What a step wrote, and its traceback; empty if it did what it should."""
+    """Return a step's output and traceback, "" if it succeeded."""
     if "KERAS_BACKEND" in what:  # which is decided once in a process
         # XLA takes most of the time, and half as long for half of the layers.
         smaller = str(what).replace("num_layers=2", "num_layers=1").replace("epochs=3", "epochs=1")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tests.support.processes import REPOSITORY
 
-# What a marker may name, and the commands that need it and may not find it on this machine.
+# Possible names in a marker, and the commands that need them and may not find them on this machine.
 _SCRIPT = r"^\./scripts/(?:quickstart|check)(?: |$)"
 _HUB_ID = r"(?!(?:data|examples|out)(?:/| |$))[\w.-]+(?:/[\w.-]+)?(?= |$)"
 NEEDS = {
@@ -48,13 +48,13 @@ class Block:
 
     @property
     def marked(self) -> set[str]:
-        """What the marker names."""
+        """The name in the marker."""
         found = _MARKER.match(self.text)
         return {words for words in NEEDS if found and words in found.group(1)}
 
     @property
     def needed(self) -> set[str]:
-        """What the commands need, as far as their words show it."""
+        """The needs of the commands, according to their words."""
         texts = [" ".join(command) for command in self.commands]
         return {words for words, pattern in NEEDS.items() if any(re.search(pattern, text) for text in texts)}
 
@@ -73,7 +73,7 @@ def command_of(words: list[str]) -> Command:
 
 
 def pages() -> list[str]:
-    """Every page with code that people paste: the documents' in the order of the site, then those of the repository."""
+    """Return every page with code to paste: the documents in the order of the site, then the repository's."""
     examples = [str(path.relative_to(REPOSITORY)) for path in sorted(REPOSITORY.glob("examples/*/README.md"))]
     return [*site_pages(), "README.md", "CONTRIBUTING.md", *examples]
 

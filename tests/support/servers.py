@@ -27,7 +27,7 @@ from tests.support import limits, processes
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Server:
-    """A running server, where it can be reached, and what it writes."""
+    """A running server: its address and its log."""
 
     process: subprocess.Popen[bytes]
     address: str
@@ -48,14 +48,14 @@ class Pool(Server):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """A job service and the worker pool that it is told to use."""
+    """A job service and its worker pool."""
 
     service: Server
     pool: Pool
 
     @property
     def beam_args(self) -> list[str]:
-        """What a command has to say after its -- to run here. Its --workers is the number of worker processes."""
+        """Arguments after a command's -- to run here. Its --workers is the number of worker processes."""
         service, pool = self.service.address, self.pool.address
         workers = ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
         return ["--runner=PortableRunner", f"--job_endpoint={service}", *workers]
@@ -120,8 +120,8 @@ def listening(pid: int) -> list[int]:
 
 
 def session(pid: int) -> dict[int, str]:
-    """The processes of the session that a process leads, or has led, with what they were started with: its own and its
-    descendants', whoever takes care of them now. Without those that have ended and that nobody has asked about yet.
+    """Return the processes of the session led by a process, with their arguments: itself and all descendants, including
+    orphans. Leaves out zombies.
     """
     found = {}
     for process in psutil.process_iter():
@@ -133,9 +133,7 @@ def session(pid: int) -> dict[int, str]:
 
 @contextlib.contextmanager
 def server(words: list[str], log: Path, find_port: Callable[[str], str | None], **changes: str) -> Iterator[Server]:
-    """Starts a program and waits until `find_port` finds its port in what it has logged. `changes` are to its
-    environment.
-    """
+    """Start a program and wait until `find_port` finds its port in its log. `changes` apply to its environment."""
     with log.open("wb") as stream:
         process = subprocess.Popen(
             words, env={**processes.environment(), **changes}, stdout=stream, stderr=stream, start_new_session=True
@@ -172,7 +170,6 @@ def _serve() -> None:
 
 
 def _pool() -> None:
-    """Beam's worker pool as it is."""
     from apache_beam.runners.worker import worker_pool_main
 
     worker_pool_main.main(sys.argv)

@@ -1,4 +1,4 @@
-"""The test material is what it claims to be: otherwise the tests that rest on it prove nothing."""
+"""The test material has the claimed properties; otherwise the tests with it prove nothing."""
 
 import os
 

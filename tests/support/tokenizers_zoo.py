@@ -1,6 +1,6 @@
-"""Small real tokenizers, one for every way in which the ones in use differ, trained in under a second each.
+"""Small real tokenizers, one for every difference among common tokenizers, trained in under a second each.
 
-    kind              segments                          sides                what it stands for
+    kind              segments                          sides                represents
     wordpiece_uncased [CLS] A [SEP] B [SEP], types 0/1                       BERT; class BertTokenizer
     wordpiece_cased   the same                                               cased BERT
     truncation_left   the same                          truncates left       dialogue models
@@ -9,13 +9,13 @@
     byte_bpe_roberta  <s> A </s></s> B </s>                                  RoBERTa, all types 0
     bpe_fallback      <s> A <s> B                       pads left            Llama 2: bytes as fallback, no word split
     unigram           A </s> B </s>                                          T5
-    unigram_left      A <sep> B <sep> <cls>, types 0/1/2  pads left          XLNet: what is added stands at the end
+    unigram_left      A <sep> B <sep> <cls>, types 0/1/2  pads left          XLNet: special tokens at the end
     slow_ctrl         A B                                                    CTRL: Python code, files made here
     slow_byt5         A </s> B </s>                                          ByT5: Python code, no vocabulary
 
-`KINDS[kind](folder)` writes a folder that `transformers.AutoTokenizer.from_pretrained(folder)` opens offline. Only
-`tokenizers` is needed for that, and the config is written by hand, so the files don't depend on transformers' version.
-`Zoo` trains each kind once and loads it as often as asked.
+`KINDS[kind](folder)` writes a folder that `transformers.AutoTokenizer.from_pretrained(folder)` opens offline. It needs
+only `tokenizers`, and the config is written by hand, so the files don't depend on transformers' version. `Zoo` trains
+each kind once and loads it on every request.
 """
 
 import functools

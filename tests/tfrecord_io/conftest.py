@@ -77,8 +77,9 @@ WriteDataset = Callable[..., pathlib.Path]
 
 @pytest.fixture(scope="session")
 def write_dataset(tmp_path_factory: pytest.TempPathFactory) -> WriteDataset:
-    """A function that writes a dataset into a folder of its own: the columns of each shard of each split; with `index`,
-    uncompressed shards have one.
+    """A function that writes a dataset into a new folder, from the columns of each shard of each split.
+
+    With `index`, uncompressed shards have one.
     """
 
     def write(
@@ -128,7 +129,7 @@ def write_shard(
     index: bool = True,
     **of_length: int,
 ) -> Shard:
-    """Writes a shard by TensorFlow, compressed if its name says so, else with an index beside it."""
+    """Write a shard with TensorFlow: compressed if its name says so, otherwise with an index."""
     payloads = examples.encode(columns, schema)
     with tf.io.TFRecordWriter(str(folder / name), "GZIP" if name.endswith(".gz") else "") as writer:
         for payload in payloads:
@@ -159,7 +160,7 @@ def claim_rows(root: pathlib.Path, num_examples: int) -> None:
 
 
 def pad_shards(*sizes: int, first: int = 0) -> list[dict[str, np.ndarray]]:
-    """Shards of these sizes whose rows are numbered through, from `first` on."""
+    """Return shards of these sizes with rows numbered from `first` on."""
     return [pad_rows(size, first=first + sum(sizes[:index])) for index, size in enumerate(sizes)]
 
 

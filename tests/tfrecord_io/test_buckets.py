@@ -23,7 +23,7 @@ ROWS = {"train": {4: 90, 8: 37, 16: 11}, "test": {4: 13, 16: 6}}
 
 
 def columns_of(length: int, num_rows: int) -> dict[str, np.ndarray]:
-    """Rows whose numbers are the length in thousands and the place."""
+    """Rows numbered by length (in thousands) and position."""
     return pad_rows(num_rows, first=1000 * length, length=length)
 
 
@@ -173,7 +173,7 @@ def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[s
     assert len(list(evaluation.dataset(start_step=3))) == len(lengths) - 3
 
 
-# What is refused
+# Refusals
 
 
 def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.Data) -> None:

@@ -1,4 +1,4 @@
-"""What the reader promises, on small datasets that TensorFlow wrote."""
+"""Properties of the reader, on small datasets that TensorFlow wrote."""
 
 import collections
 import functools
@@ -43,7 +43,7 @@ def data(write_dataset: WriteDataset) -> Data:
 
 
 def rows_of(elements: Iterable[Any]) -> list[int]:
-    """The numbers of the real rows, in the order in which they came."""
+    """Return the numbers of the real rows, in order."""
     return [
         int(row)
         for element in elements

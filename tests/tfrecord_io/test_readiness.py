@@ -96,7 +96,7 @@ BUCKET = "gs://bucket/tiny"
 def test_a_dataset_of_ours_is_ready_or_has_one_finding(
     data: Data, root: str, split: str, options: Any, kind: str, said: str
 ) -> None:
-    """A question mark: a warning. Nobody reads from the bucket."""
+    """A question mark means a warning. Nothing is read from the bucket."""
     placed = dataclasses.replace(data, root=root or data.root)
     found = readiness.check_data(placed, split, **{"global_batch_size": 64, **options})
     assert [finding.kind + "?" * (not finding.fatal) for finding in found] == [kind] * bool(kind)
@@ -172,7 +172,7 @@ class TestOthers:
     def test_what_does_not_suit_a_tpu_is_one_finding(
         self, dataset: Any, changes: dict[str, Any], kind: str, said: str
     ) -> None:
-        """A question mark: a warning."""
+        """A question mark means a warning."""
         finding = the_only(check(dataset(), **changes))
         assert (finding.kind, finding.fatal) == (kind.removesuffix("?"), not kind.endswith("?"))
         assert said in readiness.describe([finding])

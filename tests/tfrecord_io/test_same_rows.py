@@ -1,4 +1,4 @@
-"""One dataset, the same rows in every library: each line of the table in docs/how-to/read.md is run as it stands."""
+"""One dataset, the same rows in every library: each line of the table in docs/how-to/read.md runs unchanged."""
 
 import importlib
 import re
@@ -44,7 +44,7 @@ def rows_of(elements: Iterable[Any]) -> list[Row]:
     return [row for row in found if row.get("example_weight", 1)]
 
 
-# Modules that each line uses beside this package, by the name in the line.
+# Modules that each line uses besides this package, by the name in the line.
 LIBRARIES: dict[str, dict[str, str]] = {
     "TensorFlow, this reader": {},
     "TensorFlow alone": {"tf": "tensorflow"},

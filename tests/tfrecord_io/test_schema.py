@@ -1,4 +1,4 @@
-"""What a feature and a schema may be."""
+"""Valid and invalid features and schemas."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""Trainings of one backend in one process, all from the same first weights, since Keras has one backend in a process:
+"""Trainings of one backend in one process, all with the same initial weights, since Keras has one backend per process:
 
     python -m tests.train.backend_runs jax '[["--data", ...], ["predict", ...]]'
 
-Writes a line of JSON for each command line: its exit status, and what it wrote to stdout and stderr.
+Writes a line of JSON for each command line: its exit status, stdout and stderr.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def run(
 
 
 def program(backend: str, commands: Sequence[Sequence[str]]) -> list[str]:
-    """Return Python's arguments for a process that runs these command lines; `outcomes` reads what it writes."""
+    """Return Python's arguments for a process that runs these command lines. `outcomes` parses its output."""
     return ["-m", __name__, backend, json.dumps(commands)]
 
 

@@ -2,9 +2,9 @@
 
     HF_HOME=$(mktemp -d) python -m tests.train.compare_backends --steps 100 --learning-rate 1e-3 --replicas 8 chat clm
 
-All trainings begin with the same weights and have no dropout. The last column is TensorFlow compared with itself, where
-the first weights differ by one rounding: how far float32 alone drives two such trainings apart. With --float64, all is
-computed in it, and what is left of a difference is one of mathematics.
+All trainings begin with the same weights and have no dropout. The last column compares TensorFlow with itself after one
+rounding of the initial weights, to show how far float32 alone drives two trainings apart. --float64 computes
+everything in float64, so a remaining difference is mathematical.
 """
 
 import argparse

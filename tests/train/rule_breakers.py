@@ -1,4 +1,4 @@
-"""Models that XLA cannot compile for a TPU, or not in its memory. Tests look for the lines whose comment is a name."""
+"""Models that XLA cannot compile for a TPU, or that exceed its memory. Tests look for lines with a name as comment."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -48,13 +48,13 @@ def wide(manifest: Manifest) -> keras.Model:
 
 
 def everywhere(manifest: Manifest) -> keras.Model:
-    """Predicts a token from what is seen in its place, for all tokens."""
+    """Predicts each token from the input at its position, for all tokens."""
     inputs = {"input_ids": keras.Input((manifest.row_length,), dtype="int32", name="input_ids")}
     return keras.Model(inputs, _tokens(manifest)(inputs["input_ids"]))
 
 
 def apart(manifest: Manifest) -> keras.Model:
-    """One layer of attention in which a token sees what comes before it in its own document."""
+    """One layer of attention; a token sees the earlier tokens of its document."""
     names = ("input_ids", "segment_ids", "positions")
     inputs = {name: keras.Input((manifest.row_length,), dtype="int32", name=name) for name in names}
     embedding = keras.layers.Embedding(manifest.tokenizer.vocab_size, 16)
@@ -66,7 +66,7 @@ def apart(manifest: Manifest) -> keras.Model:
 
 
 def at_positions(manifest: Manifest) -> keras.Model:
-    """As `everywhere`, only where a token is to be predicted."""
+    """Like `everywhere`, but only at the positions to predict."""
     inputs = {
         "input_ids": keras.Input((manifest.row_length,), dtype="int32", name="input_ids"),
         "masked_positions": keras.Input((None,), dtype="int32", name="masked_positions"),

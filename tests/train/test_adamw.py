@@ -29,7 +29,7 @@ def test_the_update_is_that_of_optax_with_the_same_rate() -> None:
     reference, theirs = optax.adamw(0.01, weight_decay=0.1, mask=[True, False]), list(weights)
     state = reference.init(theirs)
     for step in range(20):
-        # Small ones, with which epsilon counts.
+        # Small values, for which epsilon matters.
         gradients = [(draws.normal(size=each.shape) * 10.0 ** -(step % 10)).astype(np.float32) for each in weights]
         changes, state = reference.update(gradients, state, theirs)
         theirs = optax.apply_updates(theirs, changes)

@@ -1,4 +1,4 @@
-"""Which evaluation is the best, trainings that end early or keep it, and what a resumed one still knows."""
+"""Choice of the best evaluation, trainings that end early or keep it, and resumed trainings."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Trainings that begin from a checkpoint of transformers: heads that are loaded, for which labels, and what is said."""
+"""Trainings from a checkpoint of transformers: loaded heads, their labels, and messages."""
 
 import json
 import shutil
@@ -47,14 +47,14 @@ def checkpoint(
 
 
 def begun(model: Path, task: str, *, data: Path | None = None) -> BuiltModel:
-    """The model with which a training from a checkpoint begins."""
+    """The initial model of a training from a checkpoint."""
     given: dict[str, Any] = {"task": task, "model": str(model), "pooling": "first", "tpu": "none"}
     job = setup.check(TrainConfig(data=str(data or training.data()), model_dir=str(model / "run"), **given))
     return models.build(job.config, job.data.manifest, job.task)
 
 
 def logits(built: BuiltModel, *, data: Path | None = None) -> tuple[Any, np.ndarray]:
-    """Features of some rows, and what the model makes of them."""
+    """Features of some rows, and the model's logits for them."""
     features = next(iter(reader.open(data or training.data()).dataset("train", global_batch_size=8, training=False)))
     inputs = {name: features[name].numpy() for name in ("input_ids", "attention_mask", "token_type_ids")}
     if "masked_positions" in built.model.input:

@@ -1,4 +1,4 @@
-"""Folders of checkpoints, the same for both backends: what is kept, what is damaged, and what was deleted by hand."""
+"""Folders of checkpoints, the same for both backends: kept, damaged, and manually deleted files."""
 
 import gc
 import shutil

@@ -1,4 +1,4 @@
-"""A training goes on with the batches that it began with, whatever hosts read them now, or says what it needs."""
+"""A training resumes with the same batches on other hosts, or reports what it needs."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from tfrecord_io.errors import FingerprintMismatchError
 
 
 def made(context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Elements that say of which step and part they are."""
+    """Elements with their step and part as values."""
     each = context.num_replicas_in_sync // context.num_input_pipelines
     first = context.input_pipeline_id * each
     return tf.data.Dataset.range(3 * each).map(

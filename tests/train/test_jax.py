@@ -1,6 +1,6 @@
-"""JAX's engine against TensorFlow's: the same losses, metrics, predictions, on any number of devices.
+"""JAX's engine against TensorFlow's: the same losses, metrics and predictions on any number of devices.
 
-Keras has one backend in a process, so what JAX does is done once, in a process of its own with 8 CPU devices.
+Keras has one backend per process, so JAX runs once, in a separate process with 8 CPU devices.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def options_of(kind: str) -> dict[str, Any]:
 
 
 def of_hosts(**changes: Any) -> dict[str, Any]:
-    """Options of a training with dropout, whose batches are the same on any number of hosts."""
+    """Options of a training with dropout and the same batches on any number of hosts."""
     given = {"model": "tests.train.small:bag", "global_batch_size": 32, "order": "global", "backend": "jax"}
     return {**EXACT, **given, "save_every": 2, **changes}
 

@@ -131,7 +131,7 @@ def test_no_answer_is_right_where_there_is_none() -> None:
 
 def test_the_best_of_a_rows_windows_is_its_answer() -> None:
     later = {"starts": [0, 0, 8, 12, 16, 20], "ends": [0, 0, 11, 15, 19, 23]}
-    # The same words stand at places 4 and 5 of the first window, and at 2 and 3 of the second.
+    # The same words are at positions 4 and 5 of the first window, and at 2 and 3 of the second.
     found = windows(
         {"row": 7, "span": (4, 5), "label": (4, 5), "score": 3.0},
         {"row": 7, "span": (4, 4), "label": (2, 3), "score": 1.0, **later},

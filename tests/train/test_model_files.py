@@ -1,4 +1,4 @@
-"""What a training leaves for `predict` and `export`: the tokenizer, and a description of the model."""
+"""Files of a training for `predict` and `export`: the tokenizer, and a description of the model."""
 
 import dataclasses
 import math

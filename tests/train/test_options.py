@@ -124,7 +124,7 @@ def test_an_interrupt_speaks_of_the_checkpoint(tmp_path: Path, monkeypatch: pyte
 def test_tensorflow_asks_a_bucket_for_exact_ranges_where_blocks_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, order: str, own: str | None, expected: str | None
 ) -> None:
-    """Before TensorFlow is imported, which reads the variable then."""
+    """The variable must be set before TensorFlow is imported, which reads it then."""
     seen: list[str | None] = []
 
     def stop(*, verbose: bool, backend: str) -> None:

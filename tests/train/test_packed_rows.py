@@ -26,7 +26,7 @@ def packed() -> Path:
 
 
 def alone(backbone: Any, ids: np.ndarray) -> np.ndarray:
-    """Logits of a document in a row of its own."""
+    """Return the logits of a document in a separate row."""
     feeds = {"token_ids": ids[None], "padding_mask": np.ones_like(ids)[None]}
     if "segment_ids" in backbone.input:
         feeds["segment_ids"] = np.zeros_like(ids)[None]

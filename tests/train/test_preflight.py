@@ -36,7 +36,7 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def imported() -> Iterator[Any]:
-    """`subprocess` for the compiler, whose process has imported JAX, TensorFlow and Keras already: 7 s of CPU."""
+    """`subprocess` for the compiler, in a process that has already imported JAX, TensorFlow and Keras: 7 s of CPU."""
     environment = compiler.environment(building.environment())
     command, pipe = [sys.executable, "-c", REQUESTS], subprocess.PIPE
     with subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe) as process:
@@ -66,7 +66,7 @@ def test_the_bundled_model_compiles_for_v3(tmp_path: Path, monkeypatch: pytest.M
     found = json.loads(outcome.out)
     # 2.2e5 weights of one layer at 6 operations for each of 8 * 16 tokens; the rest is attention, norms, and AdamW.
     assert 6 * 2e5 * 8 * 16 < found["flops_per_step"] < 4 * 6 * 2e5 * 8 * 16
-    # Weights and AdamW's two means, 4 bytes each, and what the step needs besides.
+    # Weights and AdamW's two means, 4 bytes each, and the step's other needs.
     assert 3 * 4 * 4.6e5 < found["hbm_bytes"] < 100e6
     assert found["bytes_per_step"] > 3 * 4 * 4.6e5
     assert found["fits"] is True
@@ -118,7 +118,7 @@ def test_a_model_beyond_one_chip_is_divided() -> None:
     assert 3 * 4 * 2000 * 16 / 8 < found.argument_bytes < 3 * 4 * 2000 * 16 / 4
 
 
-# Asks each generation for more memory than any has; prints what the compiler says.
+# Requests more memory than any generation has, from each of them; prints the compiler's message.
 ASKS = """
 import jax, numpy as np
 from jax.experimental import topologies

@@ -1,4 +1,4 @@
-"""What is refused, with which words, before any step is taken."""
+"""Options refused before any step, with their messages."""
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
-"""The CPU split into replicas: what a TPU's 8 cores would do, on any machine. Several of them are in a process of their
-own, since a CPU can be split only before TensorFlow has used it.
+"""The CPU split into replicas, like a TPU's 8 cores, on any machine.
+
+Several replicas run in a separate process, since a CPU can be split only before TensorFlow has used it.
 """
 
 import signal
@@ -20,7 +21,7 @@ from tests.train.finished import finished, predicted
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[dict[str, Any]]]:
-    """What a training on four replicas says, and what they predict with another model."""
+    """Output of a training on four replicas, and their predictions with another model."""
     folder = tmp_path_factory.mktemp("four")
     predict = {"model": finished("classify", "tests.train.small:bag"), "data": training.data(), "split": "validation"}
     predict |= {"tpu": "none", "replicas": 4, "batch_size": 36, "output": folder / "four.parquet"}

@@ -1,4 +1,4 @@
-"""What is found out before a device is touched. There is no TPU here: whoever got as far as that would say so."""
+"""Checks before a device is touched. There is no TPU here, so a test that reached one would fail."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A step's cost and its sums: what is computed over the vocabulary, what a user's model leaves undone, and parts."""
+"""A step's cost and sums: computation over the vocabulary, gaps in a user's model, and parts."""
 
 from typing import Any
 
@@ -129,6 +129,6 @@ def test_parts_draw_masks_of_their_own(data: Data) -> None:
 def test_a_running_variance_goes_from_part_to_part(data: Data, parts: int, variance: float) -> None:
     step, batch = prepared(data, task="classify", model="tests.train.small:normed", accumulate=parts)
     step.train(batch)
-    # It begins at 1 and takes 1 % of what it sees, which is near 0 in a fresh model.
+    # It begins at 1 and takes 1 % of its input, which is near 0 in a fresh model.
     [found] = [each.numpy() for each in step.model.variables if each.name == "moving_variance"]
     np.testing.assert_allclose(found, variance, atol=1e-3)

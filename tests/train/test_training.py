@@ -1,4 +1,4 @@
-"""Whole trainings on one replica: calls of several steps, what is saved, going on where a run ended, mixtures."""
+"""Whole trainings on one replica: calls of several steps, saved files, resuming, mixtures."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def test_steps_in_one_call_are_the_same_steps(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
-    """The folder of a training of two steps, only to be read, and what it wrote."""
+    """The folder of a training of two steps (read-only), and its output."""
     folder = tmp_path_factory.mktemp("trained")
     return folder, training.done(folder, **SHORT)
 
@@ -47,7 +47,7 @@ def test_an_evaluation_counts_every_example_once(trained: tuple[Path, Outcome]) 
     losses = keras.losses.sparse_categorical_crossentropy(features["label"], logits, from_logits=True)
     assert found["examples"] == 80
     assert found["accuracy"] == pytest.approx(hits.mean(), abs=1e-6)
-    # This model divides by the number of tokens, of which fill rows have none.
+    # This model divides by the number of tokens, and fill rows have none.
     assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
@@ -178,7 +178,7 @@ def test_tokens_are_learned(tmp_path: Path, task: str, model: str, options: dict
 
 
 def other() -> Path:
-    """The first 40 reviews, as a dataset of its own."""
+    """The first 40 reviews, as a separate dataset."""
     return building.reviews(max_length=16, limit=40, name="few")
 
 

@@ -1,4 +1,4 @@
-"""Trainings for tests: through the command line, in this process or in one of their own."""
+"""Trainings for tests: through the command line, in this process or in a separate one."""
 
 import contextlib
 import io
@@ -111,11 +111,11 @@ def program(model_dir: Path | str, *, variables: Mapping[str, str] = {}, **chang
 
 
 def losses(out: str) -> dict[int, float]:
-    """The loss of each step that was reported, in the bits in which it was computed."""
+    """Return the loss of each reported step, in the bits in which it was computed."""
     lines = [json.loads(line) for line in out.splitlines()]
     return {line["step"]: line["loss"] for line in lines if "step" in line and "split" not in line}
 
 
 def metrics(out: str) -> dict[str, Any]:
-    """What the last evaluation found."""
+    """Return the results of the last evaluation."""
     return [found for found in map(json.loads, out.splitlines()) if "split" in found][-1]

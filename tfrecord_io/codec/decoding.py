@@ -1,4 +1,4 @@
-"""Decode Examples with compiled loops, whole shards or single rows: the inverse of `encoding`."""
+"""Decode Examples with compiled loops, whole shards or single rows. The inverse of `encoding`."""
 
 import numpy as np
 
@@ -11,8 +11,6 @@ _INT64_LIST, _BYTES_LIST = LIST_TAGS["int64"], LIST_TAGS["bytes"]
 
 
 class Decoder:
-    """Decoder of the records of one schema."""
-
     def __init__(self, schema: Schema) -> None:
         taken = {"int64": 0, "float32": 0, "object": 0}
         keys, entries, starts = b"", [], {}
@@ -25,13 +23,13 @@ class Decoder:
             taken[feature.array_dtype] += feature.num_values
         self._keys, self._entries_F4 = np.frombuffer(keys, np.uint8), np.array(entries, np.int64).reshape(-1, 4)
         self._num_ints, self._num_floats, self._num_bytes = taken.values()
-        # For each feature, in the schema's order: where its values begin among a row's values of the same dtype.
+        # Where each feature's values begin among a row's values of the same dtype, in schema order.
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
         """Decode the records data[begins_N[n] : ends_N[n]] into columns: int64, float32 or objects [N, *shape].
 
-        All three arrays must be read-only (see `kernels.frozen`), so that the kernel is compiled once.
+        All three arrays must be read-only (see `kernels.frozen`), so that the kernel is compiled only once.
 
         Returns: the number of sound records before the first damaged one, and the columns, empty unless all are sound.
         """
@@ -49,7 +47,7 @@ class Decoder:
                 columns[feature.name] = objects = np.empty(num_rows, object)
                 for at, (first, end) in enumerate(spans_FN2[start].tolist()):
                     value = data.data[first:end]
-                    # Bytes that are not UTF-8 become surrogates.
+                    # Invalid UTF-8 becomes surrogates.
                     is_text = feature.dtype == "string"
                     objects[at] = str(value, "utf-8", "surrogateescape") if is_text else bytes(value)
                 continue
@@ -60,7 +58,7 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Describe the damage of a serialized Example that a `Decoder` refuses, and its position; "" if there is none."""
+    """Describe the damage in a serialized Example that a `Decoder` refuses, and its position. "" if it is sound."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):
@@ -95,7 +93,7 @@ def _at(position: int, what: str, record: bytes) -> str:
 
 @jit
 def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
-    """Read a varint. Returns: value and position after it, -1 if it is cut off, not minimal, or past 64 bits."""
+    """Read a varint. Return value and next position, which is -1 if it is cut off, not minimal, or past 64 bits."""
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
         byte = np.uint64(data[p])
@@ -110,7 +108,7 @@ def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
 
 @jit
 def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
-    """Read `tag` and a size. Returns: the position after them and the end that the size gives; -1 if invalid."""
+    """Read `tag` and a size. Return the next position, and the end according to the size. Both are -1 if invalid."""
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
     size, position = _take_varint(data, position + 1, end)
@@ -121,7 +119,7 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
 
 @jit
 def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int]:
-    """Read an entry up to its payload. Returns: start and end of the payload; -1 if a tag, size or key differs."""
+    """Read an entry up to its payload. Return start and end of the payload, -1 if a tag, size or key differs."""
     position, entry_end = _take_size(data, position, 0x0A, end)
     if position < 0 or entry_end - position < len(key):
         return np.int64(-1), np.int64(-1)
@@ -140,7 +138,7 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 
 @jit
 def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
-    """Read data[start:end] into values[place:place + length]. Returns: whether it is `length` minimal varints."""
+    """Read data[start:end] into values[place:place + length]. Return False unless it holds `length` minimal varints."""
     first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
     for p in range(first, behind):
         count += np.int64(data[p] < 0x80)
@@ -152,7 +150,7 @@ def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place
         return True
     if data[end - 1] >= 0x80:
         return False
-    # Each byte stores the value so far. A branch on the last byte would be mispredicted for every other token.
+    # Each byte stores the partial value, because a branch on the last byte would be mispredicted for every other token.
     value, shift, bad = np.uint64(0), np.uint64(0), False
     for p in range(first, behind):
         byte = np.uint64(data[p])
@@ -178,14 +176,12 @@ def _read_examples(
     floats: np.ndarray,
     spans_FN2: np.ndarray,
 ) -> int:
-    """Decode N serialized Examples, where Example n is data[begins_N[n] : ends_N[n]].
+    """Decode N serialized Examples. Example n is data[begins_N[n] : ends_N[n]]. Return the first damaged one, or N.
 
-    entries_F4: for each feature, in record order: where its key begins and ends in `keys`, the tag of its list, and its
-        number of values.
-    ints: int64 output for the integer features: N rows of the first one, then N rows of the next. floats: uint8 output
-        for the float features likewise, 4 bytes a value. spans_FN2: int64 output, bounds of the values of bytes.
-
-    Returns: the number of the first damaged Example, or N.
+    entries_F4: per feature, in record order: start and end of its key in `keys`, tag of its list, number of values.
+    ints: int64 output: N rows of the first integer feature, then N rows of the next.
+    floats: uint8 output with the same layout, 4 bytes per value.
+    spans_FN2: int64 output: bounds of text and bytes values.
     """
     num_rows = len(begins_N)
     for n in range(num_rows):

@@ -1,16 +1,16 @@
-"""Encode columns as records with compiled loops, into a buffer of exactly the right size.
+"""Encode columns as records with compiled loops, into a buffer of the exact size.
 
     columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
 
-One entry of an Example, per feature (sizes are varints, each counts the bytes to its right):
+One entry of an Example per feature. Sizes are varints; each counts the bytes to its right:
 
     0a E  0a K name  12 V  1a|12|0a W  0a P  payload
-    │     └─ `key` ────┘   │           └ the packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12);
-    │                      │             or the one value of a bytes_list (0a)
-    └ entry of the map     └ Feature: the kind of its list
+    │     └─ `key` ────┘   │           └ packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12),
+    │                      │             or the single value of a bytes_list (0a)
+    └ entry of the map     └ Feature: kind of list
 
-All sizes follow from the payload sizes. So payload bytes are counted first, which gives the position of each entry and
-record; then one feature after the other is written into all records.
+Payload sizes determine all other sizes. They are counted first, which gives the position of every entry and record.
+Then each feature is written into all records, one feature after the other.
 """
 
 import functools
@@ -23,10 +23,10 @@ from tfrecord_io.codec.kernels import FRAME_BYTES, HEAD_BYTES, copy, frozen, jit
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 
-# Tag of the list of values, by the feature's dtype.
+# Tag of the list, by dtype.
 LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 
-# The dtype to which each dtype is converted for the kernels: few ones, so that little is compiled.
+# The dtypes of the kernels' input, by column dtype. They are few, so that few kernels are compiled.
 _Taken = dict[str, np.dtype]
 _INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16"), np.dtype(np.int32))
 _INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))
@@ -41,29 +41,29 @@ def in_order(schema: Schema) -> list[Feature]:
     """Return the features in record order: sorted by the bytes of their names, but `text_pair` before `text`.
 
     Protobuf's Python runtime (upb) puts a name after longer names that begin with it. The C++ runtime does the
-    opposite; the format of Example leaves the order open, and every reader accepts both.
+    opposite. The Example format leaves the order open, and every reader accepts both.
     """
     return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
 
 
 def key(feature: Feature) -> bytes:
-    """Return the constant bytes of an entry: the key with its tag and size, and the tag of the value."""
+    """Return the constant bytes of an entry: tag, size and name of the key, then the value's tag."""
     name = feature.name.encode()
     size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
     return bytes([0x0A, *size]) + name + b"\x12"
 
 
 class _Packed(NamedTuple):
-    """Column of N ready payloads: `data` uint8, back to back, and the sizes, int64 [N] or one for all."""
+    """N ready payloads: `data` is uint8, back to back; sizes are int64 [N], or one size for all."""
 
     sizes_N: np.ndarray | int
     data: np.ndarray
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Encode each row as a record, in its frame if `framed`: return uint8[total] and the offsets, int64[N + 1].
+    """Encode each row as a record, with its frame if `framed`. Return uint8 [total] and offsets, int64 [N + 1].
 
-    Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
+    Raises: SchemaError if a column is missing, unknown, or has another dtype, shape or number of rows.
     """
     if columns.keys() != set(schema.names):
         missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
@@ -95,16 +95,15 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 
 @functools.lru_cache(maxsize=256)
 def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
-    """Return the features in record order, their constant bytes (see `key`), and the sizes of these bytes."""
     features = in_order(schema)
     keys = [frozen(np.frombuffer(key(feature), np.uint8)) for feature in features]
     return features, keys, np.array([len(each) for each in keys])
 
 
 def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
-    """Check a column and convert it for the kernels: int32 or int64 [N, L], or `_Packed` if its bytes are the payloads.
+    """Check a column. Return int32 or int64 [N, L] for the kernels, or `_Packed` if its bytes are the payloads.
 
-    They are for text, for floats (so that every NaN keeps its bits), and for one-byte columns with values below 128.
+    `_Packed` serves text, floats (every NaN keeps its bits), and one-byte columns with values below 128.
     """
     taken = _TAKEN[feature.dtype]
     name = _NAMES.get(column.dtype) or column.dtype.name
@@ -118,7 +117,7 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
     if feature.is_bytes:
         return _pieces(column, feature)
     shape = num_rows, feature.num_values
-    if column.itemsize == 1:  # masks, mostly
+    if column.itemsize == 1:  # usually masks
         values = frozen(column).reshape(shape).view(np.uint8)
         if values.max(initial=0) < 0x80:
             return _Packed(feature.num_values, values.reshape(-1))
@@ -127,7 +126,6 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
 
 
 def _pieces(column: np.ndarray, feature: Feature) -> _Packed:
-    """Pack a column of `str` or `bytes`. Raises: SchemaError for a wrong type, a lone surrogate or too long a value."""
     held = str if feature.dtype == "string" else bytes
     if not all(type(value) is held for value in column):
         raise SchemaError(f"column {feature.name!r}: objects of other types, expected {held.__name__}")
@@ -145,7 +143,6 @@ def _pieces(column: np.ndarray, feature: Feature) -> _Packed:
 
 @jit
 def _varint_size(value: int) -> int:
-    """Count the bytes of a uint64 as a varint."""
     size = 1
     while value >= np.uint64(0x80):
         value >>= np.uint64(7)
@@ -155,7 +152,7 @@ def _varint_size(value: int) -> int:
 
 @jit
 def _put_varint(out: np.ndarray, position: int, value: int) -> int:
-    """Write a uint64 as a varint at a uint64 position. Returns: the position after it."""
+    """Write a uint64 as a varint at a uint64 position. Return the next position."""
     while value >= np.uint64(0x80):
         out[position] = np.uint8(value & np.uint64(0x7F)) | np.uint8(0x80)
         value >>= np.uint64(7)
@@ -166,7 +163,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 @jit
 def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Set `payloads_N` to the size of each row's values, int32 or int64, as varints."""
+    """Set `payloads_N` to the size of each row's int32 or int64 values as varints."""
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         r, bits, size = np.uint64(row), np.uint64(0), np.int64(length)
@@ -183,7 +180,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """Return the sizes E, V and W of an entry (see the module) from those of its `key` and payload."""
+    """Return the sizes E, V and W (see the module) of an entry, given the sizes of its `key` and payload."""
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -193,7 +190,7 @@ def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
 def _place_records(
     payloads_FN: np.ndarray, key_sizes_F: np.ndarray, framed: bool, places_FN: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Set `offsets` to the bounds of records, frames included if `framed`, and `places_FN` to where entries begin."""
+    """Set `offsets` to the bounds of the records, with frames if `framed`, and `places_FN` to each entry's start."""
     around = FRAME_BYTES if framed else 0
     for row in range(len(offsets) - 1):
         size = 0
@@ -209,7 +206,6 @@ def _place_records(
 
 @jit
 def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, framed: bool) -> None:
-    """Write each record's bytes before its first entry, which is at `first_N`: the map's tag and size."""
     for row in range(len(first_N)):
         start, end = offsets[row], offsets[row + 1]
         if framed:
@@ -220,7 +216,7 @@ def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, fra
 
 @jit
 def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
-    """Write the bytes of entries before their payloads, and advance `places_N` from the entries to the payloads."""
+    """Write the bytes of entries before their payloads, and advance `places_N` to the payloads."""
     for row in range(len(places_N)):
         of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
         at = np.uint64(places_N[row])
@@ -237,7 +233,7 @@ def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, ke
 
 @jit
 def _short_varint(value: int) -> int:
-    """Encode a uint32 below 2^21 as a varint, in the low bytes of a word; the highest byte is its size."""
+    """Encode a uint32 below 2^21 as a varint in the low bytes of a word. The highest byte is its size."""
     two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
     first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
     third = (value << np.uint32(2)) & np.uint32(0x7F0000)
@@ -249,11 +245,11 @@ def _short_varint(value: int) -> int:
 def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
     """Write rows of int32 or int64 as varints.
 
-    The varints of a row are computed first, by SIMD, then stored back to back as whole words: each word overwrites the
-    surplus bytes of the one before. A branch on the size would be mispredicted for every other token.
+    SIMD computes a row's varints first. They are then stored back to back as whole words; each word overwrites the
+    surplus bytes of the previous one. A branch on the size would be mispredicted for every other token.
     """
     length = np.uint64(values_NL.shape[1])
-    whole = length - min(length, np.uint64(3))  # a word of the last three could reach past the row
+    whole = length - min(length, np.uint64(3))  # a word of the last three could go past the row
     words_L = np.empty(length, np.uint32)
     for row in range(len(places_N)):
         at, r = np.uint64(places_N[row]), np.uint64(row)
@@ -276,7 +272,6 @@ def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, valu
 
 @jit
 def _put_pieces(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, data: np.ndarray) -> None:
-    """Write payloads of different sizes, which lie back to back in `data`."""
     start = 0
     for row in range(len(places_N)):
         copy(out, places_N[row], data, start, payloads_N[row])

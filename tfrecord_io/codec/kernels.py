@@ -1,12 +1,12 @@
 """Compiled loops: the decorator, small functions on arrays, crc32c, and the frames of `records`.
 
-Every kernel releases the GIL, and none raises: a kernel that meets damage returns where it stopped, and Python code,
-which may be slow, finds out what is wrong. Kernels take input arrays read-only (see `frozen`), so that
-each element type is compiled once. Bounds are not checked. Inner loops use unsigned indices, since Numba tests for each
-element whether a signed one counts from the end, and LLVM can't turn such a loop into SIMD.
+Kernels release the GIL and never raise. A kernel that meets damage returns its position; slower Python code then finds
+the cause. Input arrays are read-only (see `frozen`), so that each element type is compiled once. Bounds aren't checked.
+Inner loops use unsigned indices: Numba tests whether each signed index counts from the end, and LLVM can't turn such a
+loop into SIMD.
 
-Numba caches compiled code beside the file, or in the user's cache folder. It drops the code when the kernel's own file
-changes, but not when a file that the kernel calls into does: after a change here, touch the files of the kernels.
+Numba caches compiled code beside the file or in the user's cache folder. It notices changes of the kernel's file, but
+not of a file that the kernel calls. After a change here, touch the files of the other kernels.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """Compile a kernel at its first call, once for each combination of argument types, and cache the code."""
+    """Compile a kernel at its first call, once per combination of argument types, and cache the code."""
     try:
         return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither this folder nor the user's cache folder can be written: compile in every process
+    except RuntimeError:  # neither folder is writable: compile in every process
         return numba.njit(nogil=True)(function)
 
 
@@ -42,7 +42,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 @jit
 def load(data: np.ndarray, position: int) -> int:
-    """Load the 8 bytes at `position` as a little-endian uint64. LLVM compiles the loop to one instruction."""
+    """Load 8 bytes as a little-endian uint64. LLVM compiles the loop to one instruction."""
     at, word = np.uint64(position), np.uint64(0)
     for k in range(8):
         word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
@@ -51,7 +51,6 @@ def load(data: np.ndarray, position: int) -> int:
 
 @jit
 def load_4(data: np.ndarray, position: int) -> int:
-    """Load the 4 bytes at `position` as a little-endian uint32."""
     at, word = np.uint64(position), np.uint32(0)
     for k in range(4):
         word |= np.uint32(data[at + np.uint64(k)]) << np.uint32(8 * k)
@@ -60,7 +59,6 @@ def load_4(data: np.ndarray, position: int) -> int:
 
 @jit
 def store(data: np.ndarray, position: int, word: int) -> None:
-    """Write a uint64 as the 8 bytes at `position`, little-endian."""
     at = np.uint64(position)
     for k in range(8):
         data[at + np.uint64(k)] = np.uint8(word >> np.uint64(8 * k))
@@ -68,7 +66,6 @@ def store(data: np.ndarray, position: int, word: int) -> None:
 
 @jit
 def store_4(data: np.ndarray, position: int, word: int) -> None:
-    """Write a uint32 as the 4 bytes at `position`, little-endian."""
     at = np.uint64(position)
     for k in range(4):
         data[at + np.uint64(k)] = np.uint8(word >> np.uint32(8 * k))
@@ -76,13 +73,12 @@ def store_4(data: np.ndarray, position: int, word: int) -> None:
 
 @jit
 def copy(out: np.ndarray, position: int, data: np.ndarray, start: int, size: int) -> None:
-    """Copy `size` bytes from data[start:] to out[position:]."""
     to, source = np.uint64(position), np.uint64(start)
     for k in range(np.uint64(size)):
         out[to + np.uint64(k)] = data[source + np.uint64(k)]
 
 
-# A de Bruijn sequence: times a word with a single bit set, its 6 highest bits are different for each bit.
+# A de Bruijn sequence: multiplied by a word with a single bit set, its 6 highest bits differ for each bit.
 _SEQUENCE = np.uint64(0x03F79D71B4CB0A89)
 _BITS = np.zeros(64, np.int64)
 _BITS[(np.uint64(1) << np.arange(64, dtype=np.uint64)) * _SEQUENCE >> np.uint64(58)] = np.arange(64)
@@ -90,16 +86,15 @@ _BITS[(np.uint64(1) << np.arange(64, dtype=np.uint64)) * _SEQUENCE >> np.uint64(
 
 @jit
 def lowest_bit(word: int) -> int:
-    """Return the number of the lowest bit that is set in a uint64 other than 0."""
     return _BITS[(word & (~word + np.uint64(1))) * _SEQUENCE >> np.uint64(58)]
 
 
-HEAD_BYTES, FRAME_BYTES = 12, 16  # before the data, and all that a frame adds
+HEAD_BYTES, FRAME_BYTES = 12, 16  # before the data; the whole frame
 _WORDS = 4  # words of 8 bytes in a step of the crc
 
 
 def _crc_tables() -> np.ndarray:
-    """Return uint32 [32, 256]: row k has crcs of each byte and k zero bytes; polynomial 0x1EDC6F41, reversed."""
+    """Return uint32 [32, 256]: row k has the crc of each byte and k zero bytes. Polynomial 0x1EDC6F41, reversed."""
     tables = np.zeros((8 * _WORDS, 256), np.uint32)
     crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -116,7 +111,7 @@ _CRC = _crc_tables()
 
 @jit
 def _crc_of_word(word: int, row: int) -> int:
-    """Return the crc of 8 bytes followed by `row` more zero bytes, without the usual inversions."""
+    """Return the crc of 8 bytes followed by `row` zero bytes, without the usual inversions."""
     crc = np.uint32(0)
     for k in range(8):
         crc ^= _CRC[row + 7 - k, (word >> np.uint64(8 * k)) & np.uint64(0xFF)]
@@ -127,9 +122,9 @@ def _crc_of_word(word: int, row: int) -> int:
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
     """Return the CRC-32C (Castagnoli) of data[start:stop], by table lookup.
 
-    Only the first word of a step waits for the step before. x86's instruction takes a fifth of the time, but needs
-    LLVM's intrinsic for one kind of processor; it would save about 1 % of a whole build (from the times of both loops,
-    and the records of a build).
+    Only the first word of a step depends on the previous step. The x86 instruction takes a fifth of the time but needs
+    an LLVM intrinsic for one kind of processor. It would save about 1 % of a build (estimated from the times of both
+    loops).
     """
     at, crc = start, np.uint64(0xFFFFFFFF)
     while at + 8 * _WORDS <= stop:
@@ -147,10 +142,10 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 
 @jit
 def masked(crc: int) -> int:
-    """Mask a crc as a TFRecord stores it, uint32: rotated, plus a constant, since data may contain crcs themselves.
+    """Return the masked crc, uint32, as TFRecord stores it: rotated, plus a constant, since data may contain crcs.
 
     Takes the crc, not the data: Numba counts references in a function that passes an array on, which takes longer than
-    the crc of a size (measured: 31 against 5 ns).
+    the crc of a size (31 against 5 ns).
     """
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return np.uint32((rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF))
@@ -158,7 +153,6 @@ def masked(crc: int) -> int:
 
 @jit
 def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
-    """Write frame i to out[offsets[i]:offsets[i + 1]], around the data that is already there."""
     for row in range(len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1] - 4
         store(out, start, np.uint64(end - start - HEAD_BYTES))
@@ -170,8 +164,8 @@ def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
 def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> tuple[int, int, bool]:
     """Read whole frames from the start of `data`, and copy message i to out[offsets[i]:offsets[i + 1]].
 
-    Returns: the number of sound frames, the position after them, and whether a frame with a wrong data crc begins
-        there, whose message is in `out` too.
+    Returns: the number of sound frames, the position after them, and True if the next frame has a wrong data crc; its
+        message is then in `out` too.
     """
     count, position = 0, np.int64(0)
     offsets[0] = 0
@@ -201,9 +195,9 @@ def find_frames(
     begins_N: np.ndarray,
     ends_N: np.ndarray,
 ) -> int:
-    """Set `begins_N` and `ends_N` to the bounds of N records: record n is `skips_N[n]` frames after `starts_N[n]`.
+    """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after `starts_N[n]`.
 
-    Returns: the first n with a frame on the way that is damaged or goes past `stops_N[n]`, or N.
+    Returns: the first n with a damaged frame before or at its record, or one that goes past `stops_N[n]`; otherwise N.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

@@ -1,12 +1,12 @@
-"""Validation of a dataset's JSON files when they are read: types, sizes and names.
+"""Validate a dataset's JSON files on reading: types, sizes and names.
 
     document = load(text)                            bounded in depth, no NaN, no infinity
     split = text(document["split"], NAME)            a name that becomes part of a path
     rows = count(document["rows"])                   0 to 2^63 - 1
-    shard = decoded(Shard, document["shard"])        a dataclass, each field as it is annotated
+    shard = decoded(Shard, document["shard"])        a dataclass, with fields of the annotated types
 
 A file may come from a stranger. Each function returns the value unchanged or raises ValueError; a missing field is a
-KeyError. Whoever reads a file turns both (`WRONG`) into an error that names the file.
+KeyError. Callers turn both (`WRONG`) into an error that names the file.
 """
 
 import collections.abc
@@ -30,16 +30,16 @@ _WORDS = {
     SHA256: "64 hex digits",
 }
 
-# The largest count: what an int64 holds.
+# The largest int64.
 MOST = 2**63 - 1
 _MOST_DEPTH = 50
 
-# What these functions raise, and what looking up a missing field raises.
+# Exceptions of these functions, and of a lookup of a missing field.
 WRONG = (KeyError, ValueError)
 
 
 def load(content: bytes | str) -> Any:
-    """Parse a JSON document, and refuse NaN, infinity and nesting deeper than 50, since callers recurse into it."""
+    """Parse a JSON document. Refuse NaN, infinity and nesting deeper than 50, since callers recurse."""
 
     def finite(digits: str) -> float:
         if math.isfinite(number := float(digits)):
@@ -61,70 +61,61 @@ def load(content: bytes | str) -> Any:
 
 
 def has_nested(values: Iterable[Any]) -> bool:
-    """Return whether there are lists or objects among values; a million numbers take 20 ms."""
+    """Return whether values contain lists or objects. A million numbers take 20 ms."""
     return not {dict, list, tuple}.isdisjoint(map(type, values))
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Check that a value is an object, and return it."""
     return _require(value, dict, "an object")
 
 
 def items(value: Any) -> list[Any]:
-    """Check that a value is a list, and return it."""
     return _require(value, list, "a list")
 
 
 def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
-    """Check that a value is a string that UTF-8 can encode and that matches the pattern, if any, and return it."""
+    """Return the value if it is a string that UTF-8 can encode and that matches the optional pattern."""
     found: str = _require(value, str, "a string")
-    found.encode()  # raises for half a surrogate pair, spelt as an escape
+    found.encode()  # raises for half a surrogate pair, written as an escape
     if pattern is not None and not pattern.match(found):
         raise ValueError(f"{found!r:.100}, expected {_WORDS[pattern]}")
     return found
 
 
 def count(value: Any, *, most: int = MOST) -> int:
-    """Check that a value is a whole number from 0 to `most`, and return it."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{_shown(value)} where a whole number from 0 to {most} is expected")
     return value
 
 
 def integer(value: Any) -> int:
-    """Check that a value is a whole number, possibly negative, and return it."""
     return count(value) if type(value) is not int or value >= 0 else -count(-value)
 
 
 def counts(value: Any) -> list[int]:
-    """Check that a value is a list of whole numbers from 0 to `MOST`, and return it."""
     found = items(value)
     is_right = set(map(type, found)) <= {int} and min(found, default=0) >= 0 and max(found, default=0) <= MOST
-    return found if is_right else list(map(count, found))  # which names the one that is wrong
+    return found if is_right else list(map(count, found))  # names the invalid one
 
 
 def texts(value: Any, pattern: re.Pattern[str]) -> list[str]:
-    """Check that a value is a list of strings that match the pattern, and return it."""
     found = items(value)
     is_right = set(map(type, found)) <= {str} and all(map(pattern.match, found))
     return found if is_right else [text(each, pattern) for each in found]
 
 
 def flag(value: Any) -> bool:
-    """Check that a value is true or false, and return it."""
     found: bool = _require(value, bool, "true or false")
     return found
 
 
 def one_of(value: Any, *allowed: str) -> Any:
-    """Check that a value is one of the allowed strings, and return it."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{_shown(value)} where one of {allowed} is expected")
     return value
 
 
 def optional(read: Any, value: Any, **arguments: Any) -> Any:
-    """Return None for None, and the result of `read` for any other value."""
     return None if value is None else read(value, **arguments)
 
 
@@ -136,15 +127,14 @@ Counts = Annotated[list[int], counts]
 Names = Annotated[list[str], functools.partial(texts, pattern=NAME)]
 Sha256s = Annotated[list[str], functools.partial(texts, pattern=SHA256)]
 
-# Metadata of a dataclass's field that may be absent, and then has its default.
+# Metadata of a dataclass field that may be absent; it then has its default.
 ABSENT = {"json": "absent"}
 
 
 def decoded(hint: Any, value: Any) -> Any:
     """Convert JSON to the annotated type: an object to a dataclass, a list to a tuple, and so on.
 
-    `Annotated[type, read]` is converted by `read`. Every field of a dataclass must be present, unless its metadata is
-    `ABSENT`.
+    `Annotated[type, read]` calls `read`. Every field of a dataclass is required, unless its metadata is `ABSENT`.
     """
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
@@ -172,7 +162,6 @@ def decoded(hint: Any, value: Any) -> Any:
 
 
 def _first_decoded(hints: list[Any], value: Any) -> Any:
-    """Convert JSON to the first of several types that accepts it."""
     try:
         return decoded(hints[0], value)
     except WRONG:
@@ -182,7 +171,6 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Check the fields `needed` of an object, and `others` where present, by their types, and return the object."""
     found = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in found:
@@ -191,7 +179,7 @@ def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | N
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Convert the fields `names` that are present to the types that the dataclass `kind` annotates."""
+    """Convert the fields in `names`, where present, to the types that the dataclass `kind` annotates."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 
@@ -208,5 +196,4 @@ def _require(value: Any, kind: type, expected: str) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Format a value for a message: at most 100 characters, and only the type of a list or object."""
     return f"{value!r:.100}" if not isinstance(value, list | dict) else f"a {type(value).__name__}"

@@ -1,15 +1,15 @@
 """Shards and splits, each with a ledger that accounts for its input rows.
 
-    rows_in  =  rows_used  +  rejected by reason  +  filtered by reason          of a shard, and so of a split
+    rows_in  =  rows_used  +  rejected by reason  +  filtered by reason          per shard, and so per split
 
-Nothing is dropped silently: a row is in some record, or counted here with its reason. `rejected` counts rows that can't
-be used. `filtered` counts rows that the user asked to leave out:
+Every row is in a record or counted here with a reason. `rejected` counts unusable rows. `filtered` counts rows that the
+user asked to leave out:
 
-    filtered        one of the user's own filters left it out; filtered:NAME, a filter of `pipelines.filters`
-    duplicate       an earlier row has the same text and is kept
-    contaminated:SET    it shares a run of words with a text of that evaluation set
-    held_out        it is held out for another split of this dataset
-    not_held_out    in a split of held-out rows: it is not one of the rows held out for this split
+    filtered        by the user's own filter; filtered:NAME for a filter of `pipelines.filters`
+    duplicate       an earlier row has the same text
+    contaminated:SET    shares a run of words with a text of that evaluation set
+    held_out        held out for another split of this dataset
+    not_held_out    in a split of held-out rows: not held out for this split
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from tfrecord_io.format.json_fields import ABSENT, Count, Counts, Name, Names, S
 FILTERED = "filtered"
 HELD_OUT = "held_out"
 NOT_HELD_OUT = "not_held_out"
-# Reasons of filtered rows; the NAME of a filter or an evaluation set may follow a colon.
+# Reasons of filtered rows. A colon and the NAME of a filter or evaluation set may follow.
 _FILTERED = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
 
 def is_filtered(reason: str) -> bool:
-    """Return whether the user asked to leave out rows with this reason; if not, they are rejected."""
     return reason.partition(":")[0] in _FILTERED
 
 
@@ -38,8 +37,8 @@ def is_filtered(reason: str) -> bool:
 class Ledger:
     """Account of input rows: `rows_in == rows_used + sum(rejected.values()) + sum(filtered.values())`.
 
-    `rejected` and `filtered` count rows by reason. `tokens_cut`: tokens of used rows that are in no record,
-    because they were truncated (`pad`) or are in a dropped remainder (`concat`).
+    `rejected` and `filtered` count rows by reason. `tokens_cut` counts tokens of used rows that no record contains:
+    truncated (`pad`) or in a dropped remainder (`concat`).
     """
 
     rows_in: Count
@@ -50,32 +49,29 @@ class Ledger:
 
     @property
     def rows_rejected(self) -> int:
-        """Count the rows that can't be used."""
         return sum(self.rejected.values())
 
     @property
     def rows_filtered(self) -> int:
-        """Count the rows left out on request, with those that --hold-out put into another split."""
+        """Count the rows left out on request, including rows that --hold-out put into another split."""
         return sum(self.filtered.values())
 
     @property
     def rows_in_other_splits(self) -> int:
-        """Count the rows that --hold-out put into another split."""
         return self.filtered.get(HELD_OUT, 0) + self.filtered.get(NOT_HELD_OUT, 0)
 
     @property
     def filtered_of_split(self) -> dict[str, int]:
-        """Return the filtered rows by reason, without those that --hold-out put into another split."""
+        """Return the filtered rows by reason, without rows that --hold-out put into another split."""
         return {reason: rows for reason, rows in self.filtered.items() if reason not in (HELD_OUT, NOT_HELD_OUT)}
 
     @property
     def rows_of_split(self) -> int:
-        """Count the rows that were read, except those that --hold-out put into another split."""
+        """Count the rows read, without rows that --hold-out put into another split."""
         return self.rows_in - self.rows_in_other_splits
 
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
-        """Return the sum of several ledgers."""
         every = tuple(ledgers)
         rejected, filtered = collections.Counter[str](), collections.Counter[str]()
         for ledger in every:
@@ -91,17 +87,16 @@ class Ledger:
 
     @property
     def balanced(self) -> bool:
-        """Return whether every row is accounted for."""
         return self.rows_in == self.rows_used + self.rows_rejected + self.rows_filtered
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One file: `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts tokens other than padding.
+    """One file. `num_bytes` and `sha256` describe the file as stored; `num_tokens` excludes padding.
 
-    `num_unlabelled` counts records with label -1, which means no label. It follows from the bytes, so comparisons skip
-    it. In a dataset of several row lengths, `length` is the length of this file's rows, and `task` the number of the
-    set of input rows that it was made from, which other files of the split share. Otherwise both are None.
+    `num_unlabelled` counts records with label -1 (no label). The bytes determine it, so comparisons skip it. In a
+    dataset of several row lengths, `length` is the length of this file's rows, and `task` the number of the task that
+    made it, which other files of the split share. Otherwise both are None.
     """
 
     name: Name
@@ -115,16 +110,15 @@ class Shard:
     num_unlabelled: Count = dataclasses.field(default=0, compare=False, metadata=ABSENT)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the shard as JSON for the manifest, without `length`, `task` and `num_unlabelled` if unset or 0."""
         fields = dataclasses.asdict(self) | {"num_unlabelled": self.num_unlabelled or None}
         return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Shards(Sequence[Shard]):
-    """Shards of a split as columns, so that a million are read in seconds; each `Shard` is made on access.
+    """Shards of a split as columns, so that a million load in seconds. Access makes each `Shard`.
 
-    The columns are the fields of `Shard` and of its ledger; `rejected` and `filtered` have one for each reason.
+    The columns are the fields of `Shard` and of its ledger; `rejected` and `filtered` have one column per reason.
     """
 
     name: Names
@@ -150,7 +144,6 @@ class Shards(Sequence[Shard]):
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Shards:
-        """Convert shards to columns, unless they are columns already."""
         if isinstance(shards, Shards):
             return shards
         ledgers = [shard.ledger for shard in shards]
@@ -170,7 +163,6 @@ class Shards(Sequence[Shard]):
         return cls(**columns)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the columns as JSON for the manifest, without `length`, `task` and `num_unlabelled` if unset."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def __len__(self) -> int:
@@ -206,7 +198,7 @@ class Shards(Sequence[Shard]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelRange:
-    """Range of integer labels without names: `smallest`, `largest`, and how many are `distinct`, None if unknown."""
+    """Range of integer labels without names. `distinct` counts the labels that occur, None if unknown."""
 
     smallest: int
     largest: int
@@ -218,17 +210,15 @@ class LabelRange:
 
     @property
     def has_gaps_from_0(self) -> bool:
-        """Return whether the labels may be anything but all of 0, 1, 2, ..., `largest`."""
         return self.smallest != 0 or self.distinct != self.largest + 1
 
     @property
     def text(self) -> str:
-        """Return the range in words, for messages."""
         values = "values" if self.distinct is None else f"{self.distinct:,} value{'' if self.distinct == 1 else 's'}"
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range of both; `distinct` is known only if one of them has every integer of that range."""
+        """Return the range of both. `distinct` is known only if one of them has every integer of that range."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
@@ -236,14 +226,14 @@ class LabelRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """One split: its shards in order, and the range of its integer `labels` without names, where known."""
+    """One split: its shards in order, and the range of its integer `labels` without names, if known."""
 
     shards: Sequence[Shard]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Parse a split. Raises: ValueError or KeyError if it is invalid, or its sums differ from its shards' sums."""
+        """Parse a split. Raises: ValueError or KeyError if it is invalid, or contradicts the sums of its shards."""
         fields = mapping(value)
         split = cls(shards=decoded(Shards, fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels")))
         for name in ("num_examples", "num_bytes", "num_tokens"):
@@ -255,16 +245,13 @@ class Split:
 
     @functools.cached_property
     def columns(self) -> Shards:
-        """Columns of the shards."""
         return Shards.of(self.shards)
 
     @property
     def tasks(self) -> Sequence[int]:
-        """Return the task of each shard: the number of the set of input rows that it was made from."""
         return range(len(self.shards)) if self.columns.task is None else self.columns.task
 
     def by_task(self) -> dict[int, tuple[Shard, ...]]:
-        """Group the shards by task: each has one shard, or up to one for each row length."""
         found: dict[int, tuple[Shard, ...]] = {}
         for task, shard in zip(self.tasks, self.shards, strict=True):
             found[task] = (*found.get(task, ()), shard)
@@ -272,7 +259,6 @@ class Split:
 
     @property
     def ledger(self) -> Ledger:
-        """Return the sum of the shards' ledgers."""
         columns = self.columns
         return Ledger(
             rows_in=sum(columns.rows_in),
@@ -284,20 +270,16 @@ class Split:
 
     @property
     def num_unlabelled(self) -> int:
-        """Count the records without a label, which have label -1."""
         return sum(self.columns.num_unlabelled or ())
 
     @property
     def num_examples(self) -> int:
-        """Count the records in all shards."""
         return sum(self.columns.num_examples)
 
     @property
     def num_bytes(self) -> int:
-        """Count the bytes of all shards as stored."""
         return sum(self.columns.num_bytes)
 
     @property
     def num_tokens(self) -> int:
-        """Count the tokens that are not padding, in all shards."""
         return sum(self.columns.num_tokens)

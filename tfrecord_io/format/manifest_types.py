@@ -1,4 +1,4 @@
-"""Types of a manifest (dataset, tokenizer, names of shards), and the check that it does not contradict itself."""
+"""Types of a manifest (dataset, tokenizer, names of shards), and the check for contradictions."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _FORMER = re.compile(r"manifest-\d+\.json")
 def shard_name(
     *, name: str, split: str, index: int, count: int, compression: Compression = "none", length: int | None = None
 ) -> str:
-    """Return `NAME-SPLIT-00000-of-00012.tfrecord`, then `.gz` for gzip; with a `length`, `NAME-SPLIT-b64-00000-…`."""
+    """Return `NAME-SPLIT-00000-of-00012.tfrecord`, plus `.gz` for gzip. With a `length`: `NAME-SPLIT-b64-00000-…`."""
     suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
     family = "" if length is None else f"-b{length}"
     return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
 
 
 def former_name(generation: int) -> str:
-    """Return the name under which a replaced generation's manifest is kept, such as `manifest-0.json`."""
+    """Return the name of a replaced generation's manifest, such as `manifest-0.json`."""
     return f"manifest-{generation}.json"
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
     """Split the path of a dataset into its folder and the name of its manifest.
 
-    `out` is the dataset as it is, `out/manifest-0.json` as it was before rows were appended.
+    `out` is the current dataset, `out/manifest-0.json` the dataset before the first append.
     """
     folder, _, name = path.rpartition("/")
     return (
@@ -75,16 +75,15 @@ _RowsOfEngine = Annotated[Any, functools.partial(checked, needed={"rows": Count,
 
 
 def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
-    """Return a function that checks these fields of a plain object and returns the object."""
     return functools.partial(checked, needed=needed or {}, others=others)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """Shards that one build, or one append, added to a dataset.
+    """Shards that one build or append added to a dataset.
 
-    `fingerprint` covers everything that decided the bytes of its shards. By split: `tasks` is the number of its tasks
-    (each makes a shard, or one for each row length), `rows` the ranges [start, stop) of source rows that they read.
+    `fingerprint` covers everything that determines the bytes of the shards. By split, `tasks` counts the tasks (each
+    makes one shard, or one per row length), and `rows` has the ranges [start, stop) of source rows.
     """
 
     fingerprint: Fingerprint
@@ -94,9 +93,9 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
-    """Properties of the tokenizer that a trainer needs; an id is None if the tokenizer has no such token.
+    """Properties of the tokenizer that a trainer needs. An id is None if the tokenizer has no such token.
 
-    sentinel_ids: the ids of <extra_id_0>, <extra_id_1>, ..., in this order, if the vocabulary has them, as T5's does.
+    sentinel_ids: ids of <extra_id_0>, <extra_id_1>, ..., in this order, if the vocabulary has them, like T5's.
     """
 
     name: str
@@ -116,16 +115,16 @@ class TokenizerFacts:
 
     @property
     def end_id(self) -> int | None:
-        """Token that ends a generated text: EOS, or [SEP] where the tokenizer has none."""
+        """Token that ends a generated text: EOS, or [SEP] if the tokenizer has none."""
         return self.sep_id if self.eos_id is None else self.eos_id
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Description of a dataset: all that a reader needs.
+    """Description of a dataset: everything a reader needs.
 
     `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects for people and tools. `generations`
-    are in order, and empty for a dataset that was never appended to.
+    are in order, and empty for a dataset without appends.
     """
 
     name: Name
@@ -153,14 +152,10 @@ class Manifest:
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
-        """Return the row lengths of a bucketed dataset, ascending; each shard has one. Empty for any other dataset."""
+        """Return the row lengths of a bucketed dataset, ascending. Each shard has one. Empty for any other dataset."""
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
-        """Return a manifest of only the shards with rows of one length, as if there were no others.
-
-        Raises: ManifestError if there is no such length.
-        """
         if length not in self.bucket_lengths:
             raise ManifestError(f"no rows of {length} tokens, expected one of {list(self.bucket_lengths)}")
         plain = {name: value for name, value in self.layout.items() if name != "bucket_lengths"}
@@ -188,14 +183,13 @@ class Manifest:
 
     @property
     def row_length(self) -> int:
-        """Return L, the row length in tokens; the longest one if there are several."""
         feature = self.schema.with_role("token_ids")
         assert feature is not None, "a manifest has them"
         return feature.num_values
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
-    """Yield the contradictions in a manifest as messages; only the first one is reliable."""
+    """Yield the contradictions in a manifest as messages. Only the first one is reliable."""
     if manifest.schema.with_role("token_ids") is None:
         yield "no feature of role 'token_ids', expected one"
     facts, lengths = manifest.tokenizer, manifest.bucket_lengths
@@ -235,7 +229,6 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def _of_roles(manifest: Manifest) -> Iterator[str]:
-    """Yield a message for each feature whose dtype or shape ([L], [T] or one value) does not fit its role."""
     schema = manifest.schema
     target = schema.with_role("target_ids")
     shapes = {"[L]": (manifest.row_length,), "[T]": (target.num_values,) if target else (), "[]": ()}
@@ -275,7 +268,7 @@ def _of_shards(shards: Shards, manifest: Manifest) -> Iterator[str]:
 
 
 def _of_generations(manifest: Manifest) -> Iterator[str]:
-    """Yield messages if generations are not distinct, do not end in the dataset's, or did not make every task."""
+    """Yield messages if generations repeat, do not end with the dataset's, or do not account for every task."""
     generations = manifest.generations
     if not generations:
         return

@@ -1,10 +1,10 @@
-"""Record index: a small file beside each uncompressed shard, so that reading can start in its middle.
+"""Record index: a small file beside each uncompressed shard, to read from its middle.
 
     index/NAME-SPLIT-00000-of-00012.tfrecord.offsets      uint64 [ceil(num_examples / STRIDE)], little-endian:
                                                           byte offsets of the records 0, STRIDE, 2 STRIDE, ...
 
-TFRecord files have no index, and their records differ in length: without one, a reader that resumes at record n reads
-all n before it. A byte offset means nothing in a compressed shard, which has no index.
+TFRecord files have no index, and record sizes differ. Without an index, a reader that resumes at record n reads all n
+before it. Compressed shards have no index, since byte offsets are useless in them.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.format.ledger import Shard
 
 FOLDER = "index"
-# The reader's default block, since it resumes only between blocks. 8 bytes for 16 records of 2 KB are 0.03 %.
+# The reader's default block, since it resumes only between blocks. 8 bytes per 16 records of 2 KB are 0.03 %.
 STRIDE = 16
 
 _DTYPE = np.dtype("<u8")
@@ -21,23 +21,21 @@ _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes it again"
 
 
 def file_name(shard_name: str) -> str:
-    """Return the path of a shard's index, relative to the dataset's folder."""
     return f"{FOLDER}/{shard_name}.offsets"
 
 
 def dump(record_bytes: np.ndarray) -> bytes:
-    """Return the content of an index, given the records' sizes in bytes with their frames, int64 [n]."""
+    """Return the content of an index, given the records' sizes in bytes with frames, int64 [n]."""
     starts = np.cumsum(record_bytes) - record_bytes
     return starts[::STRIDE].astype(_DTYPE).tobytes()
 
 
 def num_bytes(shard: Shard, *, stride: int) -> int:
-    """Return the size of a shard's index in bytes."""
     return -(-shard.num_examples // stride) * _DTYPE.itemsize
 
 
 def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarray:
-    """Parse an index: return the byte offset of every `stride`-th record, int64 [ceil(num_examples / stride)].
+    """Parse an index. Return the byte offset of every `stride`-th record, int64 [ceil(num_examples / stride)].
 
     Raises: CorruptRecordError if `content` cannot be the index of `shard`.
     """
@@ -46,7 +44,7 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
             f"{place}: {len(content)} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
         )
     offsets = np.frombuffer(content, _DTYPE)
-    # Compare unsigned: an offset that is too large for int64 must not become negative.
+    # Compare unsigned: an offset too large for int64 must not become negative.
     ascending = bool(np.all(offsets[1:] > offsets[:-1]))
     if len(offsets) and (offsets[0] != 0 or not ascending or offsets[-1] >= shard.num_bytes):
         raise CorruptRecordError(
@@ -57,7 +55,7 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
 
 
 class ShardIndexes:
-    """Collector of a shard's record sizes while it is written, from which its index is made, if it is to have one.
+    """Collect a shard's record sizes during writing, and make its index, if `indexed`.
 
     names: the path of the index, relative to the dataset's folder.
     """
@@ -67,9 +65,7 @@ class ShardIndexes:
         self._record_bytes: list[np.ndarray] = [np.zeros(0, np.int64)]
 
     def add(self, record_bytes: np.ndarray) -> None:
-        """Add the next records' sizes in bytes with their frames, int64 [n]."""
         self._record_bytes.append(record_bytes)
 
     def files(self) -> dict[str, bytes]:
-        """Return the index's content by path."""
         return {name: dump(np.concatenate(self._record_bytes)) for name in self.names}

@@ -1,23 +1,22 @@
 """Training records in the global order: each host reads its columns of every global batch.
 
-    window number ─► rows of this host ─► which blocks ─► one read each, many at a time ─► the rows in them
+    window number ─► rows of this host ─► their blocks ─► one read each, many at a time ─► the rows in them
                      (global_order)       each once       TFRecordDataset from a byte      one gather
 
-Each host reads only its part of every window. The graph contains the byte where each block begins: 8 bytes for each
-block of 64 records, so 12.5 MB for 100 million. A split of up to 64 MB is instead read once as a whole and kept as
-serialized records; each of its epochs is a full permutation.
+The graph contains the byte where each block begins: 8 bytes per block of 64 records, so 12.5 MB for 100 million
+records. A split of up to 64 MB is instead read once and kept as serialized records.
 
-CPU time for a row of a batch, in microseconds, with rows of 512 tokens from a local disk, on one of H hosts:
+CPU time per row of a batch, in microseconds, with rows of 512 tokens from a local disk, on one of H hosts:
 
     global batch 256       H = 1    2    4    8        global batch 2,048     H = 8
     order of hosts        10.4 11.2 12.4 14.7                                10.9
     global order          11.4 11.8 16.1 20.7                                12.4
 
-The time grows with H because each host searches the whole window for its rows. It reads at most two blocks in each
-window more than its part of the records.
+The time grows with H because each host searches the whole window for its rows. In each window it reads at most two
+blocks more than its part of the records.
 
-By default TensorFlow's client for gs:// requests 64 MiB wherever it begins to read, whatever the buffer: for 45 MB in
-blocks of 90 kB it requests 35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it requests the blocks alone.
+By default TensorFlow's client for gs:// requests 64 MiB at each position: for 45 MB in blocks of 90 kB it requests
+35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it requests only the blocks.
 """
 
 import concurrent.futures
@@ -38,18 +37,18 @@ from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering.global_order import ENDLESS, GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
-# Concurrent reads for one window; two windows are read at the same time. An object store takes 30 ms for a read.
+# Concurrent reads per window; two windows are read at the same time. An object store takes 30 ms for a read.
 _READS = 16
 _WINDOWS = 2
 _LEAST_BUFFER_BYTES = 4096
-# An object store takes 20 to 50 ms for each request, and serves many at a time.
+# An object store takes 20 to 50 ms per request, and serves many concurrently.
 _REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
     """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on.
 
-    Raises: ReaderError if records are to be read in the middle of shards that have no index, or an index is missing.
+    Raises: ReaderError if shards to be read from their middle have no index, or an index is missing.
         CorruptRecordError if one is damaged.
     """
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
@@ -70,7 +69,7 @@ def training(request: InputRequest, columns: range) -> tf.data.Dataset:
             for part, source in enumerate(request.sources)
             if part in whole.parts
         }
-        # One function for the splits in memory, one for those in blocks.
+        # One group of splits in memory, one of splits in blocks.
         groups = [[part for part in orders if (orders[part].block == 1) == small] for small in (True, False)]
         streams = [
             _Streams(
@@ -96,7 +95,7 @@ def _in_columns(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
 
 
 def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
-    """Return the byte to read each block from, int64 [G]; none of a split in memory. Raises: as `training`."""
+    """Return the byte to read each block from, int64 [G]; empty for a split in memory. Raises: as `training`."""
     if fits_in_memory(source.shards, compression=source.compression):
         return np.empty(0, np.int64)
     if source.index_stride is None:
@@ -123,8 +122,8 @@ def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
 class _Streams:
     """Records of K datasets in one stage, all in memory or all in blocks, in some columns of all batches from `step`.
 
-    One function makes all streams, since TensorFlow prepares each function of a dataset by itself: a mixture of 50
-    datasets needed 35 CPU s before its first batch.
+    One function makes all streams, since TensorFlow prepares each function of a dataset separately: with one per
+    dataset, a mixture of 50 needed 35 CPU s before its first batch.
     """
 
     sources: Sequence[SplitShards]
@@ -161,9 +160,9 @@ class _Streams:
         self._bytes = Ragged([(each,) for each in self.bytes_KG], [tf.int64])
 
     def rows(self, *, alone: bool) -> tf.data.Dataset:
-        """Return serialized records and the column of each: string [n] and int64 [n], batch by batch unless `alone`.
+        """Return serialized records and their columns: string [n] and int64 [n], batch by batch unless `alone`.
 
-        They are endless unless the stage ends, in order of steps, then columns.
+        They are in order of steps, then columns, and endless unless the stage ends.
         """
         if alone:
             return self._stream(tf.constant(0), whole_batches=False)
@@ -191,13 +190,12 @@ class _Streams:
             return found, rows
 
         def windows() -> tf.data.Dataset:
-            """Return the columns and the split's rows window by window, int64 [n] twice."""
             numbered = tf.data.Dataset.counter(values["first"]).take(values["windows"])
             found = numbered.map(plan, num_parallel_calls=_WINDOWS).enumerate()
             found = found.map(
                 lambda at, window: tuple(each[tf.where(tf.equal(at, 0), values["begun"], 0) :] for each in window)
             )
-            # In a window that ends an epoch, there may be no rows for a host.
+            # A window that ends an epoch may have no rows for a host.
             return found.filter(lambda _, rows: tf.size(rows) > 0)
 
         if order.block == 1:
@@ -241,7 +239,7 @@ class TENSORS:
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        # A loop in the graph: its operations are built once, not once for each turn.
+        # A loop in the graph: its operations are built once, not once per turn.
         def next_turn(turn: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             return turn + 1, *change(turn, left, right)
 
@@ -272,9 +270,9 @@ def _read_blocks(
     compression: tf.Tensor,
     buffer_size: tf.Tensor,
 ) -> tf.Tensor:
-    """Read the serialized records, string [n], of some rows of the split, int64 [n] with n of at least 1.
+    """Read the serialized records, string [n], of some rows of the split, int64 [n], n at least 1.
 
-    length: the number of records in a block. bytes_G: the byte to read each block of all shards from, int64.
+    length: records per block. bytes_G: the byte to read each block of all shards from, int64.
     """
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:

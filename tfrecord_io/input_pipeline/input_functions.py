@@ -17,7 +17,7 @@ from tfrecord_io.ordering import global_order
 
 Names = Literal["keras-hub"] | Mapping[str, str]
 
-# The input names of KerasHub's backbones and preprocessors (`keras_hub/src/models/bert/bert_backbone.py`,
+# Input names of KerasHub's backbones and preprocessors (`keras_hub/src/models/bert/bert_backbone.py`,
 # `masked_lm_preprocessor.py`, `seq_2_seq_lm_preprocessor.py`).
 _KERAS_HUB = {
     "input_ids": "token_ids",
@@ -41,7 +41,7 @@ class InputFunctions(abc.ABC):
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """Splits by name; in a mixture, the splits that all its datasets have, each with the shards of all."""
+        """Splits by name. In a mixture, the splits that all its datasets have, each with the shards of all."""
         return self.manifest.splits
 
     def tokens_per_example(self, split: str) -> float:
@@ -50,13 +50,12 @@ class InputFunctions(abc.ABC):
 
     @abc.abstractmethod
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
-        """Return each dataset's shards of a split. Raises: ReaderError if there is no such split or no example."""
+        """Return each dataset's shards of a split. Raises: ReaderError if the split is missing or empty."""
 
     def _rates(self, split: str) -> Rates:
         return {0: (("", 1.0),)}
 
     def _end_step(self, split: str, *, global_batch_size: int, start_step: int, steps: int | None) -> int | None:
-        """Return the step before which the stream ends, None if it is endless."""
         return None
 
     def _bound(self, objective: Objective) -> BoundObjective:
@@ -91,29 +90,26 @@ class InputFunctions(abc.ABC):
         Args:
             split: one of `splits`.
             global_batch_size: rows of one step on all replicas together, a multiple of their number.
-            seed: decides every order and every random choice of the objective, for a given number of hosts.
+            seed: determines every order and the objective's random choices, for a given number of hosts.
             objective: see `tfrecord_io.objectives`; without one, elements are dicts of features.
-            training: endless and shuffled if True, every example once in order if False; None means True for the
-                split that is named "train", False for any other.
-            shuffle: the sizes of the levels of shuffling; without effect on an evaluation.
-            order: either has every row once an epoch, on any number of hosts. "hosts", in which each host shuffles its
-                share of the shards; or "global", in which every global batch, with its masks and weights, is a function
-                of seed and step alone, whatever the number of hosts and replicas: a run may continue on others. Splits
-                of more than 64 MB then need an index (no gzip); see `ordering.global_order` for the order, and
-                `global_records` for how it is read and what that costs.
-            start_step: the number of global batches to skip. All later ones are, bit for bit, those of a run that
-                starts at 0 with the same arguments, hosts and replicas. Skipping to any step reads at most one window,
-                one block and 16 records of each open shard that are then dropped; shards without an index (gzip) are
-                read from their beginning.
-            steps: the number of steps of the whole training. A mixture with `most_epochs` then refuses to begin if a
-                dataset reaches its cap before; without `steps`, its batches end at the cap.
-            keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU takes them. With an
+            training: True: endless and shuffled; False: every example once, in order; None: True for split "train".
+            shuffle: sizes of the levels of shuffling; no effect on an evaluation.
+            order: "hosts": each host shuffles its share of the shards. "global": every global batch, with its masks and
+                weights, depends only on seed and step, so a run may resume on other numbers of hosts and replicas;
+                splits of over 64 MB then need an index (no gzip). Both have every row once per epoch.
+                `ordering.global_order` describes the order, `global_records` its cost.
+            start_step: the number of global batches to skip. Later ones equal a run that starts at 0 with the same
+                arguments, hosts and replicas. Skipping reads at most one window, one block, and 16 records of each open
+                shard; shards without an index (gzip) are read from their beginning.
+            steps: the number of steps of the whole training. A mixture with `most_epochs` then raises at once if a
+                dataset reaches its cap earlier; without `steps`, its batches end at the cap.
+            keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU accepts them. With an
                 objective, features of any kind: elements are (inputs, labels, weights, {name: values}), for a `map`.
-            names: new names for the inputs, by their present names; "keras-hub" for the names of KerasHub's models
+            names: new names for the inputs, by present name; "keras-hub" for the names of KerasHub's models
                 (token_ids, segment_ids, padding_mask, mask_positions).
 
         Raises:
-            ReaderError: here or from the input function, for a request that cannot be met.
+            ReaderError: here or from the input function, for an impossible request.
             CorruptRecordError: from the input function in the global order, for a damaged index.
         """
         input_plan.check_positive("global_batch_size", global_batch_size)
@@ -180,7 +176,7 @@ def _host(context: tf.distribute.InputContext) -> Host:
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
     """Rename a dataset's inputs, by a mapping from present to new names, or to the names of KerasHub.
 
-    Inputs without a new name keep theirs; with "keras-hub" they are left out, since its models accept no others.
+    Inputs without a new name keep theirs. "keras-hub" drops them, since its models accept no others.
 
     Raises: ReaderError if there is no such input, two would have one name, or KerasHub has no inputs like these.
     """

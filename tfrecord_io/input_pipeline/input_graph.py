@@ -1,13 +1,13 @@
-"""The graph behind `tfrecord_io.reader`: from a split's shards to batches of features, in `tf.data` operations alone.
+"""The graph of `tfrecord_io.reader`: from a split's shards to batches of features, only with `tf.data` operations.
 
     shards ─► serialized records in their order ─► batch of B strings          (input_source, input_records)
     (other datasets of a mixture) ─────────────────────►│                      (mixing_plan)
                                                         │ one parse for all of them
                                               dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
 
-Records are shuffled and batched as strings: these are a quarter of the size of parsed rows, and one call parses them
-all. Every random choice is a stateless function of (seed, purpose, host, epoch or batch), so the same seed gives the
-same batches, a batch depends on nothing that was read before its epoch, and a run can start at any batch.
+Records are shuffled and batched as strings, which have a quarter of the size of parsed rows. Every random choice is a
+stateless function of (seed, purpose, host, epoch or batch). So the same seed gives the same batches, a batch does not
+depend on earlier epochs, and a run can start at any batch.
 """
 
 from collections.abc import Collection
@@ -27,10 +27,10 @@ from tfrecord_io.schema import Feature
 
 
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
-    """Build one host's input dataset, whose elements each have the rows of one replica.
+    """Build one host's input dataset; each element has the rows of one replica.
 
-    Raises: ReaderError if the global batch cannot be divided by the replicas, or, in the global order, an index is
-        missing. CorruptRecordError if it is damaged.
+    Raises: ReaderError if the replicas cannot divide the global batch, or, in the global order, an index is missing.
+        CorruptRecordError if it is damaged.
     """
     batch_rows = input_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
@@ -54,7 +54,6 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
             step, column = index // host.replicas, columns.start + index % host.replicas * batch_rows
             first_row = step * request.global_batch_size + column
             seed = by_row(random_stream(request.seed, OBJECTIVE, step), first_row=column)
-        # Batches are cut from windows, whose sizes TensorFlow does not know.
         serialized_B = tf.ensure_shape(serialized_B, [batch_rows])
         features = _parse(serialized_B, request.manifest, keep=request.keep)
         # 1 on real rows, 0 on fill rows, which come after all real ones.
@@ -68,14 +67,13 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
 
     options = tf.data.Options()
     options.deterministic = True
-    # A strategy that gets this dataset must shard it by batches: it does not see the files.
+    # A strategy must shard this dataset by batches, since it does not see the files.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     elements = batches.enumerate(start=first).map(element, num_parallel_calls=tf.data.AUTOTUNE)
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
-    """Return an endless dataset of serialized records, string [B], from batch `first` on."""
     schedule = mixing_plan.schedule(
         request.rates, rows=batch_rows, elements=host.replicas, host=host.index, hosts=host.count
     )
@@ -103,10 +101,10 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
-    """Return the host's records in order, then fill rows, string [B], and the number of its records.
+    """Return the host's records from the first step on, then fill rows, string [B]; and the host's record count.
 
-    They start at the request's first step; every host yields equally many batches. In the global order each host reads
-    all records in whole global batches and keeps its columns, which costs 1 us for each record of the others.
+    Every host yields the same number of batches. In the global order each host reads all records in whole global
+    batches and keeps its columns, which costs 1 us per record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = input_plan.evaluation_steps(source.num_rows, global_batch_size=size)
@@ -128,7 +126,7 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
 
 @in_graph
 def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
-    """Parse features to int32 or float32 [B, *shape], those in `keep` to string [B]; add a mask if none is stored."""
+    """Parse features to int32 or float32 [B, *shape], and to string [B] if in `keep`; add a mask if none is stored."""
     read = [feature for feature in manifest.schema.features if not feature.is_bytes or feature.name in keep]
     spec = {
         feature.name: tf.io.FixedLenFeature(feature.shape, tf.string if feature.is_bytes else feature.dtype)

@@ -1,14 +1,12 @@
 """Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and resuming at a step.
 
-    global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
-
-The shards of an epoch, one behind the other, are a line of N rows. Each of H hosts has a piece of it, which may begin
-and end within a shard; in the first e epochs, host h has (e N + h) // H rows. So each row comes once an epoch, whatever
-H and the sizes of the shards, and no host is ever more than a row ahead of another:
+The shards of an epoch, concatenated, are a line of N rows. Each of H hosts has a piece of it, which may begin and end
+within a shard. In the first e epochs, host h has (e N + h) // H rows. So each row comes once per epoch for any H and
+any shard sizes, and no host is ever more than a row ahead of another:
 
     N = 7, H = 2        epoch 0   0 0 0 1 1 1 1        epoch 1   0 0 0 0 1 1 1
 
-A run resumes without reading the records before: `tf.data` interleaves shards deterministically, so their order can be
+A run resumes without reading the earlier records: `tf.data` interleaves shards deterministically, so their order can be
 computed. An interleave has slots, which take turns; with 2 slots and shards a, b, c of 3, 1, 2 blocks:
 
     round      0    1    2    3    4
@@ -17,10 +15,9 @@ computed. An interleave has slots, which take turns; with 2 slots and shards a, 
 
     order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first one
 
-So a shard's slot and first round follow from the blocks of the shards before it, and the state at any record follows
-from these: slots that had their turn are in the next round, the others still in this one. Turns go round in a circle,
-so a new interleave continues exactly as the first one would have, if it starts with the slot whose turn it is, has each
-open shard at its current row, and the unopened shards after them.
+So the blocks of earlier shards determine a shard's slot and first round, and these determine the state at any record. A
+new interleave continues exactly like the first one if it starts with the current slot, each open shard at its current
+row, and then the unopened shards.
 """
 
 from __future__ import annotations
@@ -36,25 +33,25 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.schema import Schema
 
-# The feature that every element has: 1 on real rows, 0 on rows that only fill up a batch.
+# Feature of every element: 1 on real rows, 0 on rows that only fill up a batch.
 WEIGHT = "example_weight"
 
 _LEAST_OPEN_SHARDS, _LEAST_WINDOW = 4, 1024
 
-# "hosts": each host has an order of its own. "global": the hosts share one order (see `ordering`).
+# "hosts": each host has a separate order. "global": the hosts share one order (see `ordering`).
 Order = Literal["hosts", "global"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """One of `count` input pipelines; it alone feeds `replicas` devices."""
+    """Input pipeline `index` of `count`; it alone feeds `replicas` devices."""
 
     index: int = 0
     count: int = 1
     replicas: int = 1
 
     def columns(self, global_batch_size: int) -> range:
-        """Return this host's columns of each global batch, whose size must be a multiple of the number of hosts."""
+        """Return this host's columns of each global batch. The number of hosts must divide its size."""
         rows = global_batch_size // self.count
         return range(self.index * rows, (self.index + 1) * rows)
 
@@ -63,16 +60,16 @@ class Host:
 class Shuffle:
     """Sizes of the three levels of shuffling.
 
-    cycle_length: shards read at the same time; without effect in the global order, which reads them in no order.
+    cycle_length: shards read at the same time; no effect in the global order.
     block_length: records taken from a shard in its turn.
-    window: records that are permuted together; a host holds about three windows of serialized records. In the global
-        order, all hosts share one window.
+    window: records permuted together; a host holds about three windows of serialized records. In the global order, all
+        hosts share one window.
 
     Raises: ReaderError if one is not positive.
     """
 
-    # 16 streams of 8 MiB hide the latency of an object store; a block of 16 amortizes the change of streams and still
-    # brings records of all of them into each window; 8192 records of 2 KB are 16 MB, many batches and little memory.
+    # 16 streams of 8 MiB hide the latency of an object store. A block of 16 amortizes the change of streams and still
+    # brings records of all of them into each window. 8192 records of 2 KB are 16 MB: many batches, little memory.
     cycle_length: int = 16
     block_length: int = 16
     window: int = 8192
@@ -82,29 +79,23 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Return the sizes for each of `count` streams read together, which share open shards and the window.
-
-        Each has at least 4 shards, and a window of at least 1,024 records.
-        """
+        """Return the sizes for each of `count` streams that share shards and window (at least 1,024 records each)."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
 
 
 def check_positive(name: str, value: int) -> None:
-    """Check that `value` is a whole number of at least 1. Raises: ReaderError otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ReaderError(f"{name} is {value!r}, expected a whole number of at least 1")
 
 
 def check_seed(seed: int) -> None:
-    """Check that `seed` is a whole number that TensorFlow can hold. Raises: ReaderError otherwise."""
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
 
 
 def whole_step(start_step: SupportsIndex) -> int:
-    """Return `start_step` as an int. Raises: ReaderError if it is invalid."""
     try:
         # An optimizer counts its steps in a NumPy integer.
         step = -1 if isinstance(start_step, bool) else operator.index(start_step)
@@ -118,7 +109,7 @@ def whole_step(start_step: SupportsIndex) -> int:
 def element_rows(global_batch_size: int, host: Host) -> int:
     """Return the rows of one element: one replica's part of the global batch.
 
-    Raises: ReaderError if the global batch cannot be divided by all replicas.
+    Raises: ReaderError if the replicas cannot divide the global batch.
     """
     check_positive("global_batch_size", global_batch_size)
     replicas = host.count * host.replicas
@@ -133,13 +124,12 @@ def element_rows(global_batch_size: int, host: Host) -> int:
 
 
 def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
-    """Return the first row of a host's piece of an epoch's line of `num_rows` rows, and the row after its last.
+    """Return start and stop of a host's piece of an epoch's line of `num_rows` rows.
 
-    epoch: an int or a tensor [], as both results are.
+    epoch: an int or a tensor []; the results have the same type.
     """
 
     def before(index: int, epochs: Any) -> Any:
-        """Count the rows of the hosts before host `index` in the first `epochs` epochs."""
         rest = epochs * num_rows % host.count + index - host.count
         return epochs * num_rows // host.count * index + (rest + abs(rest)) // 2
 
@@ -148,19 +138,17 @@ def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
 
 
 def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
-    """Return the epoch of row `row` of a host's endless stream, and the number of the row in the host's piece of it."""
+    """Return the epoch of row `row` of a host's endless stream, and its number in the host's piece of that epoch."""
     epoch = ((row + 1) * host.count - host.index - 1) // num_rows
     return epoch, row - (epoch * num_rows + host.index) // host.count
 
 
 def evaluation_steps(num_rows: int, *, global_batch_size: int) -> int:
-    """Count the global batches of an evaluation, which is the same number for any number of hosts."""
     check_positive("global_batch_size", global_batch_size)
     return -(-num_rows // global_batch_size)
 
 
 def mask_name(schema: Schema) -> str:
-    """Return the name of the attention mask in an element."""
     stored = schema.with_role("attention_mask")
     return "attention_mask" if stored is None else stored.name
 
@@ -168,24 +156,23 @@ def mask_name(schema: Schema) -> str:
 def resume(
     shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return how to resume an interleave of shards that have `shard_rows` rows, int64 [N], at its row `row`.
+    """Return how to resume an interleave of shards with `shard_rows` rows, int64 [N], at its (existing) row `row`.
 
-    It must have that row. Time: N log(cycle_length), whatever the number of rows.
+    Time: N log(cycle_length).
 
-    Returns: the shards of the new interleave, int64 [n], the row at which each of them starts, int64 [n], and how many
+    Returns: the shards of the new interleave, int64 [n], the start row in each of them, int64 [n], and how many
         rows of its first block to skip.
     """
     blocks = -(-shard_rows // block_length)
     slot, first_round = _schedule(blocks, cycle_length=cycle_length)
 
     def rows_read(rounds: np.ndarray | int) -> np.ndarray:
-        """Count the rows of each shard that are read before the round given for it."""
         return np.minimum(np.clip(rounds - first_round, 0, blocks) * block_length, shard_rows)
 
     rounds = range(1, int(np.max(first_round + blocks)))
     round_now = bisect.bisect_right(rounds, row, key=lambda at: int(rows_read(at).sum()))
     before, after = rows_read(round_now), rows_read(round_now + 1)
-    # The blocks of this round, in the order of the slots' turns, up to the one that has the row.
+    # The blocks of this round, in the order of the slots' turns, up to the one with the row.
     turns = np.argsort(slot, kind="stable")
     ends = before.sum() + np.cumsum((after - before)[turns])
     turn = int(np.searchsorted(ends, row, side="right"))
@@ -200,7 +187,7 @@ def resume(
 
 
 def _schedule(blocks: np.ndarray, *, cycle_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the slot and the first round of each shard, whose block m is read in round first_round + m."""
+    """Return the slot and the first round of each shard. Block m is read in round first_round + m."""
     slot, first_round = np.empty_like(blocks), np.empty_like(blocks)
     # (round, slot) in which each slot finds its shard at its end. The earliest one opens the next shard.
     ends: list[tuple[int, int]] = []

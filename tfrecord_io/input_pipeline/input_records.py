@@ -6,11 +6,11 @@
                         windows of W records, each permuted            │
                                                 └──► batch of B strings ◄┘
 
-Each host has one stream of records, of its piece of each epoch. To start it at any record, the client computes the
-record's position (`input_plan`): the rest of its epoch becomes a graph of its own, and ordinary epochs follow.
+Each host has one stream of records, from its piece of each epoch. To start at any record, the client computes its
+position (`input_plan`). The rest of its epoch becomes a separate graph, and ordinary epochs follow.
 
     an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
-                never read      │       ▲ the first record to be given
+                never read      │       ▲ the first record to return
                                 a window is permuted as a whole, so it is read as a whole
 """
 
@@ -43,7 +43,6 @@ def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Te
 
 
 def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf.data.Dataset:
-    """Return the host's serialized records in order, string [], from its row `first_row` on."""
     first, last = input_plan.share(source.num_rows, host, epoch=0)
     found = on_client(lambda: [each.numpy() for each in pieces(*source.columns, first + first_row, last)])
     read = functools.partial(
@@ -57,23 +56,21 @@ def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """Endless record stream of one host, in an order that follows from the source's seed."""
-
     source: SplitShards
     host: Host
     shuffle: Shuffle
 
     @property
     def given(self) -> np.ndarray:
-        """Return seed, index of the host, number of hosts and number of shards read at the same time, int64 [4]."""
+        """Seed, host index, number of hosts and number of shards read at the same time, int64 [4]."""
         cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
         return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
 
     def begin(self, first_row: int) -> tuple[int, tuple[Any, ...], list[int]]:
         """Return how to begin at row `first_row` of the stream.
 
-        Returns: the first whole epoch, the pieces before it, as `input_source.pieces` does, and of these the epoch, the
-            number of their first window, and how many of its rows and how many of the first block to skip.
+        Returns: the first whole epoch; the pieces before it, as `input_source.pieces`; and for these the epoch, the
+            number of their first window, and how many rows to skip in it and in the first block.
         """
         epoch, row = input_plan.locate(first_row, self.source.num_rows, self.host)
         if not row:
@@ -83,7 +80,7 @@ class Training:
         return epoch + 1, left, [epoch, window, skip, skip_block]
 
     def _rest(self, epoch: int, row: int) -> tuple[tuple[Any, ...], int]:
-        """Return the pieces with the records of an epoch from `row` on, and how many of their first block to skip."""
+        """Return the pieces with an epoch's records from `row` on, and how many rows of their first block to skip."""
 
         def whole() -> list[np.ndarray]:
             found = epoch_pieces(*self.source.columns, tf.constant(self.given), tf.constant(epoch, tf.int64))
@@ -99,13 +96,12 @@ class Training:
 def training_batches(
     sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, rows_PK: np.ndarray, first_rows: Sequence[int]
 ) -> tf.data.Dataset:
-    """Return serialized records, string [B], of K sources: of the k-th from row `first_rows[k]` of its stream on.
+    """Return serialized records, string [B], of K sources, from row `first_rows[k]` of the k-th source's stream on.
 
-    Batch p has `rows_PK[p % P, k]` of its rows, those of the first source first. Batches may cross epochs; windows
-    never do.
+    Batch p has `rows_PK[p % P, k]` rows of source k, in the order of the sources. Windows never cross epochs.
 
-    One function makes all streams, since TensorFlow prepares each function of a dataset by itself: a mixture of 100
-    datasets needed 18 CPU s before its first batch, and needs 5.
+    One function makes all streams, since TensorFlow prepares each function of a dataset separately: a mixture of 100
+    datasets needed 18 CPU s before its first batch, now 5.
     """
     streams = [Training(source=source, host=host, shuffle=shuffle) for source in sources]
     begun = [stream.begin(row) for stream, row in zip(streams, first_rows, strict=True)]
@@ -146,19 +142,18 @@ def training_batches(
             counts_K = counts_PK[batch % len(rows_PK)]
             return tf.boolean_mask(parts_KN, tf.sequence_mask(counts_K, tf.shape(parts_KN)[1]))
 
-        # `rebatch` would join them, too, but TensorFlow logs an error for each slice of a slice.
+        # `rebatch` would join them too, but TensorFlow logs an error for each slice of a slice.
         batches = batches.padded_batch(len(sources)).enumerate().map(joined)
     return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
 
 def one_after_the_other(stages: Sequence[Stage], batches_of: Callable[[Stage], tf.data.Dataset]) -> tf.data.Dataset:
-    """Return the batches of all stages, endless, from `batches_of`, which returns endless batches of one stage."""
     parts = [batches_of(stage).take(-1 if stage.last is None else stage.last - stage.first) for stage in stages]
     return functools.reduce(tf.data.Dataset.concatenate, parts)
 
 
 class Ragged:
-    """Columns of several sources, one behind the other, of which a graph takes those of source k."""
+    """Concatenated columns of several sources. A graph takes the part of source k."""
 
     def __init__(self, columns_K: Sequence[Sequence[Any]], dtypes: Sequence[tf.DType]) -> None:
         self._ends = tf.constant(np.cumsum([0, *(len(columns[0]) for columns in columns_K)]), tf.int64)
@@ -172,7 +167,6 @@ class Ragged:
 
 
 def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return a host's piece of an epoch in the form of `input_source.pieces`. `given`: seed, host index, hosts, …"""
     seed, index, count = (given[at] for at in range(3))
     stream = random_stream(seed, _SHARD_ORDER, epoch)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(rows_S)), stream)
@@ -196,7 +190,7 @@ def _windows(
         stream = random_stream(given[0], _WINDOW_ORDER, given[1], epoch, at)
         return tf.random.experimental.stateless_shuffle(serialized_W, stream)
 
-    # Interleaving blocks instead of records saves 2 of the 7 microseconds that it takes to batch a record.
+    # Interleaving blocks instead of records saves 2 of the 7 microseconds that batching a record takes.
     blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
         lambda *piece: read(*piece).batch(shuffle.block_length),
         cycle_length=given[3],
@@ -207,7 +201,7 @@ def _windows(
 
 
 def on_client(compute: Callable[[], Any]) -> Any:
-    """Run `compute` eagerly on the CPU, even while a graph is built or for another device, and return its result."""
+    """Return the result of `compute`, run eagerly on the CPU, even during graph construction or for another device."""
 
     def here() -> Any:
         with tf.device("CPU:0"):
@@ -219,7 +213,6 @@ def on_client(compute: Callable[[], Any]) -> Any:
 
 
 def _without_first(batches: tf.data.Dataset, num_rows: int | tf.Tensor) -> tf.data.Dataset:
-    """Drop the first `num_rows` rows of the first batch, which must have more."""
     if isinstance(num_rows, int) and not num_rows:
         return batches
     # Not `index == 0`, which compares identities while a graph is built outside of functions.
@@ -229,7 +222,7 @@ def _without_first(batches: tf.data.Dataset, num_rows: int | tf.Tensor) -> tf.da
 def filler(manifest: Manifest) -> bytes:
     """Return the record of a fill row, of weight 0: padding as token ids, 0 for all other numbers, empty text.
 
-    TensorFlow makes it, since our own encoder needs Numba, which a training host may not have.
+    TensorFlow makes it, since our own encoder needs Numba, which a training host may lack.
     """
     features = {}
     for feature in manifest.schema.features:

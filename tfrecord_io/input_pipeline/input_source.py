@@ -1,13 +1,12 @@
 """Read shards with `tf.data`: whole, or from any row on.
 
-To start in its middle, a shard's index (`record_index`) gives the byte of the last indexed record before the row, and
+To start in a shard's middle, its index (`record_index`) gives the byte of the last indexed record before the row, and
 the few records in between are skipped:
 
     bytes      0 ............ offsets[row // stride] ............................ end
-    records    not read      │ skipped: row % stride │ given: num_examples - row
+    records    not read      │ skipped: row % stride │ returned: num_examples - row
 
-The graph reads the index where it needs it, and runs no Python. A compressed shard has no index: it is read from its
-beginning, and all records before the row are skipped.
+The graph reads the index. A compressed shard has none: it is read from its beginning.
 """
 
 import dataclasses
@@ -30,7 +29,7 @@ from tfrecord_io.objectives import BoundObjective
 READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
 # TensorFlow's names of the compressions.
 TYPES = {"none": "", "gzip": "GZIP"}
-# A shard without an index is read like one whose index has only its first record.
+# A shard without an index is read as if its index had only its first record.
 NO_INDEX = 2**62
 
 
@@ -38,7 +37,7 @@ NO_INDEX = 2**62
 class SplitShards:
     """Shards of one split in folder `root`; `index_stride` as in the manifest.
 
-    seed: decides the order of its own records. name: in a mixture.
+    seed: determines the order of its records. name: in a mixture.
     """
 
     name: str
@@ -50,18 +49,16 @@ class SplitShards:
 
     @functools.cached_property
     def paths(self) -> tuple[str, ...]:
-        """Path of each shard."""
         return tuple(join(self.root, shard.name) for shard in self.shards)
 
     @functools.cached_property
     def rows(self) -> tuple[int, ...]:
-        """Number of records in each shard."""
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
         """Return where to read each block of `length` records of shard `index`: int64 [ceil(records / length)].
 
-        It is the byte of the last indexed record that is not after the block's beginning.
+        It is the byte of the last indexed record at or before the block's beginning.
 
         Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
         """
@@ -70,7 +67,7 @@ class SplitShards:
         path = join(self.root, record_index.file_name(shard.name))
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                # One byte more than expected, to notice a longer file.
+                # One extra byte, to detect a longer file.
                 content = bytes(file.read(record_index.num_bytes(shard, stride=stride) + 1))
         except tf.errors.OpError as error:
             raise ReaderError(
@@ -83,20 +80,18 @@ class SplitShards:
 
     @property
     def columns(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Paths and numbers of records as tensors, string [S] and int64 [S]."""
         return tf.constant(self.paths, tf.string), tf.constant(self.rows, tf.int64)
 
     @property
     def num_rows(self) -> int:
-        """Number of records in all shards."""
         return sum(self.rows)
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
     """Return the pieces of shards that hold the rows [first, last), given the paths and record counts of all shards.
 
-    That is, for each shard with some of them, the arguments of `records_from`: path, string [n], and the number of its
-    records, the first one to read and how many to read, int64 [n].
+    A piece has the arguments of `records_from`: path, string [n], and, int64 [n], the shard's record count, the first
+    record to read and how many to read.
     """
     begins_S = tf.cumsum(rows_S, exclusive=True)
     firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))
@@ -116,7 +111,7 @@ def records_from(
 ) -> tf.data.Dataset:
     """Return `count` serialized records of a shard of `rows` records, from record `first` on.
 
-    Reading fails if there are fewer, or if there are more in a shard that is read to its end. Use as `records_at`.
+    Reading fails if there are fewer, or if a shard read to its end has more. Use as `records_at`.
     """
     start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
     byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
@@ -125,7 +120,6 @@ def records_from(
 
 
 def _offset(path: tf.Tensor, row: tf.Tensor, *, count: tf.Tensor, index_stride: Any) -> tf.Tensor:
-    """Read from a shard's index, which must have `count` entries, the byte at which to begin for a row."""
     index = tf.strings.regex_replace(path, "([^/]+)$", record_index.file_name(r"\1"))
     offsets = tf.io.decode_raw(tf.io.read_file(index), tf.int64)
     whole = tf.size(offsets, tf.int64) == count
@@ -145,8 +139,8 @@ def records_at(
 ) -> tf.data.Dataset:
     """Return the serialized records of one shard from `byte` on, without the first `skip`, and at most `most`.
 
-    Reading fails if there are not `num_records`. Use this only in functions that are mapped over a dataset:
-    otherwise TensorFlow 2.21 cannot write this operation, which has no public class, into the dataset's graph.
+    Reading fails if there are not `num_records`. Use this only in functions mapped over a dataset: otherwise
+    TensorFlow 2.21 cannot write this operation, which has no public class, into the dataset's graph.
     """
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=path[tf.newaxis],
@@ -163,8 +157,8 @@ class InputRequest:
     """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
     manifest: describes the records of all sources. rates: of the sources, by stage. end_step: the step before which
-    the stream ends, None if it is endless. keep: features of text and bytes that elements have; features
-    of any kind that they have beside an objective's result.
+    the stream ends, None if it is endless. keep: text and bytes features to include in elements; with an objective,
+    features of any kind.
     """
 
     manifest: Manifest
@@ -182,5 +176,4 @@ class InputRequest:
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path of a file in a folder of any scheme."""
     return folder.rstrip("/") + "/" + name

@@ -63,7 +63,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
     """Bind the objective to the merged dataset.
 
-    Raises: ReaderError if it does not fit, or needs labels whose names differ.
+    Raises: ReaderError if it does not fit, or needs labels and the datasets name them differently.
     """
     bound = objective.bind(merged)
     (first_name, first), *others = manifests.items()

@@ -1,8 +1,8 @@
 """Schedule of a mixture: the number of rows of each dataset in each element (arithmetic of `mixture`, no TensorFlow).
 
-A rate is a dataset's share of the rows; the B rows of an element times a rate is seldom a whole number. So a cycle of
-elements in which each dataset has a whole number of rows is laid out once, and repeated without end. With rates 0.5,
-0.3 and 0.2 and B = 4, five elements are such a cycle:
+A rate is a dataset's share of the rows; the B rows of an element times a rate is seldom a whole number. So the schedule
+is an endlessly repeated cycle of elements with a whole number of rows from each dataset. With rates 0.5, 0.3 and 0.2
+and B = 4, five elements are such a cycle:
 
     element     0    1    2    3    4   │  0  ...
     a           2    2    2    2    2   │  2            10 of 20 rows
@@ -12,11 +12,10 @@ elements in which each dataset has a whole number of rows is laid out once, and 
 After any number n of elements, each dataset has had n * B * rate rows to within one: this is its quota. Row j of a
 dataset is released when the quota exceeds j - 1, and due when the quota reaches j. Rows are taken by earliest deadline,
 which meets all deadlines if any schedule does (the fractional quotas show that one does; Tijdeman, The chairman
-assignment problem, Discrete Mathematics 32, 1980, has the sharper bound). Since the schedule is a cycle, a division and
-a sum give the rows of each dataset before any element, so a run can start anywhere.
+assignment problem, Discrete Mathematics 32, 1980, has the sharper bound). In a cycle, a division and a sum give the
+rows of each dataset before any element, so a run can start anywhere.
 
-If the weights change during a training, each stage has its own cycle and begins with its first element. The rows before
-an element are those of the earlier stages, each a division and a sum, and those of its own stage.
+If the weights change during a training, each stage has its own cycle and begins with its first element.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class Stage:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Numbers of the datasets that have rows in this stage."""
         return tuple(np.flatnonzero(self.cycle.rows_PK.any(axis=0)).tolist())
 
     def rows_before(self, element: int) -> tuple[int, ...]:
@@ -97,7 +95,6 @@ class Schedule:
     stages: tuple[Stage, ...]
 
     def stage_of(self, element: int) -> Stage:
-        """Return the stage that has this element."""
         return self.stages[bisect.bisect_right(self.stages, element, key=lambda stage: stage.first) - 1]
 
     def rows_before(self, element: int) -> tuple[int, ...]:
@@ -252,7 +249,7 @@ def cycle(shares: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
 
     If no cycle of at most 4,096 elements does, return the closest one: off by less than 1 row in 4,096 elements.
 
-    Raises: ReaderError if a rate is less than a row in so many elements.
+    Raises: ReaderError if a rate is less than a row in 4,096 elements.
     """
     quotas_K = rows * np.array([share for _, share in shares], np.float64)
     elements = np.arange(1, _MOST_ELEMENTS + 1, dtype=np.int64)
@@ -282,7 +279,6 @@ def source_seed(seed: int, name: str) -> int:
 
 
 def is_positive(value: object) -> bool:
-    """Return whether the value is a finite number above 0."""
     return not isinstance(value, bool) and isinstance(value, numbers.Real) and 0 < float(value) < math.inf
 
 
@@ -292,7 +288,7 @@ def _shares(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
-    """Round each line to whole numbers of a given sum: down, then up where most was cut off."""
+    """Round each line to whole numbers with a given sum: down, then up where the cut was largest."""
     whole_PK = np.floor(exact_PK).astype(np.int64)
     order_PK = np.argsort(whole_PK - exact_PK, axis=1, kind="stable")
     rank_PK = np.argsort(order_PK, axis=1, kind="stable")

@@ -1,15 +1,15 @@
-"""Training objectives, which turn a batch of features into (inputs, labels, weights), as tensors or arrays.
+"""Training objectives: turn a batch of features into (inputs, labels, weights), as tensors or arrays.
 
-An objective is configuration; `bind` checks it against a manifest and returns the function that the reader applies to
-each batch. That function is deterministic: all random choices come from the stateless seed that it is given, on NumPy
-arrays from a generator. Shapes are static. The weights are Keras' sample weights: a loss is
-a mean weighted by them, in which rows that only fill up a batch (`example_weight` 0) do not count.
+An objective is configuration. `bind` checks it against a manifest and returns the function that the reader applies to
+each batch. The function is deterministic: random choices come from its stateless seed, or from a generator for NumPy
+arrays. Shapes are static. The weights are Keras' sample weights: a loss is a weighted mean, without the rows that only
+fill up a batch (`example_weight` 0).
 
 On the NumPy arrays of `random_access`, a batch or one row without B, objectives need no TensorFlow:
 
     inputs, labels, weights = masked_lm().bind(rows.manifest)(rows.batch(indices), rng=np.random.default_rng([0, step]))
 
-Arrays keep the dtype of the features that they are made from (int64 as stored), weights are float32.
+Arrays keep the dtype of their features (int64 as stored); weights are float32.
 
     a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
 
@@ -18,20 +18,20 @@ Arrays keep the dtype of the features that they are made from (int64 as stored),
                      labels         [CLS] a  b  c  [SEP] [PAD]        the original tokens
                      weights          0   0  1  0    0     0          1 on tokens to predict
     gathered_…       inputs         as above, and masked_positions [2 4]
-                     labels         [b [SEP]]                         the original tokens at these P positions alone
-                     weights        [1 0]                             0 where fewer than P were chosen
+                     labels         [b [SEP]]                         the original tokens at these P positions only
+                     weights        [1 0]                             0 if fewer than P were chosen
     causal_lm        inputs         [CLS] a  b  c  [SEP] [PAD]
                      labels           a   b  c [SEP] [PAD] [PAD]      the next token
                      weights          1   1  1  1    0     0          1 where both are tokens
     token_class…     labels           0   4  0  7    0     0          the class of each token
-                     weights          0   1  1  1    0     0          1 on tokens with a class of their own
+                     weights          0   1  1  1    0     0          1 on tokens with a class
     span_answers     labels         {start_positions: 2, end_positions: 3}
     seq2seq          inputs         the row, and decoder inputs: the target shifted right, after a start token
                      labels         the target
-    span_corruption  the same, made from one row: spans of it are the target, see `spans`
+    span_corruption  the same, from one row: spans of it are the target, see `spans`
 
-The inputs are the features of the roles token_ids, attention_mask, token_type_ids, segment_ids and positions, if the
-dataset has them, under their own names.
+The inputs are the features with roles token_ids, attention_mask, token_type_ids, segment_ids and positions that the
+dataset has, under their own names.
 """
 
 from tfrecord_io.objectives.base import BoundObjective, Objective

@@ -13,19 +13,17 @@ from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role, Schema
 
-# The roles of features that describe each token to a model, besides its id and the mask.
+# Roles of features that describe a token to a model, besides ids and mask.
 _DESCRIPTIVE: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
 
 Features = Mapping[str, Any]
-# Inputs, labels (a dict where there are several) and weights.
+# Inputs, labels (a dict if there are several) and weights.
 Result = tuple[dict[str, Any], Any, Any]
-# Called with features that include a mask, and the operations for their kind of arrays.
+# Takes features that include a mask, and the operations for their kind of arrays.
 Apply = Callable[[Features, Any], Result]
 
 
 class Objective(Protocol):
-    """Training objective that is not yet bound to a dataset."""
-
     def bind(self, manifest: Manifest) -> BoundObjective:
         """Return the objective for this dataset's batches. Raises: ReaderError if the dataset does not support it."""
         ...
@@ -33,7 +31,7 @@ class Objective(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenFeatures:
-    """Names of the token features in an element; `segments` is None if a row is one text."""
+    """Names of an element's token features. `segments` is None if a row is one text."""
 
     ids: str
     mask: str
@@ -55,13 +53,12 @@ class TokenFeatures:
         )
 
     def select(self, features: Features) -> dict[str, Any]:
-        """Return the token features that are inputs of a model."""
         return {name: features[name] for name in self.inputs}
 
 
 @dataclasses.dataclass(frozen=True)
 class BoundObjective:
-    """Objective bound to one dataset, called with batches of it; can be pickled."""
+    """Objective bound to one dataset; call it with a batch. Can be pickled."""
 
     schema: Schema
     tokens: TokenFeatures
@@ -73,8 +70,8 @@ class BoundObjective:
         Args:
             features: the reader's tensors, with `seed`; or arrays of a batch, or of one row without batch dimension.
                 Without `example_weight` all rows count.
-            seed: a stateless seed, int64 [2], or one of `by_row`, for tensors.
-            rng: makes the random choices for arrays; by default a new one, seeded by the system's entropy.
+            seed: a stateless seed for tensors, int64 [2], or one made by `by_row`.
+            rng: generator of the random choices for arrays; by default seeded from the system's entropy.
         """
         if seed is not None:
             # Imported here, so that objectives on arrays need no TensorFlow.
@@ -96,14 +93,12 @@ class BoundObjective:
         return {name: values[0] for name, values in inputs.items()}, first_labels, weights[0]
 
     def with_rng(self, features: Features, rng: np.random.Generator) -> Result:
-        """Apply the objective to arrays with a generator, as `grain.MapDataset.random_map` calls it."""
+        """Apply the objective to arrays with a generator, the signature of `grain.MapDataset.random_map`."""
         return self(features, rng=rng)
 
 
 @dataclasses.dataclass(frozen=True)
 class Unbound:
-    """Objective for which `make` returns the function that is applied to a dataset's batches."""
-
     make: Callable[[Manifest, TokenFeatures], Apply]
 
     def bind(self, manifest: Manifest) -> BoundObjective:
@@ -117,7 +112,6 @@ def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
 
 
 def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> str:
-    """Return the name of the feature with a role. Raises: ReaderError if there is none."""
     feature = manifest.schema.with_role(role)
     if feature is None:
         raise ReaderError(
@@ -129,7 +123,6 @@ def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> 
 
 
 def check_free(manifest: Manifest, *names: str, objective: str) -> None:
-    """Check that no feature has the name of an input that the objective makes. Raises: ReaderError otherwise."""
     for name in names:
         if name in manifest.schema.names:
             raise ReaderError(
@@ -139,7 +132,7 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Make the attention mask of rows that are stored without one: integers [B, L], 1 on tokens.
+    """Make the attention mask of rows stored without one: integers [B, L], 1 on tokens.
 
     It comes from the segments or the number of tokens; all 1 if rows have no padding. `ops`: `NumpyOps`, `TensorOps`.
     """
@@ -156,21 +149,19 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 class NumpyOps:
     """Operations on arrays [B, n], with random draws from a generator.
 
-    `tensor_ops.TensorOps` has the same methods for a graph, so that the same code of an objective runs on both.
+    `tensor_ops.TensorOps` has the same methods for a graph.
     """
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
     # Values [V] by indices.
     table = staticmethod(lambda values, indices: values[indices])
-    # Gathered within each row.
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
-    # The sum of each row, and the sums up to each position, inclusive: integers [B] and [B, L].
+    # The sum of each row, and the inclusive running sums: integers [B] and [B, L].
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
-    # Rows of one value, as many as `like` has and of its dtype.
+    # Rows of one value, with the length and dtype of `like`.
     full = staticmethod(lambda width, fill, like: np.full((len(like), width), fill, like.dtype))
-    # Columns concatenated.
     concat = staticmethod(lambda parts: np.concatenate(parts, axis=1))
     # The positions of the `count` largest values of each row.
     largest = staticmethod(lambda values_BL, count: np.argsort(-values_BL, axis=1)[:, :count])
@@ -182,40 +173,33 @@ class NumpyOps:
         self._rng = rng
 
     def split(self, count: int) -> list[Any]:
-        """Return `count` sources of independent draws."""
         return [self] * count
 
     def uniform(self, shape: Any) -> Any:
-        """Draw float32 in [0, 1)."""
         return self._rng.random(shape, np.float32)
 
     def ranks(self, shape: Any) -> Any:
-        """Draw floats in [0, 1) to sort positions by."""
         return self._rng.random(shape)
 
     def chosen_from(self, values: np.ndarray, shape: Any) -> Any:
-        """Draw one of `values` for each position of `shape`."""
         return values[self._rng.integers(0, len(values), shape)]
 
     @staticmethod
     def replaced(values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
-        """Return the rows with the values `by_BP` at the positions `places_BP` of each row."""
         found = values_BW.copy()
         np.put_along_axis(found, places_BP, by_BP, axis=1)
         return found
 
     @staticmethod
     def where(chosen: Any, values: Any, others: Any) -> Any:
-        """Return `values` where `chosen`, else `others`; dtype as `others`, or as `values` if that is a number."""
+        """Return `values` where `chosen`, else `others`; dtype of `others`, or of `values` if `others` is a number."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 
 
 def shifted(values_BL: Any, fill: int, ops: Any) -> Any:
-    """Shift each row one position to the right, with `fill` in front."""
     return ops.concat([ops.full(1, fill, values_BL), values_BL[:, :-1]])
 
 
 def shifted_left(values_BL: Any, fill: int, ops: Any) -> Any:
-    """Shift each row one position to the left, with `fill` at the end."""
     return ops.concat([values_BL[:, 1:], ops.full(1, fill, values_BL)])

@@ -19,9 +19,9 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
 
     Integer labels get a cross-entropy, rows of several classes a sigmoid cross-entropy, float labels a squared error
     (of outputs [B, 1]).
-    By default Keras divides a loss by the batch size, which includes rows that only fill up the batch; these losses
-    divide by the sum of the weights. The metric of the same kind (`cross_entropy`, `squared_error`) is the exact mean
-    over all rows or positions of an evaluation; `loss` is the mean of its batches' means.
+    By default Keras divides a loss by the batch size, which includes rows that only fill up the batch. These losses
+    divide by the sum of the weights. The metric (`cross_entropy`, `squared_error`) is the exact mean over all rows or
+    positions of an evaluation; `loss` is the mean of the batch means.
 
     Args:
         dataset: the result of `dataset(..., objective=...)`. Needs Keras 3.12 or newer.
@@ -46,7 +46,6 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
 
 
 def _of(labels: tf.TensorSpec, weights: tf.TensorSpec) -> tuple[Any, list[Any]]:
-    """Return the loss and the metrics of one output."""
     import keras
 
     losses, metrics = keras.losses, keras.metrics

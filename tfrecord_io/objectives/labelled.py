@@ -1,30 +1,30 @@
-"""Objectives without randomness: labels and targets that are stored in the dataset, and the next token.
+"""Objectives without randomness: stored labels and targets, and the next token.
 
 a row, L = 8          [CLS] An na  lives in  Rome [SEP] [PAD]
 
 classification        labels  1                            weights  1
-token_classification  labels  0 5  0    0   0    7    0 0  weights  0 1 0 1 1 1 0 0    "An" stands for "Anna"
+token_classification  labels  0 5  0    0   0    7    0 0  weights  0 1 0 1 1 1 0 0    the label of "Anna" is on "An"
 span_answers          labels  {start_positions: 5, end_positions: 5}    weights  1
 
 causal_lm on a packed row     a  b  c  d  e  [PAD]…      documents "a b c" and "d e"
 segment_ids                   1  1  1  2  2   0 0 0
-positions                     0  1  2  0  1   0 0 0      restart, as if each document stood alone
+positions                     0  1  2  0  1   0 0 0      restart with each document
 labels                        b  c  d  e [PAD] …
-weights                       1  1  0  1  0   0 0 0      "c" does not predict "d": that is another document
+weights                       1  1  0  1  0   0 0 0      "c" does not predict "d" of another document
 
-and on a conversation         u  u  a  a  [PAD]          the user's tokens are only read, the assistant's are learned
+and on a conversation         u  u  a  a  [PAD]          only the assistant's tokens are learned
 loss_mask                     0  0  1  1   0
 weights                       0  1  1  0   0             the loss_mask of the predicted token
 
 seq2seq, L = 6, T = 5         input_ids              [s  o  u  r  </s> _]     attention_mask          [1 1 1 1 1 0]
 (_ is the pad token)          target_ids             [t  g  t </s> _]         target_mask             [1 1 1 1 0]
-inputs                        input_ids, attention_mask as they are
+inputs                        input_ids, attention_mask unchanged
                               decoder_input_ids      [S  t  g  t </s>]        decoder_attention_mask  [1 1 1 1 1]
 labels                        target_ids             [t  g  t </s> _]         weights                 [1 1 1 1 0]
 
-At each position the decoder sees the tokens before it, and predicts the token there. S is the start token: the pad
-token for T5 (arXiv:1910.10683), EOS for BART (arXiv:1910.13461). The decoder's mask is 1 on S and on tokens; the last
-of them predicts nothing, which does no harm. If targets are padded on the left, S comes before their first token too.
+At each position the decoder sees the earlier tokens and predicts the token there. S is the start token: the pad token
+for T5 (arXiv:1910.10683), EOS for BART (arXiv:1910.13461). The decoder's mask is 1 on S and on tokens; the last of them
+predicts nothing, which is harmless. If targets are padded on the left, S also comes before their first token.
 """
 
 import functools
@@ -39,7 +39,7 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import base
 from tfrecord_io.schema import UNLABELLED
 
-# The inputs of a decoder that are not features of the dataset.
+# Inputs of a decoder that are not features of the dataset.
 DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 
 StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
@@ -48,10 +48,10 @@ StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
 def classification(*, num_labels: int | None = None) -> base.Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
 
-    A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss accepts. Integers
-    without label names must be 0 to `num_labels` - 1, by default all numbers from 0 to their largest: a dataset whose
-    manifest shows others is refused (ReaderError). If rows have several classes each, labels are int32 [B, C], 1 for
-    the classes of the row and 0 for others; the loss to use is a sigmoid cross-entropy of logits [B, C].
+    A row with class id -1 has no label: its weight is 0, and its label 0, which every loss accepts. Integers without
+    label names must be 0 to `num_labels` - 1, by default all numbers from 0 to the largest label; ReaderError if the
+    manifest shows others. If rows have several classes each, labels are int32 [B, C], 1 for the row's classes, and the
+    loss should be a sigmoid cross-entropy of logits [B, C].
     """
     return base.Unbound(functools.partial(_classification, num_labels=num_labels))
 
@@ -59,8 +59,8 @@ def classification(*, num_labels: int | None = None) -> base.Objective:
 def token_classification() -> base.Objective:
     """Predict the class of each token that has one (names, parts of speech): labels int32 [B, L].
 
-    Weights float32 [B, L], 0 on padding, special tokens and all others without a label of their own (BERT,
-    arXiv:1810.04805, section 5.3: the first token of a word has the word's label).
+    Weights are float32 [B, L], 0 on padding, special tokens and other tokens without a label (BERT, arXiv:1810.04805,
+    section 5.3: the first token of a word has the word's label).
     """
     return base.Unbound(_token_classification)
 
@@ -68,10 +68,10 @@ def token_classification() -> base.Objective:
 def span_answers() -> base.Objective:
     """Predict the first and the last token of an answer (BERT, arXiv:1810.04805, section 4.2).
 
-    Labels are a dict of int32 [B], under the names of the features of roles start_position and end_position
-    (`start_positions` and `end_positions` if this library made the dataset), weights float32 [B] for both. They suit a
-    Keras model of two outputs, logits [B, L] each: a dict with these keys, or a list of outputs whose layers have these
-    names. Both labels of a row without the answer are 0, the position of the first token (section 4.3).
+    Labels are a dict of int32 [B], with the names of the features of roles start_position and end_position
+    (`start_positions` and `end_positions` in datasets of this library); weights float32 [B] for both. They suit a Keras
+    model with two outputs of logits [B, L]: a dict with these keys, or a list of outputs of layers with these names.
+    Both labels of a row without the answer are 0, the position of the first token (section 4.3).
     """
     return base.Unbound(_span_answers)
 
@@ -139,7 +139,7 @@ def _answer(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, st
 def causal_lm() -> base.Objective:
     """Predict the next token: labels [B, L] and weights float32 [B, L], 0 at the last position of each row.
 
-    The weight is also 0 where the next token is in another segment, or its loss_mask is 0, if the dataset has these.
+    The weight is also 0 where the next token is in another segment or has loss_mask 0, if the dataset has these.
     On packed rows a model also needs `segment_attention_mask`, and `positions` instead of the positions in the row.
     """
     return base.Unbound(_causal_lm)
@@ -170,10 +170,10 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
     """Generate the target: labels int32 [B, T] and weights float32 [B, T], 1 on tokens of the target.
 
     Args:
-        decoder_start_id: the decoder's start token: one of the tokenizer's own tokens by its kind ("pad" for T5, "eos"
-            for BART, "cls" for models warm-started from BERT), or an id.
+        decoder_start_id: the decoder's start token: a special token by kind ("pad" for T5, "eos" for BART, "cls" for
+            models warm-started from BERT), or an id.
 
-    Returns an objective whose inputs are the row's inputs, and `decoder_input_ids` and `decoder_attention_mask`
+    Returns an objective; its inputs are the row's inputs, and `decoder_input_ids` and `decoder_attention_mask`
     int32 [B, T].
 
     Raises:
@@ -238,13 +238,13 @@ def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
                                                 0 0 1 0      padding sees nothing and is seen by nothing
                                                 0 0 0 0
 
-    So a token of a packed row gets the same result as if its document stood alone (arXiv:2107.02027).
+    So a token of a packed row gets the same result as in a row with only its document (arXiv:2107.02027).
     Where all scores of a token are masked, as for padding, a softmax must not subtract infinities.
 
     Args:
-        segment_ids_BL: integers [B, L] of TensorFlow, JAX or NumPy, 1, 2, ... on the tokens of each segment, 0 on
+        segment_ids_BL: integers [B, L] of TensorFlow, JAX or NumPy: 1, 2, ... on the tokens of each segment, 0 on
             padding.
-        causal: whether a token sees only itself and those before it.
+        causal: whether a token sees only itself and earlier tokens.
 
     Returns: bool [B, L, L], [row, query token, key token].
     """

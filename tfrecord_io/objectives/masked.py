@@ -1,4 +1,4 @@
-"""Masked LM, on rows of one or several texts: predict hidden tokens, which are never special ones or padding."""
+"""Masked LM on rows of one or several texts: predict hidden tokens, never special tokens or padding."""
 
 import dataclasses
 import functools
@@ -16,12 +16,12 @@ MASKED_POSITIONS = "masked_positions"
 
 
 def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> base.Objective:
-    """Predict hidden tokens (BERT, arXiv:1810.04805, section 3.1), drawn anew for each batch.
+    """Predict hidden tokens (BERT, arXiv:1810.04805, section 3.1), drawn again for each batch.
 
     Args:
-        probability: of each token to be predicted; special tokens and padding never are.
-        mask_share: the share of the tokens to predict that become the mask token.
-        random_share: the share that become a random token that is not special; the rest stay as they are.
+        probability: that a token is predicted; special tokens and padding never are.
+        mask_share: share of the predicted tokens that become the mask token.
+        random_share: share that become a random token, not a special one; the rest stay unchanged.
 
     Returns: an objective with labels int32 [B, L] and weights float32 [B, L].
     Raises: ReaderError if a number is no probability, or the shares add up to more than 1.
@@ -34,12 +34,12 @@ def gathered_masked_lm(
 ) -> base.Objective:
     """Predict hidden tokens as in `masked_lm`, for models that compute logits only at P positions of each row.
 
-    With a vocabulary of 30,000, logits at all L positions take most of the memory, and much of the time. Tokens are not
-    drawn one by one, but a number for each row: of n candidates, floor(probability * n + u), u uniform in [0, 1). That
-    is probability * n in the mean, and at most P = ceil(probability * L), so that none is ever dropped.
+    With a vocabulary of 30,000, logits at all L positions take most of the memory and much of the time. The number of
+    tokens is drawn per row: of n candidates, floor(probability * n + u), with u uniform in [0, 1). Its mean is
+    probability * n, and its maximum P = ceil(probability * L), so no chosen token is dropped.
 
-    Returns an objective whose inputs include `masked_positions` int32 [B, P]: the chosen positions, in no order, then
-    others of the row, which have weight 0; labels int32 [B, P] and weights float32 [B, P].
+    Returns an objective; its inputs include `masked_positions` int32 [B, P]: the chosen positions, unordered, then
+    others of the row with weight 0. Labels are int32 [B, P], weights float32 [B, P].
 
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has that name.
     """
@@ -52,7 +52,7 @@ def _masked(gathered: bool, *, probability: float, mask_share: float, random_sha
     for name, share in (("mask_share", mask_share), ("random_share", random_share)):
         if not 0 <= share <= 1:
             raise ReaderError(f"{name} is {share!r}, expected 0 to 1")
-    if mask_share + random_share > 1 + 1e-9:  # 0.7 + 0.3 may be a little more
+    if mask_share + random_share > 1 + 1e-9:  # 0.7 + 0.3 may slightly exceed 1
         raise ReaderError(f"mask_share {mask_share} + random_share {random_share}, expected at most 1")
 
     make = functools.partial(_on_dataset, gathered=gathered, probability=probability)
@@ -86,7 +86,7 @@ def _on_dataset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Hiding:
-    """Masked LM on one dataset: `special_V` is True for special ids (bool [V]), `ordinary_ids` are all others."""
+    """Masked LM on one dataset. `special_V`, bool [V], marks special ids; `ordinary_ids` are all others."""
 
     tokens: base.TokenFeatures
     probability: float
@@ -97,7 +97,6 @@ class _Hiding:
     mask_id: int
 
     def in_place(self, features: base.Features, ops: Any) -> base.Result:
-        """Hide tokens, and predict at all positions of the row."""
         ids_BL, probability = features[self.tokens.ids], self.probability
         draws, token_draws = ops.split(2)
         # One draw decides both: below the probability it is uniform in [0, probability).
@@ -108,7 +107,6 @@ class _Hiding:
         return inputs, ids_BL, base.token_weights(features, chosen_BL, ops)
 
     def gathered(self, features: base.Features, ops: Any, *, most: int) -> base.Result:
-        """Hide tokens, and predict at `most` positions of the row alone."""
         ids_BL, candidate_BL = features[self.tokens.ids], self._candidates(features, ops)
         order_draws, count_draws, draws, token_draws = ops.split(4)
         # Candidates in random order come before all others.
@@ -126,11 +124,10 @@ class _Hiding:
         return inputs, labels_BP, base.token_weights(features, chosen_BP, ops)
 
     def _candidates(self, features: base.Features, ops: Any) -> Any:
-        """Return a mask of the tokens that can be chosen, bool [B, L]: neither padding nor special."""
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
-        """Return the model's input in place of `ids`, decided by `draw`, which is uniform in [0, `below`)."""
+        """Return the model's input for `ids`. `draw` is uniform in [0, `below`)."""
         drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
         seen = ops.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
         return ops.where(draw < below * self.mask_share, self.mask_id, seen)

@@ -1,22 +1,21 @@
 """Span corruption, T5's objective (arXiv:1910.10683, section 3.1.4): predict hidden spans of a row.
 
-    a row               a  b  c  d  e  f  g  h  i  j </s> [PAD]       n = 10 tokens, its EOS left out
+    a row               a  b  c  d  e  f  g  h  i  j </s> [PAD]       n = 10 tokens, without EOS
     3 noise tokens      .  .  x  x  .  .  .  x  .  .                  density 0.3, in 2 spans of mean length 1.5
 
-    inputs              a  b <X> e  f  g <Y> i  j </s> _ _            each span became one sentinel; then EOS
-    labels             <X> c  d <Y> h </s> …                          the spans, each after its sentinel; then EOS
+    inputs              a  b <X> e  f  g <Y> i  j </s> _ _            a sentinel replaces each span; then EOS
+    labels             <X> c  d <Y> h </s> …                          each span after its sentinel; then EOS
     decoder inputs      S <X> c  d <Y> h …                            see `labelled`
 
-The number of hidden tokens and spans follows from n; which ones are hidden is random, see `draw_spans`. So the longest
-inputs and targets are known beforehand, and nothing is ever cut:
+n determines the number of hidden tokens and spans; their positions are random (`draw_spans`). So the maximum lengths of
+inputs and targets are known, and nothing is truncated:
 
-    noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, as in T5's code
+    noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, like T5's code
     spans(n) = round(noise(n) / mean_span), at least 1 and at most n - noise(n) + 1
     a text of fewer than 2 tokens loses nothing
     Li = max over n ≤ L of n - noise(n) + spans(n) + 1        Lt = max over n ≤ L of noise(n) + spans(n) + 1
 
-As in T5's own code, and unlike in the paper's figure, no sentinel ends the target. All operations are on whole batches:
-one scatter moves all kept tokens, another all hidden ones.
+As in T5's own code, and unlike in the paper's figure, no sentinel ends the target.
 """
 
 from __future__ import annotations
@@ -42,22 +41,22 @@ def span_corruption(
     eos_id: int | None = None,
     decoder_start_id: StartToken | int = "pad",
 ) -> base.Objective:
-    """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn anew for each batch.
+    """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn again for each batch.
 
-    An EOS that ends a row counts as the end of its inputs, and is never hidden. Token type ids, which would no longer
-    fit, are left out.
+    An EOS at the end of a row also ends the inputs and is never hidden. Token type ids are left out, since they would
+    no longer fit.
 
     Args:
-        density: the share of a row's tokens that is hidden.
-        mean_span: the mean number of tokens in a hidden span.
-        sentinel_ids: the ids that replace the first span, the second, ...; default: those in the manifest,
-            <extra_id_0>, <extra_id_1>, ....
+        density: share of a row's tokens to hide.
+        mean_span: mean number of tokens in a hidden span.
+        sentinel_ids: ids that replace the first span, the second, ...; default: the manifest's <extra_id_0>,
+            <extra_id_1>, ....
         eos_id: ends inputs and targets; default: the tokenizer's.
         decoder_start_id: as in `seq2seq`.
 
-    Returns an objective whose inputs are ids and mask of the other tokens, int32 [B, Li], and `decoder_input_ids`,
-    `decoder_attention_mask`, int32 [B, Lt]; labels int32 [B, Lt] and weights float32 [B, Lt], 0 in rows that are too
-    short to lose a token. The docstring of the module has the formulas of Li and Lt.
+    Returns an objective; its inputs are ids and mask of the other tokens, int32 [B, Li], and `decoder_input_ids`,
+    `decoder_attention_mask`, int32 [B, Lt]. Labels are int32 [B, Lt], weights float32 [B, Lt], 0 in rows too short to
+    lose a token. The module docstring has the formulas of Li and Lt.
 
     Raises:
         ReaderError: a number is out of range; from `bind` if there are too few sentinels for the longest row, no EOS,
@@ -74,7 +73,7 @@ def span_corruption(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCounts:
-    """Number of hidden tokens (`noise`) and `spans` of texts of 0, ..., L tokens: int32 [L + 1] each."""
+    """Number of hidden tokens (`noise`) and of `spans` in texts of 0, ..., L tokens: int32 [L + 1] each."""
 
     noise: np.ndarray
     spans: np.ndarray
@@ -96,12 +95,10 @@ class SpanCounts:
 
     @property
     def input_length(self) -> int:
-        """Largest length of inputs (Li), with a sentinel for each span, and EOS."""
         return int((np.arange(self.row_length + 1) - self.noise + self.spans).max()) + 1
 
     @property
     def target_length(self) -> int:
-        """Largest length of targets (Lt), with a sentinel before each span, and EOS."""
         return int((self.noise + self.spans).max()) + 1
 
 
@@ -147,8 +144,6 @@ def _on_dataset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Corruption:
-    """Span corruption on one dataset."""
-
     tokens: base.TokenFeatures
     counts: SpanCounts
     sentinel_ids: np.ndarray
@@ -164,11 +159,11 @@ class _Corruption:
         first_BR, hidden_BR = draw_spans(ops.total(text_BL), self.counts, ops)
         rank_BL = _rank(text_BL, ids_BL, ops)
         first_BL, hidden_BL = (text_BL & ops.take(each_BR, rank_BL) for each_BR in (first_BR, hidden_BR))
-        spans_BL = ops.cumsum(first_BL)  # the spans that began up to here
+        spans_BL = ops.cumsum(first_BL)  # spans that began up to this position
         sentinel_BL = ops.integers(ops.table(self.sentinel_ids, ops.maximum(spans_BL - 1, 0)), ids_BL)
 
         seen_BL = (text_BL & ~hidden_BL) | first_BL
-        # With a spare column, a scratch slot for dropped tokens.
+        # With a spare column for dropped tokens.
         text = ops.full(self.counts.input_length + 1, self.pad_id, ids_BL)
         kept_BL = ops.where(first_BL, sentinel_BL, ids_BL)
         text = _put(text, kept_BL, at=_rank(seen_BL, ids_BL, ops), chosen=seen_BL, ops=ops)
@@ -186,22 +181,21 @@ class _Corruption:
         return inputs, target_BT, base.token_weights(features, learned_BT, ops)
 
     def _ended(self, rows_BW: Any, length_B: Any, ops: Any) -> tuple[Any, Any]:
-        """Append EOS to the tokens of each row, and cut the spare column. Returns: the rows and their mask."""
         place_W, length_B1 = ops.arange(0, rows_BW.shape[1] - 1), length_B[:, None]
         ids_BW = ops.where(place_W == length_B1, self.eos_id, rows_BW[:, :-1])
         return ids_BW, ops.integers(place_W <= length_B1, rows_BW)
 
 
 def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
-    """Draw spans of texts that are `length_B` tokens long, at most L; every possibility is equally likely.
+    """Draw spans of texts of `length_B` tokens, at most L. Every possibility is equally likely.
 
         n = 10, density 0.3, mean_span 1.5        3 tokens, 2 spans
         cut 3 into 2 spans                        xx|x              one of 2 ways
-        cut the other 7 into 3 gaps               ..|...|..         one of 28: those at the ends may be empty
+        cut the other 7 into 3 gaps               ..|...|..         one of 28: the outer gaps may be empty
         laid out                                  ..xx...x..
 
     T5's own code (arXiv:1910.10683, t5.data.preprocessors.random_spans_noise_mask) has the same counts, but begins with
-    a gap and ends with a span, so that it hides the last token of every text.
+    a gap and ends with a span, so it hides the last token of every text.
 
     Returns: two masks, bool [B, L + 1]: the first tokens of spans, and all tokens in spans. The last position is always
         False, since no token is there.
@@ -210,7 +204,7 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
     noise_draws, gap_draws = ops.split(2)
     most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, counts.row_length + 1
     size_BS = _cut(noise_B, spans_B, most=most_noise, most_parts=most_spans, ops=noise_draws)
-    # Parts are never empty, but the outer gaps may be: they are drawn with one token more each.
+    # Parts are never empty, but the outer gaps may be: they are drawn one token longer each.
     gap_BG = _cut(length_B - noise_B + 2, spans_B + 1, most=width + 1, most_parts=most_spans + 1, ops=gap_draws)
     begin_BS = ops.cumsum(gap_BG[:, :-1]) - 1 + ops.cumsum(size_BS) - size_BS
     live_BS = ops.arange(0, most_spans) < spans_B[:, None]
@@ -223,10 +217,10 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
 
 
 def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) -> Any:
-    """Draw sizes of parts that add up to the total, [B, most_parts]; all ways to cut it are equally likely.
+    """Draw sizes of parts that add up to the total, [B, most_parts]. All ways to cut it are equally likely.
 
-    The first `parts_B` sizes are at least 1, all others 0. There are total - 1 places between two items to cut at; a
-    random number is drawn for each place, and the parts - 1 largest are the cuts.
+    The first `parts_B` sizes are at least 1, all others 0. Each of the total - 1 places between two items gets a random
+    number, and the parts - 1 largest are the cuts.
     """
     total_B1 = total_B[:, None]
     draw_BC = ops.where(ops.arange(1, most) < total_B1, ops.ranks([total_B.shape[0], most - 1]), -1.0)
@@ -237,17 +231,14 @@ def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) ->
 
 
 def _rank(chosen_BL: Any, ids_BL: Any, ops: Any) -> Any:
-    """Count the chosen positions before each position, integers [B, L]."""
     return ops.cumsum(chosen_BL) - ops.integers(chosen_BL, ids_BL)
 
 
 def _put(rows_BW: Any, values_BL: Any, *, at: Any, chosen: Any, ops: Any) -> Any:
-    """Return the rows with the chosen values at positions `at` [B, L]; all others go to the last position."""
     return ops.replaced(rows_BW, ops.where(chosen, at, rows_BW.shape[1] - 1), values_BL)
 
 
 def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
-    """Return the ids that replace the first span, the second, ...: int32 [needed]."""
     ids = manifest.tokenizer.sentinel_ids if given is None else given
     if len(ids) < needed:
         whose = f"tokenizer {manifest.tokenizer.name!r} has" if given is None else "sentinel_ids are"

@@ -1,14 +1,13 @@
 """The operations of `base.NumpyOps` on tensors, eagerly and in a graph, with draws from a stateless seed.
 
-A seed of int64 [2] gives the draws of `tf.random`. A seed of int64 [3], made by `by_row`, also has the number of the
-first row in the global batch: its draws are a slice of the whole batch's draws, so they do not depend on which replica
-has which rows.
+A seed of int64 [2] gives the draws of `tf.random`. A seed of int64 [3], made by `by_row`, also contains the number of
+the first row in the global batch. Its draws are a slice of the whole batch's, however replicas divide the rows:
 
     seed of a step, rows 0-7 of 16 ──► draws [8, n]  ┐
     seed of a step, rows 8-15      ──► draws [8, n]  ┴  the same as rows 0-15 ──► draws [16, n]
 
-That costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) is counter-based, with four numbers for each
-count, and can start at any count.
+This costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) can start at any count, with four numbers per
+count.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import tensorflow as tf
 _PHILOX = 1
 _AT_A_TIME = 4
 
-# AutoGraph takes about 10 ms for each function, and has nothing to rewrite in ours.
+# AutoGraph takes about 10 ms per function, and has nothing to rewrite in ours.
 in_graph = tf.autograph.experimental.do_not_convert
 
 
@@ -67,7 +66,6 @@ def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
 
 
 def _split(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """Return `count` independent seeds for the same rows."""
     seeds = tf.unstack(tf.random.experimental.stateless_split(seed[:2], count, alg="philox"))
     return [tf.concat([tf.cast(each, seed.dtype), seed[2:]], axis=0) for each in seeds] if _is_by_row(seed) else seeds
 

@@ -1,1 +1,1 @@
-"""Training order that is the same on any number of hosts: arithmetic of row numbers (no TensorFlow)."""
+"""Arithmetic of a training order that is the same on any number of hosts (no TensorFlow)."""

@@ -7,18 +7,17 @@
     K = 4, G = 4, W = 16, T = 4, on the slots of the permuted blocks c a d b:
 
         step   0   1   2   3
-    column 0  c2  c0  c3  c1         Each column of a window has its own slots, in a random order. So neighbouring rows
+    column 0  c2  c0  c3  c1         Each column of a window has its own slots, in random order. So neighbouring rows
            1  a1  a3  a0  a2         of a batch come from different blocks, and a host's columns [first, last) are
-           2  d0  d3  d2  d1         consecutive slots: the host reads each of their blocks once, and nothing else of
-           3  b3  b2  b0  b1         the window but parts of the blocks at both ends.
+           2  d0  d3  d2  d1         consecutive slots: the host reads each of their blocks once. From the rest of the
+           3  b3  b2  b0  b1         window it reads only parts of the blocks at both ends.
 
-With K = 1, for splits of up to 64 MB, that is a full permutation, and nothing else is shuffled: these are read into
-memory as a whole, larger ones in blocks. Rows are numbered in the order of the shards. Blocks never cross a shard's
-end: the rows that are left over at the shards' ends form the last blocks together.
+Splits of up to 64 MB are read into memory with K = 1: a full permutation. Rows are numbered in the order of the shards.
+Blocks never cross a shard's end: the leftover rows of all shards together form the last blocks.
 
-A single dataset fills the batches one after the other. In a mixture, `mixing_plan` decides the number of rows of each
-dataset in a batch, and each dataset's rows are spread evenly over the batch's columns, so that every replica gets its
-share of them; row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
+In a mixture, `mixing_plan` decides the number of rows of each dataset in a batch. They are spread evenly over the
+batch's columns, so that every replica gets its share: row i of n comes before row k of m if
+(2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
 
     column       0 1 2 3 4 5 6 7
     dataset      a b a a b a b a        the column of each row in a batch follows from the counts alone
@@ -39,25 +38,24 @@ from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.mixing.mixing_plan import Cycle, Schedule, Stage
 from tfrecord_io.ordering.permutation import NUMPY, folded, grid, hashed, key, permuted
 
-# One read fetches a block of 64 records, at 11 us of CPU time for each; 16 would cost 5 us more for each, and 128 would
-# save 1 us. All hosts share one window.
+# One read fetches a block of 64 records, at 11 us of CPU time per record. Blocks of 16 would cost 5 us more per record,
+# and 128 would save 1 us. All hosts share one window.
 USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)
 
-# The environment variable for the size of TensorFlow's requests to gs://, read when TensorFlow is imported.
+# Environment variable for the size of TensorFlow's requests to gs://, read when TensorFlow is imported.
 GCS_BLOCK_SIZE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
 
 _MEMORY_BYTES = 64 << 20
-# How large a gzip shard becomes is not known before it is read: token ids shrink to a third, padding to nothing.
+# The unpacked size of a gzip shard is unknown before reading: token ids shrink to a third, padding to nothing.
 _GZIP_RATIO = 8
 
 # Keep the random choices of one seed apart.
 _BLOCKS, _SLOTS = range(2)
-# Numbers of rows and steps that are never reached.
+# More rows or steps than any run reaches.
 ENDLESS = 1 << 62
 
 
 def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
-    """Return whether a split is small enough to be kept in memory for reading in the global order."""
     num_bytes = sum(shard.num_bytes for shard in shards)
     return num_bytes * (_GZIP_RATIO if compression == "gzip" else 1) <= _MEMORY_BYTES
 
@@ -70,7 +68,7 @@ class GlobalOrder:
     where the stage of this cycle begins, and the row of the dataset's stream at which it ends; windows are cut there.
     """
 
-    # What differs between the datasets of a stage: a graph has them as tensors, see `with_numbers`.
+    # Attributes that differ between the datasets of a stage. A graph has them as tensors, see `with_numbers`.
     NUMBERS = (
         *("part", "first_row", "end_row", "num_rows", "_window", "_windows_per_epoch", "_per_cycle", "_ends_P"),
         *("_num_whole", "_last_shard", "_block_key", "_slot_key", "_row_grid", "_block_grid"),
@@ -122,20 +120,17 @@ class GlobalOrder:
 
     @property
     def batch_rows(self) -> int:
-        """Number of rows in a global batch, of all datasets together."""
         return int(self.cycle.rows_PK[0].sum())
 
     @functools.cached_property
     def num_rows(self) -> int:
-        """Number of rows in the split."""
         return sum(self.shard_rows)
 
     def rows_before(self, step: int) -> int:
-        """Count this dataset's rows in the batches before a step of this stage."""
         return self.first_row + self.cycle.rows_before(step - self.first_step)[self.part]
 
     def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the columns of a batch with rows of this dataset, ascending, and these rows: int64 [n] twice."""
+        """Return this dataset's columns of a batch, ascending, and its rows there: int64 [n] twice."""
         first, last = self.rows_before(step), self.rows_before(step + 1)
         found = []
         window, _ = self.begin(first)
@@ -149,7 +144,7 @@ class GlobalOrder:
             window += 1
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
-        """Return the step and the column of rows of this dataset's stream in this stage, both int64 [N]."""
+        """Return step and column of rows of this dataset's stream in this stage, int64 [N] each."""
         if self.cycle.rows_PK.shape == (1, 1):  # a single dataset: every host does this for all rows of a window
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P = ops.constant(self._ends_P)
@@ -159,7 +154,7 @@ class GlobalOrder:
         count_N1 = ops.gather(ops.constant(self.cycle.rows_PK.T), self.part)
         count_N1 = ops.gather(count_N1, turn)[:, None]
         row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
-        # The rows of each dataset before this one; in a tie, the dataset named first comes first.
+        # The rows of each dataset before this one. In a tie, the dataset named first comes first.
         ties_K = ops.where(ops.arange(0, self.cycle.rows_PK.shape[1]) >= self.part, 1, 0)
         before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
         return self.first_step + cycles * len(self.cycle.rows_PK) + turn, ops.total(before_NK)
@@ -193,7 +188,7 @@ class GlobalOrder:
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
-        """Return the steps, columns and rows, int64 [n] each, of a window's rows in columns [first, last).
+        """Return steps, columns and rows, int64 [n] each, of a window's rows in columns [first, last).
 
         They are in order of steps, then columns. window: an int or a tensor [].
         """
@@ -283,5 +278,4 @@ class GlobalOrder:
 
 @functools.lru_cache(maxsize=16)
 def _whole_window(order: GlobalOrder, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return steps, columns and rows of a whole window, cached because many steps need the same one."""
     return order.of_window(window, 0, order.batch_rows, NUMPY)

@@ -1,16 +1,15 @@
 """Keyed permutation of the numbers below any limit: random access to a shuffle of any size, without memory.
 
-A Feistel network on pairs (left, right) of a grid that is hardly larger than the limit (Black and Rogaway, Ciphers with
-Arbitrary Finite Domains, 2002): in turns, a hash of one half is added to the other. That is a permutation whatever the
-hash; a number that lands beyond the limit goes through the network again, until it is below.
+A Feistel network on pairs (left, right) of a grid hardly larger than the limit (Black and Rogaway, Ciphers with
+Arbitrary Finite Domains, 2002): each turn adds a hash of one half to the other. A number beyond the limit goes through
+the network again until it is below.
 
     limit 11, grid 4 x 3        5 = (1, 2) ─► (3, 2) ─► (3, 0) ─► … ─► (3, 2) = 11, beyond ─► … ─► (0, 2) = 2
 
-Sixteen rounds: of 5 elements, each of the 120 orders comes equally often (chi-square of 120,000 keys over its degrees
-of freedom: 23 with 8 rounds, 2.2 with 12, 1.0 with 16). They take 0.8 us for each number.
+Sixteen rounds: of 5 elements, each of the 120 orders is equally frequent (chi-square of 120,000 keys over its degrees
+of freedom: 23 with 8 rounds, 2.2 with 12, 1.0 with 16). They take 0.8 us per number.
 
-The order uses few operations on int64 (`NUMPY`, and + - * // % & ^ and comparisons), so that the same code runs on
-NumPy arrays, here, and on tensors in a graph (`input_pipeline.global_records`).
+The same code runs on NumPy arrays (`NUMPY`) and on tensors (`input_pipeline.global_records`).
 """
 
 import math
@@ -23,18 +22,17 @@ _ROUNDS = 16
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9
 
-# Two words of 32 bits, as int64: numbers, or arrays that have a key for each element.
+# Two words of 32 bits, as int64: numbers, or arrays with a key per element.
 Key = tuple[Any, Any]
 
 
 def grid(limit: int) -> tuple[int, int]:
-    """Return the rows and columns of the grid for the numbers below `limit`."""
     rows = math.isqrt(max(limit, 1) - 1) + 1
     return rows, max(1, -(-limit // rows))
 
 
 def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
-    """Map each of `numbers`, int64 [N], by the key's permutation of the numbers below `limit`, an int or tensor."""
+    """Map `numbers`, int64 [N], by the key's permutation of the numbers below `limit`, an int or tensor."""
     rows, columns = grid[0], grid[1]
 
     def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
@@ -65,7 +63,7 @@ def folded(key: Key, numbers: Any, ops: Any) -> Key:
 
 
 def hashed(key: Key, numbers: Any, ops: Any) -> Any:
-    """Return a hash of 32 bits for each of `numbers`, int64 [N], of at most 63 bits."""
+    """Return a 32-bit hash for each of `numbers`, int64 [N], of at most 63 bits."""
     return folded(key, numbers, ops)[0]
 
 
@@ -74,9 +72,9 @@ def _keyed(values: Any, key: Key, turn: Any, ops: Any) -> Any:
 
 
 def _mixed(values: Any, ops: Any) -> Any:
-    """Mix words of 32 bits by a bijection: flipping an input bit flips each output bit with probability 1/2.
+    """Mix 32-bit words by a bijection: flipping an input bit flips each output bit with probability 1/2.
 
-    "lowbias32" of Chris Wellons, https://nullprogram.com/blog/2018/07/31/. Products wrap at 64 bits, which leaves their
+    "lowbias32" by Chris Wellons, https://nullprogram.com/blog/2018/07/31/. Products wrap at 64 bits, which keeps their
     lower 32 bits right.
     """
     values = values ^ ops.shifted(values, 16)
@@ -93,20 +91,18 @@ class NUMPY:
     constant = staticmethod(lambda values: values)
     arange = staticmethod(lambda start, stop: np.arange(start, stop, dtype=np.int64))
     gather = staticmethod(lambda values, indices: values[indices])
-    # Shifted right.
     shifted = staticmethod(lambda values, bits: values >> bits)
     # The indices where a mask is true, and their number.
     indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
-    # The indices that sort the keys; equal ones stay as they are.
+    # The indices that sort the keys, stably.
     order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
-    # The sum of each row.
     total = staticmethod(lambda values: values.sum(axis=1))
     # How many of the ascending `ends` are at most each value.
     search = staticmethod(lambda ends, values: np.searchsorted(ends, values, side="right"))
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        """Apply `change` to two arrays `turns` times; it gets the turn's number and both, and returns new ones."""
+        """Apply `change` to two arrays `turns` times; it takes the turn's number too."""
         for turn in range(turns):
             left, right = change(turn, left, right)
         return left, right

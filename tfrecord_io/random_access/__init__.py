@@ -1,12 +1,12 @@
-"""Random access to rows by their number, without TensorFlow: for Grain, PyTorch and plain Python.
+"""Random access to rows by number, without TensorFlow: for Grain, PyTorch and plain Python.
 
     data = random_access.open("gs://bucket/wiki")       manifest.json and one listing
     rows = data["train"]                                a sequence
     rows[5]                                             {"input_ids": int64 [L], ...}
     rows[10:20], rows.batch(indices)                    {"input_ids": int64 [N, L], ...}
 
-    grain.MapDataset.source(rows).seed(0).shuffle().batch(64)           a data source as it is
-    torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)      a map-style dataset as it is
+    grain.MapDataset.source(rows).seed(0).shuffle().batch(64)           as a data source
+    torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)      as a map-style dataset
 
 Needs NumPy and Numba; fsspec for addresses such as gs://.
 """

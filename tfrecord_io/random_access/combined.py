@@ -1,16 +1,15 @@
-"""Global batches of a training: the reader's with order="global", without TensorFlow.
+"""Global batches for training, the same as the reader's with order="global", without TensorFlow.
 
     batches = random_access.global_batches(rows, global_batch_size=256, seed=0)
-    batches[step]                                       {"input_ids": int64 [256, L], ...}: the batch of a step, from 0
+    batches[step]                                       {"input_ids": int64 [256, L], ...}: a step's batch, from 0
     batches.part(step, replica=3, replicas=8)           {"input_ids": int64 [32, L], ...}: one replica's part of it
-    batches.indices(step)                               int64 [256]: which rows
+    batches.indices(step)                               int64 [256]: row numbers
 
     grain.MapDataset.range(start, steps).map(batches)                                     in Grain
     torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(start, steps))    in PyTorch
 
-A batch is a function of seed and step, so any process can make any part of any batch, and a run can continue at any
-step with any number of processes.
-Apply objectives to the whole batch, with `rng=np.random.default_rng([seed, step])`.
+A batch is a function of seed and step, so any process can make any part of it, and a run can resume at any step with
+any number of processes. Apply objectives to the whole batch, with `rng=np.random.default_rng([seed, step])`.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ def global_batches(
     """Return the endless, shuffled batches of a dataset or mixture, equal to the reader's with order="global".
 
     Args:
-        rows: those of a dataset, or of several by name, to be mixed at the rates of `mixture.Mixture` with the same
+        rows: of one dataset, or of several by name. Several are mixed at the rates of `mixture.Mixture` with the same
             `weights`, `stages`, `temperature` and `maximum`.
 
     Raises:
-        ReaderError: There are no rows, an argument makes no sense, the datasets do not fit together, or a dataset's
-            rate is too small for such a batch.
+        ReaderError: there are no rows, an argument is invalid, the datasets do not fit together, or a dataset's rate is
+            too small for such a batch.
     """
     input_plan.check_positive("global_batch_size", global_batch_size)
     input_plan.check_seed(seed)
@@ -81,7 +80,7 @@ def global_batches(
 
 
 class GlobalBatches:
-    """Batches made by `global_batches`; can be pickled, and read by threads and processes at the same time."""
+    """Batches made by `global_batches`. Can be pickled; threads and processes may read concurrently."""
 
     def __init__(
         self,
@@ -104,8 +103,8 @@ class GlobalBatches:
         """Return one replica's part of the batch, arrays [global_batch_size / replicas, *shape].
 
         Raises:
-            IndexError: There is no such step or replica.
-            ReaderError: The batch cannot be divided, or as `Rows` raises it.
+            IndexError: there is no such step or replica.
+            ReaderError: the batch is not divisible, or as in `Rows`.
         """
         found = unfilled(self._schema, input_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
         for name, columns, numbers in self._placed(step, replica=replica, replicas=replicas):
@@ -128,9 +127,9 @@ class GlobalBatches:
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int, int]]:
-        """Return for each row of the batch the dataset's name ("" without a mixture), the shard and the record there.
+        """Return for each row of the batch the dataset's name ("" without a mixture), the shard and the record in it.
 
-        Numbers count from 0, as for `prep-tfrecords trace`. The trainer's step 1 is step 0 here.
+        Numbers count from 0, as in `prep-tfrecords trace`. The trainer's step 1 is step 0 here.
         """
         found = [("", 0, 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):

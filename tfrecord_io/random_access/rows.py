@@ -19,7 +19,7 @@ from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.schema import Schema
 
-# Many enough for sequential reading, few enough to take little memory.
+# Enough for sequential reading, with little memory.
 _ITERATED_ROWS = 256
 
 # A feature's name to its values: [*shape] of one row, [N, *shape] of several.
@@ -27,19 +27,18 @@ Row = dict[str, np.ndarray]
 
 
 def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
-    """Open the dataset in folder `root`, local or of any scheme that fsspec knows, with its splits by name.
+    """Open the dataset in folder `root`, local or of any scheme that fsspec supports. The result maps names to splits.
 
-    The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
-    rows were appended.
+    An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append.
 
     Reads manifest.json and lists the folder once; opens no shard.
 
     Args:
-        check: whether to verify the checksums of rows that are read; in compressed shards they always are.
+        check: whether to verify the checksums of rows. In compressed shards they are always verified.
 
     Raises:
-        ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
-        ManifestError: the manifest is not valid, or of a newer major version.
+        ReaderError: there is no manifest, or a shard is missing or has another size than in the manifest.
+        ManifestError: the manifest is invalid or has a newer major version.
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
     storage = storages.at(folder)
@@ -50,19 +49,19 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 class Rows(ShardFiles):
     """Rows of one split in the order of its shards, each a dict of arrays; made by `random_access.open`.
 
-    Arrays are int64 or float32 as in the schema; text and bytes are `str` and `bytes`, for several rows in arrays of
-    objects. `manifest` is what objectives are bound to.
+    Arrays are int64 or float32 as in the schema. Text and bytes are `str` and `bytes`, in object arrays for several
+    rows. Bind objectives to `manifest`.
 
         len(rows), rows[5], rows[-1]       one row: arrays [*shape]
         rows[10:20], rows.batch([7, 7, 3])  several: arrays [N, *shape]
-        rows.__getitems__([7, 7, 3])       a list of rows, which PyTorch asks for
+        rows.__getitems__([7, 7, 3])       a list of rows, for PyTorch
 
-    `torch.utils.data.DataLoader` and `grain.MapDataset.source` take these rows as they are. Can be pickled; threads and
-    processes, forked ones too, may read at the same time.
+    `torch.utils.data.DataLoader` and `grain.MapDataset.source` accept a `Rows` directly. Can be pickled; threads and
+    processes, including forks, may read concurrently.
     """
 
     def __repr__(self) -> str:
-        # Grain keeps this in its checkpoints, to recognize the dataset.
+        # Grain stores this in checkpoints, to recognize the dataset.
         return f"Rows({self.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
@@ -70,8 +69,8 @@ class Rows(ShardFiles):
 
         Raises:
             IndexError: there is no such row.
-            CorruptRecordError: its bytes are not those that were written.
-            ReaderError: they cannot be read.
+            CorruptRecordError: its bytes were damaged.
+            ReaderError: it cannot be read.
         """
         if isinstance(index, slice):
             return self.batch(range(*index.indices(len(self))))
@@ -86,7 +85,7 @@ class Rows(ShardFiles):
         """Return rows as a list, read together. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
-    # Grain's name for the same.
+    # Grain's name for the same method.
     _getitems = __getitems__
 
     def __iter__(self) -> Iterator[Row]:
@@ -95,9 +94,9 @@ class Rows(ShardFiles):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """Return rows stacked, in the order of the indices, which may repeat: arrays [N, *shape].
+        """Return stacked rows in the order of the indices, which may repeat: arrays [N, *shape].
 
-        Raises: as `rows[index]`; ReaderError if the indices are no integers.
+        Raises: as `rows[index]`; ReaderError if the indices are not integers.
         """
         plain = isinstance(indices, (np.ndarray, range))
         given_N = np.asarray(indices if plain else [operator.index(index) for index in indices])
@@ -132,7 +131,7 @@ class Rows(ShardFiles):
 
     @functools.cached_property
     def _decoder(self) -> Any:
-        # Numba takes half a second to import.
+        # Importing Numba takes half a second.
         from tfrecord_io.codec import decoding
 
         return decoding.Decoder(self.manifest.schema)
@@ -140,7 +139,7 @@ class Rows(ShardFiles):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Data(Mapping[str, Rows]):
-    """Opened dataset: `data["train"]` are the rows of a split (see `Rows`)."""
+    """Opened dataset: `data["train"]` returns the rows of a split (see `Rows`)."""
 
     storage: Storage
     manifest: Manifest
@@ -150,7 +149,7 @@ class Data(Mapping[str, Rows]):
         return f"Data({self.storage.shown!r}: {', '.join(self)})"
 
     def __getitem__(self, split: str) -> Rows:
-        """Return the rows of a split. Raises: ReaderError if it does not exist, or has rows of several lengths."""
+        """Return the rows of a split. Raises: ReaderError if it does not exist or has rows of several lengths."""
         if split not in self.manifest.splits:
             raise ReaderError(f"{self.storage.shown}: no split {split!r}, expected one of {list(self)}")
         if self.manifest.bucket_lengths:
@@ -176,12 +175,11 @@ class Data(Mapping[str, Rows]):
 
 
 def unfilled(schema: Schema, num_rows: int) -> Row:
-    """Allocate arrays for the values of `num_rows` rows."""
     return {feature.name: np.empty((num_rows, *feature.shape), feature.array_dtype) for feature in schema.features}
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
-    """Split stacked rows into single rows; scalars are arrays of no dimension, text and bytes plain objects."""
+    """Split stacked rows into single rows. Scalars are arrays without dimensions, text and bytes plain objects."""
     return [
         {name: values[at] if values.dtype == object else values[at, ...] for name, values in columns.items()}
         for at in range(num_rows)

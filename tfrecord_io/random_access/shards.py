@@ -3,11 +3,11 @@
 An index has the byte of every `stride`-th record, so the smallest readable unit is a group of that many records:
 
     row of the split   ─►  shard, record of it  ─►  group = record // stride,  skip = record % stride
-    groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: where they begin, and the shard's end
+    groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: starts of groups, end of the shard
     to read                  └────── one span ─────────┘                    neighbours are read together
 
-A shard without index, such as a compressed one, is read as a whole and unpacked from its start, and the last few are
-kept. Random access to such shards reads a shard for each row; read them in order.
+A shard without index, such as a compressed one, is read as a whole and unpacked from its start; a few are cached.
+Random access to such shards reads a shard per row, so read them in order.
 """
 
 import bisect
@@ -29,22 +29,22 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.shown import without_secrets
 
-# Number of indexes that are kept, of 8 bytes for 16 rows: 25 KB for a shard of 100 MB.
+# Number of cached indexes, with 8 bytes per 16 rows: 25 KB for a shard of 100 MB.
 _INDEXES = 1024
-# Number of shards without index that are kept, and the most bytes that each keeps unpacked: 2 MB of a file can be 2 GB.
+# Number of cached shards without index, and maximum unpacked bytes of each: 2 MB of a file can become 2 GB.
 _WHOLE_SHARDS = 2
 _UNPACKED_BYTES = 512 << 20
 
-# N serialized Examples in the order of the request: data, begins_N and ends_N, all read-only; number n is
+# N serialized Examples in the order of the request: data, begins_N and ends_N, all read-only. Example n is
 # data[begins_N[n] : ends_N[n]].
 Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """Shards of one split in a storage; can be pickled, without its caches.
+    """Shards of one split in a storage. Can be pickled, without its caches.
 
-    check: whether to verify the checksums of records that are read from the middle of a shard.
+    check: whether to verify the checksums of records read from the middle of a shard.
     """
 
     storage: Storage
@@ -60,20 +60,17 @@ class ShardFiles:
 
     @property
     def _remedy(self) -> str:
-        """Return the remedy for a damaged shard."""
         return f"run `prep-tfrecords verify {self.storage.shown} --repair`, which makes it again, or copy it again"
 
     def _path(self, shard: int) -> str:
-        """Return a shard's path for messages."""
         return self.storage.path(self._shards[shard].name)
 
     def locate(self, row: int) -> tuple[int, int]:
-        """Return the number of a row's shard in the split, and of its record there."""
+        """Return the number of a row's shard in the split, and its record number in the shard."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
     def _locate_all(self, rows_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Locate many rows: `locate` for row numbers int64 [N]."""
         shards_N = np.searchsorted(self._ends_S, rows_N, side="right")
         return shards_N, rows_N - np.where(shards_N > 0, self._ends_S[shards_N - 1], 0)
 
@@ -94,10 +91,10 @@ class ShardFiles:
         return self._found(data, place[:1], place[1:2], place[2:], shards=[shard], records=[record])
 
     def _read(self, shards_N: np.ndarray, records_N: np.ndarray) -> Messages:
-        """Read records; groups that lie close to each other are read as one span.
+        """Read records. Groups close to each other are read as one span.
 
-        Raises: CorruptRecordError if a frame is damaged, a shard is shorter than its manifest says, or an index does
-            not fit; ReaderError if a file cannot be read.
+        Raises: CorruptRecordError if a frame is damaged, a shard is shorter than in its manifest, or an index does not
+            fit; ReaderError if a file cannot be read.
         """
         if self.manifest.index_stride is None:
             return self._of_whole_shards(shards_N.tolist(), records_N.tolist())
@@ -116,7 +113,7 @@ class ShardFiles:
         last_R = np.append(first_R[1:], len(key_G)) - 1
         start_R, stop_R = start_G[first_R], stop_G[last_R]
         sizes_R = stop_R - start_R
-        # How far the bytes of a span are shifted when all spans lie back to back.
+        # Shift of each span's bytes when all spans lie back to back.
         shift_G = (np.cumsum(sizes_R) - sizes_R - start_R)[np.cumsum(new_G) - 1]
         shard_R = shard_G[first_R].tolist()
         names = [self._shards[shard].name for shard in shard_R]
@@ -133,8 +130,7 @@ class ShardFiles:
     def _found(
         self, data: np.ndarray, starts_N: Any, stops_N: Any, skips_N: Any, *, shards: list[int], records: list[int]
     ) -> Messages:
-        """Find each record, number `skips_N` of the group data[starts_N:stops_N], int64 [N]. Raises: as `_read`."""
-        from tfrecord_io.codec import kernels  # Numba takes half a second to import
+        from tfrecord_io.codec import kernels  # importing Numba takes half a second
 
         data = data.view()
         data.flags.writeable = False
@@ -156,7 +152,6 @@ class ShardFiles:
 
     @functools.cached_property
     def _shards(self) -> Sequence[Shard]:
-        """Shards of the split, in order."""
         return self.manifest.splits[self.split].shards
 
     @functools.cached_property
@@ -166,14 +161,14 @@ class ShardFiles:
 
     @functools.cached_property
     def _edges(self) -> Any:
-        """Cached function from a shard to the bytes where its groups begin and the last ends: int64 [groups + 1]."""
+        """Cached function from a shard to the start of each group and the end of the last one: int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:
         entry, stride = self._shards[shard], self.manifest.index_stride
         assert stride is not None, "only asked for with an index"
         name = record_index.file_name(entry.name)
-        # One byte more than expected, to notice a longer file.
+        # One extra byte, to detect a longer file.
         offsets_file = self._read_file(name, most=record_index.num_bytes(entry, stride=stride) + 1)
         offsets = record_index.parse(offsets_file, shard=entry, stride=stride, place=self.storage.path(name))
         return np.append(offsets, entry.num_bytes)
@@ -186,7 +181,6 @@ class ShardFiles:
 
     @functools.cached_property
     def _whole(self) -> Any:
-        """Cached function from a shard to its messages (`_UnpackedShard`)."""
         return functools.lru_cache(_WHOLE_SHARDS)(self._read_whole)
 
     def _read_whole(self, shard: int) -> "_UnpackedShard":
@@ -220,7 +214,7 @@ class ShardFiles:
 
 
 class _UnpackedShard:
-    """Messages of a shard without index, unpacked as far as asked for; the newest `_UNPACKED_BYTES` are kept."""
+    """Messages of a shard without index, unpacked on demand. Keeps the newest `_UNPACKED_BYTES`."""
 
     def __init__(self, content: bytes, *, manifest: Manifest, num_examples: int, place: str, remedy: str) -> None:
         self._content, self._manifest, self._num_examples = content, manifest, num_examples
@@ -229,7 +223,7 @@ class _UnpackedShard:
         self._start()
 
     def __getitem__(self, record: int) -> bytes | memoryview:
-        """Return a message. Raises CorruptRecordError: damage, or another number of records than the manifest has."""
+        """Return a message. Raises CorruptRecordError: damage, or another number of records than in the manifest."""
         with self._lock:
             if self._kept and record < self._kept[0][0]:
                 self._start()
@@ -250,7 +244,6 @@ class _UnpackedShard:
         self._end, self._kept, self._kept_bytes = 0, collections.deque[tuple[int, Any]](), 0
 
     def _unpack(self) -> None:
-        """Unpack one batch more, and after the last expected record make sure that the file ends."""
         payloads = next(self._batches, None)
         if payloads is None:
             raise self._wrong_count(str(self._end))

@@ -1,7 +1,7 @@
 """Read byte ranges of a dataset's files: `os.pread` on a local disk, ranged requests elsewhere.
 
-A storage is only a root: it can be pickled, it works in forked processes, and threads read through it at the same time.
-fsspec makes its file systems anew after a fork.
+A storage holds only a root. It can be pickled, works in forked processes, and threads may read through it concurrently.
+fsspec makes new file systems after a fork.
 """
 
 import abc
@@ -19,17 +19,15 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.local_paths import local_path
 from tfrecord_io.shown import without_access
 
-# File descriptors of one process and dataset; many systems allow 1,024 in all.
+# File descriptors per process and dataset; many systems allow 1,024 in total.
 _OPEN_FILES = 200
-# What an object store sends in about the time of a round trip: reading across a gap of this size costs nothing.
+# Bytes that an object store sends in about one round trip: reading across a gap of this size costs nothing.
 _REMOTE_GAP_BYTES = 256 << 10
-# The largest buffer that a thread keeps; a batch of 256 random rows of 512 tokens reads 4 MB.
+# Largest buffer that a thread keeps. A batch of 256 random rows of 512 tokens reads 4 MB.
 _MOST_SCRATCH_BYTES = 32 << 20
 
 
 class Storage(abc.ABC):
-    """Base of storages, which read the files of a dataset's folder."""
-
     # Two ranges with at most this many bytes between them are better read as one.
     gap = 0
 
@@ -41,43 +39,40 @@ class Storage(abc.ABC):
 
     @property
     def shown(self) -> str:
-        """Return the folder for messages, without user, password and query."""
         return without_access(self.root)
 
     def path(self, name: str) -> str:
-        """Return the path of a file for messages."""
         return f"{self.shown.rstrip('/')}/{name}"
 
     @abc.abstractmethod
     def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Return the size in bytes of each file of `names` that is in the folder. Raises: OSError."""
+        """Return the size in bytes of each of the named files that is in the folder. Raises: OSError."""
 
     @abc.abstractmethod
     def read(self, name: str, *, most: int) -> bytes:
-        """Read a file, at most its first `most` bytes. Raises: OSError."""
+        """Read the first `most` bytes of a file, or all of a shorter one. Raises: OSError."""
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Read bytes [start, stop) of a file, uint8, or fewer if it ends before. Raises: OSError."""
+        """Read bytes [start, stop) of a file, uint8, or fewer if it ends earlier. Raises: OSError."""
         return self.read_ranges([name], np.array([start]), np.array([stop]))[0]
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        """Read ranges of several files, back to back, and count the ranges before the first that is cut off.
+        """Read ranges of several files, back to back, and count the ranges before the first truncated one.
 
-        The bytes are valid until this thread reads again, and only those of counted ranges. Raises: OSError.
+        The bytes are valid until this thread reads again, and only within the counted ranges. Raises: OSError.
         """
 
 
 def at(root: str | os.PathLike[str]) -> Storage:
-    """Return the storage of a folder, given its path or address."""
     folder = local_path(os.fspath(root))
     return _RemoteStorage(os.fspath(root)) if folder is None else _LocalStorage(folder)
 
 
 class _OpenFile:
-    """File descriptor that is closed after its last user: a thread may be reading when the cache drops it."""
+    """File descriptor that closes after its last user: a thread may be reading when the cache drops it."""
 
-    _close = staticmethod(os.close)  # `os` itself is gone when the interpreter ends
+    _close = staticmethod(os.close)  # `os` itself is gone at interpreter exit
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDONLY)
@@ -88,8 +83,6 @@ class _OpenFile:
 
 
 class _LocalStorage(Storage):
-    """Storage on a local disk."""
-
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self._file = functools.lru_cache(_OPEN_FILES)(lambda name: _OpenFile(os.path.join(root, name)))
@@ -101,7 +94,7 @@ class _LocalStorage(Storage):
 
     def read(self, name: str, *, most: int) -> bytes:
         with open(os.path.join(self.root, name), "rb") as file:
-            return file.read(min(most, os.fstat(file.fileno()).st_size))  # which it allocates at once
+            return file.read(min(most, os.fstat(file.fileno()).st_size))  # read() allocates this much at once
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
         file = self._file(name)
@@ -120,7 +113,7 @@ class _LocalStorage(Storage):
 
 
 class _Scratch(threading.local):
-    """Reusable buffer of each thread: fresh memory takes ten times as long as reading (15 against 1.7 us for 16 KB)."""
+    """Reusable buffer per thread: fresh memory takes ten times as long as reading (15 against 1.7 us for 16 KB)."""
 
     def __init__(self) -> None:
         self._room = np.empty(0, np.uint8)
@@ -134,8 +127,6 @@ class _Scratch(threading.local):
 
 
 class _RemoteStorage(Storage):
-    """Storage of any other scheme that fsspec knows."""
-
     gap = _REMOTE_GAP_BYTES
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
@@ -164,7 +155,6 @@ class _RemoteStorage(Storage):
         return np.frombuffer(b"".join(contents), np.uint8), len(names) if whole.all() else int(np.argmin(whole))
 
     def _opened(self) -> tuple[Any, str]:
-        """Return fsspec's file system (fsspec keeps one for each process) and the folder's path in it."""
         try:
             import fsspec
         except ImportError as error:
@@ -178,7 +168,7 @@ class _RemoteStorage(Storage):
 
 @contextlib.contextmanager
 def _as_os_error(name: str) -> Iterator[None]:
-    """Raise any error as an OSError of file `name`: gcsfs raises errors of its own, of HTTP and of credentials."""
+    """Raise any error as an OSError of file `name`: gcsfs raises its own HTTP and credential errors."""
     try:
         yield
     except Exception as error:

@@ -46,14 +46,14 @@ def build(data: object, output: object, *words: object, **changes: object) -> Ou
 
 
 def done(outcome: Outcome) -> Mapping[str, Any]:
-    """What a build said that must have ended well."""
+    """Return the output of a build, which must succeed."""
     assert outcome.status == 0, outcome.err
     said: dict[str, Any] = json.loads(outcome.out)
     return said
 
 
 def grown(folder: Path, **changes: object) -> tuple[Path, Path]:
-    """A source whose new file is not in the finished dataset yet, and the dataset."""
+    """Return a source with a file that the finished dataset lacks, and the dataset."""
     data, out = folder / "data", folder / "out"
     json_lines(data / "train-a.jsonl", OLD)
     done(build(data, out, **changes))

@@ -1,4 +1,4 @@
-"""`build --append`: the new rows of a source become further shards, and everything that was there stays as it is."""
+"""`build --append`: new rows of a source become further shards, and existing files stay unchanged."""
 
 import json
 import shutil
@@ -81,7 +81,7 @@ def test_several_lengths_of_rows_stay_sorted_by_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"bucket_lengths": "12,32"}])
 def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path, changes: dict[str, object]) -> None:
-    """With several lengths the first shards are not the first ones in the list."""
+    """With several lengths, the first generation's shards are not first in the list."""
     data, out = grown(tmp_path, **changes)
     done(build(data, out, "--append", **changes))
     json_lines(data / "train-c.jsonl", range(100, 110))

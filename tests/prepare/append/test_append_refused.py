@@ -1,4 +1,4 @@
-"""What an append refuses: anything but new rows behind the old ones, made in the same way."""
+"""An append refuses everything except new rows after the old ones, made with the same options."""
 
 import json
 from collections.abc import Callable

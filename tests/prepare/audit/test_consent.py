@@ -1,4 +1,4 @@
-"""A dataset runs no code of its own and fetches nothing, unless the user has named just that in this command."""
+"""A dataset runs no code and fetches nothing, unless the user named exactly that in this command."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ def place_file(root: Path) -> Path:
 
 
 def craft(root: Path, **place: Any) -> None:
-    """Changes what is stored of the source, as whoever makes a dataset can: with all digests right."""
+    """Change the stored description of the source as a dataset's author can: with correct digests."""
     path = place_file(root)
     stored = {**json.loads(path.read_bytes()), **place}
     path.write_text(json.dumps(stored))
@@ -117,7 +117,7 @@ class TestSteps:
     def test_a_module_in_the_dataset_s_own_folder_is_not_the_user_s(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As for somebody who has just unpacked the dataset, and looks around in it."""
+        """The working directory is the dataset's folder, just after unpacking."""
         (folder / "keep.py").rename(folder / "out" / "keep.py")
         monkeypatch.chdir(folder / "out")
         cause, _ = building.command("trace", ".", *RECORD, "--filter", "keep:long").error

@@ -19,7 +19,7 @@ ROWS = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text(encodin
 
 
 def every_record(root: Path) -> list[tuple[Traced, np.ndarray]]:
-    """What is traced, and the token ids, of every record of train."""
+    """Return the trace and token ids of every record of train."""
     tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
     return [
         (tracer.trace(split="train", shard=index, record=record), ids)
@@ -47,7 +47,7 @@ def test_a_record_of_slices_is_the_row_that_it_is_traced_to() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "txt", "parquet", "jsonl.gz"])
 def test_a_row_is_found_in_the_file_that_it_came_from(tmp_path: Path, kind: str) -> None:
-    """Several files of different lengths, with blank lines and quoted line breaks where a format has them."""
+    """Several files of different lengths, with blank lines and quoted line breaks if the format has them."""
     data = tmp_path / "data"
     data.mkdir()
     texts = {f"part-{index}.{kind}": [f"file {index} row {row}" for row in range(5 + 3 * index)] for index in range(3)}

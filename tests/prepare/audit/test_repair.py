@@ -1,4 +1,4 @@
-"""What is damaged is made again, byte for byte, and nothing else is touched; or nothing is touched at all."""
+"""Repair remakes damaged files byte for byte and touches nothing else, or touches nothing at all."""
 
 import json
 import shutil
@@ -136,7 +136,7 @@ def test_with_a_changed_source_nothing_is_changed(tmp_path: Path) -> None:
 def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with another version of the tokenizers library that gives other tokens."""
+    """Simulates another version of the tokenizers library, with other tokens."""
     monkeypatch.setattr(shard_writer, "shuffle_rng", lambda job, task, *, length: None)
     train_shards(finished)[1].unlink()
     before = building.files(finished)
@@ -170,7 +170,7 @@ def test_without_what_it_is_made_from_there_is_no_repair(finished: Path, gone: l
 
 @pytest.mark.slow
 def test_a_dataset_of_several_splits_and_slices_is_repaired_from_its_plans(tmp_path: Path, zoo: Zoo) -> None:
-    """Splits that were added one after the other, by different commands."""
+    """Splits added one after the other, by different commands."""
     root = tmp_path / "out"
     for split in ("train[:50]+train[100:150]", "validation[5:40]"):
         assert building.command("build", REVIEWS, *building.options(root, split=split)).status == 0

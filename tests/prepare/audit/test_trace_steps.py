@@ -17,7 +17,7 @@ PLANTED = "the planted row that makes the loss jump"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """300 rows in several shards, one of which is planted."""
+    """300 rows in several shards; one row is planted."""
     rows = [{"text": PLANTED if row == 123 else f"an ordinary row, number {row}"} for row in range(300)]
     data = building.source(tmp_path_factory.mktemp("planted") / "data", train=rows)
     return building.built(data, shard_size="5kB")

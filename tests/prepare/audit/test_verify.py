@@ -114,7 +114,7 @@ def test_exchanged_records_are_found(damaged: Path) -> None:
 
 
 def test_a_shard_of_more_records_than_the_manifest_says_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small gzip file may unpack to any number of them."""
+    """A small gzip file may unpack to any number of records."""
     read: list[int] = []
 
     def endless(*args: object, **kwargs: object) -> Iterator[Payloads]:
@@ -163,7 +163,7 @@ def set_at(column: str, *at: int, value: int) -> Callable[[Columns], None]:
 
 
 def test_contents_that_make_no_sense_are_found_by_record(damaged: Path) -> None:
-    """Each of them: test_invariants."""
+    """test_invariants covers each kind."""
     shard = train_shards(damaged)[1]
     rewrite(damaged, shard, set_at("label", 3, value=2))
     assert problems(damaged) == {shard.name: f"{shard}, record 3: a label outside 0 to 1"}

@@ -1,4 +1,4 @@
-"""An engine that gives wrong tokens for some texts, once it is told to lie."""
+"""An engine that gives wrong tokens for some texts once it is switched on."""
 
 import copy
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 
-# The texts for which it lies.
+# Texts with wrong tokens.
 LIES: set[str] = set()
 
 

@@ -27,7 +27,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """The texts for which the one fast engine lies."""
+    """The texts with wrong tokens from the only fast engine."""
     monkeypatch.setattr(choice, "FAST_ENGINES", {"wordpiece": ("tests.prepare.crosscheck.lying_engine", "open_lying")})
     yield lying_engine.LIES
     lying_engine.LIES.clear()
@@ -35,7 +35,7 @@ def lies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 
 @pytest.fixture
 def lies_when_planned(lies: set[str], monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The texts for which it lies as soon as the sample is taken."""
+    """The texts with wrong tokens as soon as the sample is taken."""
     later: set[str] = set()
     write_plan = plan_files.write
 

@@ -1,4 +1,4 @@
-"""What the last step writes, and when it refuses to: rejected rows, missing shards, rows that do not add up."""
+"""The last step: its files, and its refusals for rejected rows, missing shards, and sums that do not match."""
 
 import dataclasses
 import json
@@ -23,13 +23,12 @@ NULLS = (3, 7, 11, 12)
 
 @pytest.fixture
 def with_nulls(tmp_path: Path) -> Path:
-    """Twenty rows, of which four have no text."""
+    """Twenty rows, four without text."""
     rows = [{"text": None if row in NULLS else f"this is row {row}", "row": row} for row in range(20)]
     return building.source(tmp_path / "data", train=rows)
 
 
 def request(root: str) -> PrepareConfig:
-    """That of `building.reviews()`."""
     return PrepareConfig(
         source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),
@@ -140,7 +139,7 @@ def test_nothing_is_committed_while_something_is_missing(finished: Path, missing
 
 
 def test_a_job_that_was_cleared_away_is_not_committed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when somebody starts over while the last step is at work, which no lock prevents on an object store."""
+    """On an object store, no lock prevents a restart during the last step."""
     (finished / "manifest.json").unlink()
     found = resolved(finished)
 

@@ -71,7 +71,7 @@ def test_a_minor_version_of_the_format_orphans_no_dataset(tmp_path: Path, monkey
 
 
 def test_libraries_are_in_it_by_what_they_decide() -> None:
-    """A release of transformers that gives the same ids for the same files gives the same dataset."""
+    """Releases of transformers that give the same ids for the same files give the same dataset."""
     options = building.read_manifest(reviews()).options
     assert options["versions"].keys() == {"format", "algorithm"}
     assert len(options["ids"]) == len(options["tokenizer"]) == 64

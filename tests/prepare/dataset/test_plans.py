@@ -1,4 +1,4 @@
-"""Tasks travel by name: a worker looks up what was planned, and nothing that is stale."""
+"""Tasks travel by name: a worker looks up the planned task, never a stale one."""
 
 import dataclasses
 import pickle
@@ -23,7 +23,7 @@ SHARDS = [[(0, 10), (50, 100)], [(10, 20)], [(20, 50)]]
 
 
 def groups_of(sizes: Sequence[int], *, files: int = 2) -> Groups:
-    """Groups of so many rows each, one half of them in each of the files."""
+    """Groups with these numbers of rows, half of them in each file."""
     count = len(sizes)
     return Groups(
         files=tuple(
@@ -102,7 +102,7 @@ def test_a_plan_is_read_as_it_was_written(planned: Any) -> None:
     assert plan_files.read_file_rows(planned.root, "f", "train").tolist() == [10]
 
 
-# What is not as planned
+# Differences from the plan
 
 
 def test_without_a_plan_there_is_no_task(tmp_path: Path) -> None:

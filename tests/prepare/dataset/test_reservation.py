@@ -1,4 +1,4 @@
-"""The output folder: what is there already is used, refused or cleared, and never mixed up."""
+"""The output folder: existing content is used, refused or cleared, and never mixed."""
 
 import dataclasses
 import json
@@ -190,7 +190,7 @@ def test_a_build_that_fails_leaves_what_is_to_be_overwritten_as_it_is(finished: 
 
 
 def without_rows(root: Path) -> dict[str, bytes]:
-    """All files but those of an ingested copy of the source, which serves the next attempt."""
+    """All files except an ingested copy of the source, which the next attempt uses."""
     return {name: content for name, content in building.files(root).items() if not name.startswith(".prep/rows-")}
 
 
@@ -250,7 +250,7 @@ def test_where_the_source_was_is_an_absolute_path_an_address_without_credentials
     listing = SourceListing(kind="json", splits={}, described=identity, builders={})
     found = OpenedSource(listing=listing, columns={}, footers={}, addresses={})
     assert location_of(config, found) == dict(zip(("dataset", "config", "revision"), place, strict=True))
-    # A finished dataset is recognized by what is read again.
+    # A finished dataset is recognized by reading these again.
     written = location_of(dataclasses.replace(config, data_files=("train=*.jsonl",)), found)
     storage.write_bytes(source_record.source_path(str(tmp_path), "f"), json.dumps(written).encode())
     assert source_record.read(str(tmp_path), "f") == {"more": [], **written}
@@ -331,7 +331,7 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
 
 
 def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
-    """As on an object store: both have found the folder free before either has written."""
+    """On an object store, both may find the folder free before either writes."""
     first, second = (resolved_in(tmp_path / "out", seed=seed) for seed in (0, 1))
     for each in (first, second):
         reservation.check(each.job.root, items=each.items, overwrite=False)

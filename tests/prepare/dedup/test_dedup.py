@@ -104,7 +104,7 @@ def test_duplicates_with_another_label_are_said(tmp_path: Path, labels: tuple[ob
 
 
 def test_the_first_usable_row_stays(tmp_path: Path) -> None:
-    """A row that a filter left out, or that cannot be used, takes no other with it."""
+    """A filtered or unusable row removes no duplicates of it."""
     rows = {"text": ["same words here", "same words here", None, None], "label": [None, 1, 1, 1]}
     pq.write_table(pa.table(rows), tmp_path / "train.parquet")
     build(tmp_path / "train.parquet", tmp_path / "out", dedup="exact", label_column="label", max_error_rate=1)
@@ -253,7 +253,7 @@ def test_ranges_of_keys_do_not_change_what_is_found(tmp_path: Path, monkeypatch:
 
 @pytest.mark.slow
 def test_which_splits_are_compared_is_part_of_the_fingerprint(tmp_path: Path) -> None:
-    """Rows that equal one of test must not stay in train because test was asked for later."""
+    """Otherwise duplicates of test rows would stay in train if test was requested later."""
     dataset = write(tmp_path / "in", train_b=[TEXTS[650]])
     options = {"dedup": "exact", "dedup_across_splits": True}
     build(dataset, tmp_path / "out", **options, split="train")
@@ -280,7 +280,7 @@ def test_a_decision_about_other_rows_is_not_taken_again(tmp_path: Path) -> None:
 
 
 def test_a_file_of_keys_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another job may have deleted it: without it, duplicates would stay."""
+    """Another job may have deleted it. Without it, duplicates would stay."""
     dataset, find = write(tmp_path / "in", train_b=COPIES), deciding.find_duplicates
 
     def robbed(comparison: deciding.Comparison, *task: Any) -> Any:
@@ -307,7 +307,7 @@ def test_a_file_of_keys_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: py
 def test_a_decision_larger_than_its_split_is_not_unpacked(
     compared: tuple[Path, Path], tmp_path: Path, rows: pa.Table
 ) -> None:
-    """A file of megabytes may stand for gigabytes."""
+    """Megabytes may unpack to gigabytes."""
     shutil.copytree(compared[1], tmp_path / "out")
     (path,) = (tmp_path / "out").glob(".prep/*/decided/train.parquet")
     pq.write_table(rows.cast(unused_rows.TYPES), path, compression="zstd")

@@ -1,4 +1,4 @@
-"""The doctor tells what is wrong with a folder before a build does, and leaves nothing there."""
+"""The doctor reports problems of a folder before a build does, and leaves nothing in it."""
 
 import errno
 import os

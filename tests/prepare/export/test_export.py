@@ -1,4 +1,4 @@
-"""An export as a job: what is made, kept, refused and verified; the same bytes from any number of workers."""
+"""An export as a job: made, kept, refused and verified files; the same bytes from any number of workers."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Each format as others read it: every value of every record, and what stands beside the files."""
+"""Every format as other libraries read it: every value of every record, and additional files."""
 
 import dataclasses
 import json

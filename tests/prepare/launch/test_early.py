@@ -1,4 +1,4 @@
-"""What is known of unusable rows before shards are made."""
+"""Detection of unusable rows before shards are made."""
 
 import dataclasses
 from pathlib import Path
@@ -112,7 +112,7 @@ def test_a_relative_output_is_made_absolute_before_it_travels(tmp_path: Path, mo
 def test_the_requests_to_the_hub_are_counted_once_the_plan_is_there(caplog: pytest.LogCaptureFixture) -> None:
     files = tuple(DataFile(path=f"hf://datasets/a/b@c/{index}.parquet", size=9) for index in range(2))
     groups = dataclasses.replace(groups_of([10] * 4000), files=files, source_rows=np.array([15_000, 25_000]))
-    # Of the first shard two runs lie in one file, of which one goes on in the other; each has a footer.
+    # Two runs of the first shard share a file; one continues in the other file. Each file has a footer.
     plan = plan_of([[(0, 10), (20, 20_000)], [(20_000, 40_000)]] * 500, rows=40_000)
     opened: Any = SimpleNamespace(source=SimpleNamespace(splits={"train": SimpleNamespace(groups=groups)}))
     planned: Any = {"train": SimpleNamespace(plan=plan)}

@@ -1,4 +1,4 @@
-"""An output that holds what is asked for is taken as it is, and one that lacks anything is not."""
+"""A complete output is used as is; an incomplete one is not."""
 
 import json
 import shutil

@@ -47,7 +47,7 @@ def packed(output: Path, zoo: Zoo) -> PrepareConfig:
 
 
 def at_once(*builds: PrepareConfig) -> tuple[list[Built], list[Counts]]:
-    """What the builds make, each on a thread of its own, all at work at the same time, and what each counts."""
+    """Return the results and counts of builds that run at the same time, each in a thread."""
     begun, counts = threading.Barrier(len(builds)), dict[str, Counts]()
 
     def run(config: PrepareConfig) -> Built:
@@ -67,7 +67,7 @@ def at_once(*builds: PrepareConfig) -> tuple[list[Built], list[Counts]]:
 
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
-    """Fails if what a process has one of is not as it was afterwards."""
+    """Fail if process-wide state differs afterwards."""
 
     def state() -> list[Any]:
         levels = {name: log.level for name, log in logging.root.manager.loggerDict.items() if hasattr(log, "level")}

@@ -59,7 +59,7 @@ def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it
         assert sorted(got) == sorted(expected)
 
 
-# What the manifest says
+# The manifest
 
 
 def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
@@ -80,7 +80,7 @@ def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
 
 
 def test_a_length_of_which_a_task_has_no_row_gets_no_file(tmp_path: Path) -> None:
-    """One long row is among many short ones: few tasks have rows of the largest length, and none of the middle one."""
+    """One row is long and many are short: few tasks have rows of the largest length, none of the middle one."""
     rows = [{"text": "word " * (25 if row == 7 else 3)} for row in range(200)]
     data = building.source(tmp_path / "data", train=rows)
     sparse = building.built(data, bucket_lengths="8,16,32", max_length=None, shard_size="3kB")
@@ -99,7 +99,7 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("max_length", [None, 64])
 def test_the_lengths_that_are_chosen_waste_least_of_all_rows(max_length: int | None) -> None:
-    """So small a split is sampled as a whole."""
+    """The sample is the whole split, since it is small."""
     facts = read_manifest(root := bucketed(bucket_lengths="auto:3", max_length=max_length, split="train"))
     tokens = [len(ids) for ids in load_tokenizer(str(root))([row["text"] for row in ROWS["train"]])["input_ids"]]
     longest = max_length or 512

@@ -1,4 +1,4 @@
-"""Conversations become the tokens of `tokenizer.apply_chat_template`, and the mask is 1 on what the assistant says."""
+"""Conversations become the tokens of `tokenizer.apply_chat_template`; the mask is 1 on the assistant's tokens."""
 
 import random
 from pathlib import Path
@@ -36,7 +36,7 @@ def opened(zoo: Zoo, folder: Path, template: str, *, kind: str = "byte_bpe") -> 
 
 
 def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right") -> ChatEncoder:
-    """An encoder that shares engine and aligner with those of tokenizers that differ in their templates alone."""
+    """Return an encoder that shares engine and aligner with tokenizers that differ only in their templates."""
     content = tokenizer.backend_tokenizer.to_str()
     if content not in _engines:
         engine, _ = decide(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE)

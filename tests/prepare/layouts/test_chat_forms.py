@@ -1,4 +1,4 @@
-"""Conversations in every known form: the tokens of `apply_chat_template` on the messages that they stand for."""
+"""Conversations in every known form: the tokens of `apply_chat_template` on the equivalent messages."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ def _sharegpt(messages: list[Row]) -> list[Row]:
     return [{"from": NAMES.get(each["role"], each["role"]), "value": each["content"], "n": 1} for each in messages]
 
 
-# For each form: the rows, and the messages that each of them stands for.
+# For each form: the rows and their equivalent messages.
 FORMS: Mapping[str, tuple[list[Row], list[list[Row]]]] = {
     "messages": ([{"messages": each, "prompt": "unused", "completion": "unused"} for each in CHATS], CHATS),
     "messages of from and value": ([{"messages": _sharegpt(each)} for each in CHATS], CHATS),

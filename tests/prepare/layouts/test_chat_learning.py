@@ -12,7 +12,7 @@ from tests.prepare.layouts.test_layout_chat import build, rejected, texts
 from tests.prepare.tokenize.chat.chat_templates import chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
 
-# As Qwen3: thoughts are written behind the last question alone.
+# Like Qwen3: thoughts are written only after the last question.
 REWRITING = (
     "{% for m in messages %}{% set said = m.content.split('</think>')[-1] %}{{ '<|im_start|>' + m.role + '\n' }}"
     "{% if m.role == 'assistant' and loop.last %}{{ m.content }}{% else %}{{ said }}{% endif %}<|im_end|>{{ '\n' }}"

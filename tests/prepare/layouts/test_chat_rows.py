@@ -1,4 +1,4 @@
-"""What a row says of a conversation: nulls nobody wrote, columns and fields of the formats, what is not learned."""
+"""Details of conversation rows: implicit nulls, columns and fields of the formats, unlearned parts."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -154,7 +154,7 @@ PIRATE = {"role": "system", "content": "You are a pirate."}
 BARE = '[{"name": "weather"}]'
 WHOLE = [{"type": "function", "function": {"name": "weather"}}]
 SAID = '{"name": "weather", "arguments": {"city": "Paris"}}<|im_end|>'
-# For each case: a row, its messages, tools and options, and what is learned.
+# For each case: a row, its messages, tools and options, and the learned text.
 CASES: Mapping[str, tuple[Row, list[Row], Any, Row, str]] = {
     "tools of messages": (
         AGENTS[0],

@@ -1,7 +1,7 @@
-"""What every layout owes its users, on one shared build of each: bytes that depend on nothing but the request, records
-that lead back to their rows, plans that come true, and damage that is found and undone.
+"""The contract of every layout, on one shared build of each: bytes depend only on the request, records lead back to
+their rows, predicted plans match, and damage is found and repaired.
 
-What one layout alone promises, above all that its tokens are those of `transformers`, stands in a module of its own.
+Each layout has its own module for its special promises, such as the tokens of `transformers`.
 """
 
 import collections
@@ -81,7 +81,7 @@ class Case:
 
 
 def _of(*columns: str, prefix: str = "", **options: Any) -> Callable[[Any, Row], Runs]:
-    """What the tokenizer makes of these columns of a row."""
+    """Return the tokenizer's output for these columns of a row."""
 
     def runs(tokenizer: Any, row: Row) -> Runs:
         found: Runs = tokenizer(*([prefix + row[name]] for name in columns), **options)["input_ids"]
@@ -185,7 +185,6 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def shards(root: Path) -> Sequence[Shard]:
-    """Those of the one split."""
     return read_manifest(root).splits["train"].shards
 
 
@@ -202,7 +201,7 @@ def tokens_of(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tup
 
 
 def is_part(piece: Sequence[int], run: Sequence[int]) -> bool:
-    """Whether the tokens stand in the run, one after another."""
+    """Return whether the tokens are consecutive in the run."""
     return any(list(run[at : at + len(piece)]) == list(piece) for at in range(len(run) - len(piece) + 1))
 
 
@@ -266,12 +265,12 @@ def test_the_plan_is_what_comes_out(case: Case) -> None:
     assert planned["num_bytes"] == pytest.approx(split.num_bytes, rel=0.25 if "compression" in case.options else 0.1)
 
 
-# What is done is a matter of tasks and of the shards that each has, whatever is in them.
+# Progress depends on tasks and their shards, not on their content.
 @pytest.mark.parametrize("case", ["buckets", "pack", "qa"], indirect=True)
 def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One file more is written than the first task has; with buckets, that is a part of a task."""
+    """The first build writes one file more than the first task has; with buckets, that is part of a task."""
     root = tmp_path / "out"
     first = len(read_manifest(case.built).splits["train"].by_task()[0])
     write, written = storage.write_atomic, itertools.count()

@@ -30,7 +30,7 @@ def trained() -> Path:
 
 
 def chats(**changes: object) -> Path:
-    """A finished build of the example, in which no conversation is too long. Shared: copy it before changing it."""
+    """A finished build of the example, without overlong conversations. Shared: copy it before a change."""
     return built(EXAMPLE, **{"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, **changes})
 
 
@@ -51,7 +51,7 @@ def rejected(root: Path) -> dict[int, tuple[str, str | None]]:
 
 
 def texts(root: Path, *, mask: str = "attention_mask") -> list[str]:
-    """Each record's text where its mask is 1: all but padding, or what is learned."""
+    """Return each record's text where its mask is 1: everything except padding, or the learned part."""
     tokenizer, rows = AutoTokenizer.from_pretrained(root / "tokenizer"), read_rows(root, "train")
     return [
         tokenizer.decode(ids[chosen == 1].tolist(), clean_up_tokenization_spaces=False)
@@ -62,7 +62,7 @@ def texts(root: Path, *, mask: str = "attention_mask") -> list[str]:
 learned = functools.partial(texts, mask="loss_mask")
 
 
-# --- what is built --------------------------------------------------------------------------------------------------
+# --- built files ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -80,7 +80,7 @@ def test_padded_rows_are_those_of_transformers_one_by_one(side: str) -> None:
         assert rows["loss_mask"][index].sum() == sum(mask)
 
 
-# --- what the columns may be ----------------------------------------------------------------------------------------
+# --- allowed columns ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_template_that_writes_the_date_is_told_which(zoo: Zoo, tmp_path: Path)
 
 # --- what cannot be used --------------------------------------------------------------------------------------------
 
-# Refuses one thing, and begins a turn in another way when something late is said.
+# Refuses the content 'bad', and changes the role of a message with the content 'late'.
 HOSTILE = (
     "{% if messages[0].content == 'bad' %}{{ raise_exception('nothing bad is said here') }}{% endif %}"
     + TEMPLATES["chatml"].replace("message['role']", "('odd' if message.content == 'late' else message.role)")
@@ -183,7 +183,7 @@ TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds."
 
 @functools.cache
 def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
-    """The example's tokenizer with these templates, each in a file of its own."""
+    """Return the example's tokenizer with these templates, each in a separate file."""
     folder = Path(os.environ["HF_HOME"]) / f"chats-tokenizer-{'-'.join(names)}"
     tokenizer = AutoTokenizer.from_pretrained(trained())
     tokenizer.chat_template = {name: NAMED[name] for name in names}

@@ -25,7 +25,7 @@ from tests.support.tokenizers_zoo import Zoo
 
 UINT16 = np.dtype(np.uint16)
 PAD, BOS, EOS = 0, 1, 2
-# On both sides of what a word of the bitmap holds.
+# On both sides of the bitmap's word size.
 ROW_LENGTHS = st.sampled_from([1, 2, 3, 7, 8, 16, 63, 64, 65, 4095, 4096, 4097, 70_000])
 
 
@@ -95,7 +95,7 @@ def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int],
 def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
     sizes: list[int], length: int, around: tuple[int, int], chunk: int, seed: int | None
 ) -> None:
-    """Every token is another one; those of documents with an odd number of tokens in all are learned."""
+    """All tokens are distinct. Documents with an odd total number of tokens are learned."""
     ends = np.cumsum([10, *sizes]).tolist()
     content = [list(range(start, stop)) for start, stop in itertools.pairwise(ends)]
     masks = [[token % 2 for token in tokens] for tokens in content]
@@ -123,7 +123,7 @@ def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
 
 @pytest.mark.parametrize(("median", "spread", "length", "at_least"), [(300, 1.0, 2048, 0.999), (180, 0.7, 512, 0.99)])
 def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int, at_least: float) -> None:
-    """And long documents are spread over the shard: rows in the order in which they opened would begin with them."""
+    """Long documents are spread over the shard; in the order of opening, they would all come first."""
     rng = np.random.default_rng(median)  # log-normal, as the lengths of pages, articles and reviews are
     lengths = np.maximum(1, rng.lognormal(np.log(median), spread, 20_000)).astype(np.int64)
     packing = pack(lengths, length=length)
@@ -133,7 +133,7 @@ def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int,
     assert 0.8 < halves[0] / halves[1] < 1.25
 
 
-# --- what is built --------------------------------------------------------------------------------------------------
+# --- built files ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["concat", "pack"])
@@ -161,7 +161,7 @@ def test_a_build_warns_that_documents_go_without_the_bos_that_the_tokenizer_adds
 
 
 def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
-    """In letters; records are parted by `|`, and so are documents."""
+    """In letters; `|` separates records and documents."""
     text = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
     section = text.partition("### Layout `pack`")[2].partition("\n### ")[0]
     lines = dict(re.findall(r"^(documents|input_ids|segment_ids|positions) +(.+)$", section, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Inputs and targets are those of `transformers`, whatever the tokenizer does, and whatever the rows went through."""
+"""Inputs and targets are equal to those from `transformers`, for any tokenizer and any processing of the rows."""
 
 import itertools
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(
         assert _built(encoder, [["a house"]], ["a river"])["target_ids"].shape == (1, expected)
 
 
-# --- tokenizers with a mode of their own for targets ----------------------------------------------------------------
+# --- tokenizers with a separate mode for targets --------------------------------------------------------------------
 
 
 def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_language(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Words and their tags: every label stays with its word, and the tokens are those of `transformers`."""
+"""Words and their tags: every label stays with its word, and the tokens equal the output of `transformers`."""
 
 import functools
 import json
@@ -131,7 +131,7 @@ def test_words_that_run_together_are_warned_of(zoo: Zoo) -> None:
 @pytest.mark.parametrize("every", [False, True])
 @pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe", "unigram", "unigram_left+left"])
 def test_tokens_inside_of_a_word_have_the_inside_tag_where_there_is_one(zoo: Zoo, kind: str, every: bool) -> None:
-    """As run_ner.py of `transformers` maps them: B-LOC has an I-LOC, B-X and O have none."""
+    """Like run_ner.py of `transformers`: B-LOC has an I-LOC; B-X and O have none."""
     names = ("B-LOC", "B-X", "I-LOC", "O")
     tags = LabelPlan(column="tags", kind="class", names=names)
     columns = ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=tags)
@@ -223,7 +223,7 @@ def test_what_are_no_lists_of_tags_is_refused(tmp_path: Path, tags: list[Any]) -
 
 
 def _planned(folder: Path, **options: Any) -> ColumnPlan:
-    """What a build of the dataset `d` in `folder` takes its columns for."""
+    """Return the roles that a build of dataset `d` in `folder` assigns to its columns."""
     config = PrepareConfig(
         source=SourceConfig(dataset=str(folder / "d"), **options),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),

@@ -1,6 +1,6 @@
-"""Texts that already have special tokens at their ends: joined documents and completions have them once.
+"""Texts with special tokens at their ends: joined documents and completions have them once.
 
-Rows of `pad` and `seq2seq` stay those of `transformers`, which has them twice, and a line says so.
+Rows of `pad` and `seq2seq` have them twice, like `transformers`, and a message reports it.
 """
 
 import functools
@@ -32,7 +32,7 @@ BODY = "the house was good"
 
 @functools.cache
 def tokenizer(kind: str) -> Any:
-    """With a BOS and an EOS of its own, which it puts around each text."""
+    """With a BOS and an EOS, which it adds around each text."""
     found = kinds.tokenizer(kind)
     found.add_special_tokens({"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>"})
     special = [("<|bos|>", found.bos_token_id), ("<|eos|>", found.eos_token_id)]

@@ -1,4 +1,4 @@
-"""A request is checked once, when it is made, and each mistake says what was expected and what to do."""
+"""A request is validated once, when it is created. Each error names the expected value and the remedy."""
 
 import dataclasses
 import pickle
@@ -142,7 +142,7 @@ def test_these_options_decide_the_bytes() -> None:
 
 
 def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
-    """A dataset that was built before there was one of them keeps its fingerprint."""
+    """A dataset built before such an option existed keeps its fingerprint."""
     configs = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
     every = [each for config in configs for each in declared(config) if each.fingerprint == "changed"]
     assert sorted(each.key or each.field for each in every) == [

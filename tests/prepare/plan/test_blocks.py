@@ -87,7 +87,7 @@ def test_a_split_that_is_read_whole_has_blocks_by_the_length_of_each_row(tmp_pat
     rows = ["a " * 5] * 90 + ["a " * 400] + ["a " * 5] * 9
     layout = LayoutConfig(name="concat", max_length=64)
     found = forecast(made(tmp_path, zoo, rows, layout=layout), block_rows=30)
-    assert (90, 91) in spans_of(found)  # the long row is a block of its own
+    assert (90, 91) in spans_of(found)  # the long row is a separate block
 
 
 @pytest.mark.usefixtures("few")

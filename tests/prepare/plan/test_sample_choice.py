@@ -1,4 +1,4 @@
-"""What is read for a sample is little, comes from all along the split, and depends on nothing but groups and seed."""
+"""A sample is small, comes from all parts of the split, and depends only on groups and seed."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace

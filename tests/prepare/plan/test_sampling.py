@@ -1,4 +1,4 @@
-"""What a sample foretells comes true: shards are within a tenth of the size asked for, whatever the texts are like."""
+"""Predictions from a sample are accurate: shards are within a tenth of the requested size, for any texts."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,7 +74,7 @@ def _work(folder: Path, zoo: Zoo, made: Sequence[str | None], *, group_rows: int
             for corpus in (_sorted, _half_foreign, _alternating)
             for name, shuffle in (("pad", True), ("concat", False))
         ),
-        # Smaller ones are too near to the window of the compression, which every shard fills anew.
+        # Smaller shards are too close to the size of the compression window, which every shard fills again.
         *(
             (corpus, {"targets": 7.0, "rows": 6000, "shuffle": shuffle, "compression": "gzip"})
             for corpus in (_sorted, _half_foreign)
@@ -139,7 +139,7 @@ _LENGTHS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 
 
 def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> sampling.Sample:
-    """The sample of rows of so many words, each of which is a token of two bytes."""
+    """Return the sample of rows with these numbers of words; each word is a token of two bytes."""
     made = ["x " * int(count) for count in words]
     options.setdefault("layout", LayoutConfig(max_length=64))
     return _work(folder, zoo, made, **options).measure()

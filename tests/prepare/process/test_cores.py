@@ -10,7 +10,7 @@ from pipelines.prepare.process import cores
 
 @pytest.fixture
 def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty tree of cgroups, in which this process is in /a/b and has eight cores by its affinity."""
+    """An empty tree of cgroups, with this process in /a/b and an affinity of eight cores."""
     (tmp_path / "own").write_text("2:cpu:/elsewhere\n0::/a/b\n")
     monkeypatch.setattr(cores, "_OWN", tmp_path / "own")
     monkeypatch.setattr(cores, "_CGROUPS", tmp_path)

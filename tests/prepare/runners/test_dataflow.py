@@ -1,4 +1,4 @@
-"""A job for Dataflow: what is asked of the service, what workers get, what they make of it, and what is said here."""
+"""A Dataflow job: requests to the service, the workers' environment and results, and local messages."""
 
 import dataclasses
 import importlib.util
@@ -184,7 +184,7 @@ def job_without_workers(request: Any) -> End:
 
 @pytest.mark.usefixtures("quick")
 class TestOtherEnds:
-    """What is said where a job does not end well, or not while anybody watches."""
+    """Messages for jobs that fail, or end after the launcher."""
 
     @pytest.mark.slow
     def test_a_workers_error_arrives_as_cause_and_remedy(self, store: Gcs) -> None:

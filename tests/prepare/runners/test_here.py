@@ -1,4 +1,4 @@
-"""Worker processes: results in order, errors as they were, and deaths that are told."""
+"""Worker processes: results in order, unchanged errors, and reported deaths."""
 
 import contextlib
 import functools

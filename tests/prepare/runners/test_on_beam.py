@@ -67,7 +67,7 @@ DIRECT = "--runner=DirectRunner"
 def test_a_direct_runner_makes_the_bytes_of_a_plain_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beam_args: list[str]
 ) -> None:
-    """With a relative output, which workers with another folder would not find."""
+    """With a relative output, which workers in another folder would not find."""
     monkeypatch.chdir(tmp_path)
     outcome = build("out", *beam_args)
     assert outcome.status == 0, outcome.err
@@ -140,7 +140,7 @@ def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reached a port could send a runner's messages, which are unpickled."""
+    """A runner unpickles its messages, so anyone who reached a port could run code."""
     monkeypatch.setattr(shard_maker, "cores", lambda: 3)
     before, over = servers.listening(os.getpid()), threading.Event()
     seen: set[int] = set()
@@ -239,7 +239,7 @@ def refused(*_: Any, **__: Any) -> None:
 
 
 def done_nothing(*_: Any, **__: Any) -> None:
-    """Stands for a commit on another machine, with a disk of its own."""
+    """Simulate a commit on another machine with a separate disk."""
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ def test_a_bug_is_two_lines_and_keeps_its_traceback_for_verbose(
 def test_after_an_interrupt_a_direct_runner_begins_no_other_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread of Beam's job can be neither ended nor waited for."""
+    """The thread of Beam's job can be neither stopped nor joined."""
     made, go_on = [], threading.Event()
     write = shard_writer.write
 
@@ -289,7 +289,7 @@ def test_after_an_interrupt_a_direct_runner_begins_no_other_task(
         return write(*args, **kwargs)
 
     def interrupted(done: Any) -> None:
-        while not made and not done.done():  # the source is ingested by a job of its own
+        while not made and not done.done():  # a separate job ingests the source
             time.sleep(0.01)
         if made:
             raise KeyboardInterrupt

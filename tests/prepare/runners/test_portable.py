@@ -1,10 +1,10 @@
-"""Beam's portable runner, with its workers in processes of their own: the same bytes, and an end for whatever dies.
+"""Beam's portable runner with separate worker processes: the same bytes, and a clean end after any death.
 
-A job ends soon after one of its processes, with cause and remedy, and the same command finishes it. However a launcher
-ends, it leaves none of its processes behind: one that is a process leads a session of its own, which has to be empty
-soon after. Where that is not the point, the launcher is this process.
+A job ends soon after one of its processes dies, with cause and remedy, and the same command finishes it. A launcher
+leaves no process, however it ends: each launcher process leads a session, which must be empty soon afterwards.
+Other tests use this process as the launcher.
 
-Every process has to import Beam, which is what these tests cost: none starts more of them than its claim needs.
+Every process must import Beam, which dominates the cost of these tests, so none starts more than it needs.
 """
 
 import json
@@ -45,7 +45,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def check_same(dataset: Path, output: Path, *beam_args: str, workers: int = 1, **changes: object) -> None:
-    """Build in other processes than this one, and compare every file with those of a plain build."""
+    """Build in other processes, and compare every file with a plain build."""
     plain = building.built(dataset, **changes)
     options = building.options(output, **{**changes, "workers": workers})
     with pytest.MonkeyPatch.context() as patched:
@@ -57,7 +57,7 @@ def check_same(dataset: Path, output: Path, *beam_args: str, workers: int = 1, *
 
 
 def written(path: Path, rows: list[dict[str, object]]) -> Path:
-    """A source that is read in place: to ingest it would take a job, and workers, of its own."""
+    """A source that is read in place, since ingesting would take another job and more workers."""
     pq.write_table(pa.Table.from_pylist(rows), path)
     return path
 
@@ -107,9 +107,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def end_of_launcher(
     output: Path, large: Path, *beam_args: str, at_work: Callable[[subprocess.Popen[str]], object]
 ) -> Outcome:
-    """What a launcher leaves for which something happens while it is at work. Fails if it takes long to end, or leaves
-    any process that it has started.
-    """
+    """Return the files of a launcher that an event interrupts. Fail if it takes long to end or leaves a process."""
     command = building.program("build", large, *building.options(output, **CHANGES), "--", *beam_args)
     with building.started(command, output, shards=SOME, start_new_session=True) as process:
         at_work(process)

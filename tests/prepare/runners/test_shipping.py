@@ -1,4 +1,4 @@
-"""What workers are told to install: this package as it is here, unless the user says otherwise."""
+"""Packages for workers: this package as installed here, unless the user chooses another."""
 
 import json
 import subprocess

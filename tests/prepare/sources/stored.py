@@ -36,7 +36,7 @@ class Stored:
 
 
 def data_file(place: str | Path) -> DataFile:
-    """The Parquet file at a path or address as it is now."""
+    """Return the Parquet file at a path or address."""
     address = str(place)
     name = address.rpartition("/")[2]
     if "://" in address:
@@ -60,7 +60,7 @@ def in_place(*files: DataFile, columns: list[str] | None = None) -> Groups:
 
 
 def store(folder: Path, *, group_rows: int = 100, **splits: pa.Table | Sequence[Mapping[str, Any]]) -> Stored:
-    """Writes each split as one file with row groups of so many rows."""
+    """Write each split as one file with row groups of the given sizes."""
     groups, readers, columns = {}, {}, {}
     for name, rows in splits.items():
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))

@@ -1,4 +1,4 @@
-"""A web server in this process, which answers what a test says and notes what it was asked for."""
+"""A web server in this process with answers from the test. It records requests."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""What a loss of power leaves: nothing counts before all that it counts on would be found again on the disk."""
+"""Loss of power: a file counts only once everything it depends on would survive on the disk."""
 
 import os
 import stat
@@ -57,12 +57,12 @@ class Disk:
         return True
 
     def when(self, name: str) -> dict[str, set[str]]:
-        """For each file whose name holds `name`: what would be found at the moment before it appears."""
+        """For each file with `name` in its name: the files that would survive just before it appears."""
         return {target: found for target, found in self.moments if name in os.path.basename(target)}
 
 
 def whole(path: Any, folder: int | None) -> str:
-    """The path of what is in an open folder."""
+    """Return the path of an entry in an open folder."""
     return os.fspath(path) if folder is None else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)
 
 

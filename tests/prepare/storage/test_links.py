@@ -1,5 +1,5 @@
-"""Whoever sent us a dataset, or may write to its folder too, cannot make us read, change or delete what lies elsewhere:
-no link is followed in the place of what is our own, and only plain files are opened there.
+"""Neither a dataset's author nor another writer to its folder can make us read, change or delete files elsewhere: we
+follow no link in place of our own files, and open only plain files.
 """
 
 import os
@@ -23,7 +23,7 @@ def finished(tmp_path: Path) -> Path:
 
 
 def moved_out(root: Path, name: str, *, with_link: bool = True) -> Path:
-    """Puts a link in the place of one of the dataset's own files or folders, and returns what it leads to."""
+    """Replace one of the dataset's files or folders with a link, and return the link's target."""
     (own,) = root.glob(name)
     outside = root.parent / "outside" / own.name
     outside.parent.mkdir()

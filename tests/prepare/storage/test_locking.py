@@ -77,7 +77,7 @@ def test_a_killed_process_lets_go(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_never_two_at_once_however_many_try(tmp_path: Path) -> None:
-    """Deleting the file when letting go must not let two in: one by the old file, one by a new one."""
+    """Deleting the lock file on release must not admit two holders, one with the old file and one with a new one."""
     inside, most, entered = 0, 0, 0
     count = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and what a file system refuses is explained."""
+"""Files appear whole or not at all, and errors of the file system are explained."""
 
 import errno
 import functools
@@ -228,7 +228,7 @@ def test_an_address_that_nothing_can_open_is_a_wrong_option(address: str) -> Non
 )
 def test_an_error_of_a_remote_file_system_is_explained(operation: str) -> None:
     class HttpError(Exception):
-        """Remote file systems have exceptions of their own."""
+        """Remote file systems raise their own exceptions."""
 
     fs = mock.Mock(**{f"{operation}.side_effect": HttpError("403: forbidden")})
     uses: dict[str, Callable[[str], object]] = {

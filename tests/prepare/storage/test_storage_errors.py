@@ -1,4 +1,4 @@
-"""Errors of storage services are told apart, each with its remedy, and none shows a secret."""
+"""Errors of storage services are distinguished, each with its remedy, and none shows a secret."""
 
 import errno
 import io

@@ -31,7 +31,7 @@ def byte_level(
     normalizer: Any = None,
     **model: Any,
 ) -> Tokenizer:
-    """Byte-level BPE with GPT-2's pattern, which knows bytes alone unless told otherwise."""
+    """Byte-level BPE with GPT-2's pattern and, by default, only bytes."""
     vocabulary = vocabulary or {letter: index for index, letter in enumerate(_ALPHABET)}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges), **model))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

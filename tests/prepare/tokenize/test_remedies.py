@@ -1,4 +1,4 @@
-"""Each remedy in a message about a tokenizer is done once, as the message has it, and mends what was wrong."""
+"""Each remedy in a message about a tokenizer is applied once, literally, and repairs the problem."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ def _not_normalized(state: State) -> None:
         token["normalized"] = False
 
 
-# Kind, file, fault, words of the remedy, and what they ask for.
+# Kind, file, fault, words of the remedy, and the options they suggest.
 FILES: list[Any] = [
     (
         "byte_bpe",

@@ -55,7 +55,7 @@ def _cases(tokenizer: Any, *, rooms: tuple[int, ...] = (), lengths: tuple[int, .
 
 
 def _columns(texts: list[str], *, pair: bool) -> list[list[str]]:
-    """One column, or two in which each text meets another one, and empty texts meet each other and long ones."""
+    """Return one column; or two, with texts paired with others, and empty texts with empty and long ones."""
     if not pair:
         return [texts]
     longest = max(texts, key=len)

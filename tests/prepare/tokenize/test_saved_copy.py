@@ -115,7 +115,7 @@ def test_another_kind_of_object_is_refused(zoo: Zoo, other: Any, monkeypatch: py
 
 
 def _ignored(zoo: Zoo, folder: Path) -> Path:
-    """A folder whose class, GPT-2's, ignores the pre-tokenizer of tokenizer.json."""
+    """A folder with GPT-2's class, which ignores the pre-tokenizer of tokenizer.json."""
     tokenizer = zoo.tokenizer("byte_bpe")
     tokenizer.backend_tokenizer.pre_tokenizer = BYTES
     tokenizer.save_pretrained(folder)

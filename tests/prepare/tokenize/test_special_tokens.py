@@ -18,7 +18,7 @@ from pipelines.prepare.tokenize.special_tokens import (
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import TokenizerError
 
-# kind: what is added before, between and behind the texts of a pair, with type ids; and the type ids of both texts.
+# kind: tokens added before, between and after the texts of a pair, with type ids; and the type ids of both texts.
 PAIRS: dict[str, tuple[tuple[str, str, str], tuple[int, int]]] = {
     "wordpiece_cased": (("[CLS]:0", "[SEP]:0", "[SEP]:1"), (0, 1)),
     "byte_bpe": (("", "", ""), (0, 1)),
@@ -63,7 +63,7 @@ def test_a_tokenizer_that_finds_nothing_in_the_probing_text_has_no_template() ->
 
 
 def _library_lengths(first: int, second: int | None, *, room: int, truncation: Truncation) -> tuple[int, int] | None:
-    """What the tokenizers library keeps of texts of so many tokens, or None where it fails."""
+    """Return the lengths that the tokenizers library keeps of texts of these lengths, None if it fails."""
     backend = _words()
     backend.enable_truncation(room, strategy=truncation)
     try:

@@ -107,7 +107,7 @@ def test_sides_that_the_user_chose_are_in_the_saved_copy(zoo: Zoo, kind: str, si
         assert (tokenizer.truncation_side, tokenizer.padding_side) == (side, other)
 
 
-# --- tokenizers of which no dataset is made -------------------------------------------------------------------------
+# --- tokenizers that no dataset can use -----------------------------------------------------------------------------
 
 
 def _added(*contents: str) -> list[dict[str, Any]]:

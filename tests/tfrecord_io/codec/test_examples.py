@@ -1,4 +1,4 @@
-"""TensorFlow's own serializer says what the bytes must be; then the bytes are damaged."""
+"""The bytes equal those from TensorFlow's own serializer; then the bytes are damaged."""
 
 import contextlib
 from typing import Any, get_args
@@ -131,7 +131,7 @@ def test_every_int_dtype_gives_the_bytes_of_its_values_as_int64(dtype: str) -> N
 def test_rows_that_are_written_many_values_at_a_time_are_no_different(dtype: str, data: st.DataObject) -> None:
     edges = [value for value in VARINT_EDGES if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max]
     usual, few = st.integers(0, 2**21 - 1), st.sampled_from([*edges, 0, 5, 300, 20_000])
-    # Rows of what fits three bytes, as token ids do, or one; and rows in which something does not.
+    # Rows of values that fit three bytes, like token ids, or one byte; and rows with a larger value.
     value = data.draw(st.sampled_from([usual, st.integers(0, 127), few, st.one_of(usual, few)]))
     length = data.draw(st.integers(1, 150))
     rows = data.draw(st.lists(st.lists(value, min_size=length, max_size=length), min_size=1, max_size=3))
@@ -199,7 +199,7 @@ SMALL_COLUMNS: Columns = {
 
 @given(st.data())
 def test_edited_records_are_refused_or_are_canonical(data: st.DataObject) -> None:
-    """So no record that was changed decodes to the values that it had."""
+    """So no changed record decodes to its original values."""
     messages = [bytearray(message) for message in examples.encode(SMALL_COLUMNS, SMALL)]
     for _ in range(data.draw(st.integers(1, 3))):
         message = messages[data.draw(st.integers(0, 2))]

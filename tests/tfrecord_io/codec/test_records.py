@@ -169,7 +169,7 @@ def test_a_huge_size_with_a_right_crc_is_refused_before_anything_is_gathered(siz
 
 # -------------------------------------------------------------------------------------------------------------- gzip
 def test_every_changed_byte_of_a_gzip_shard_is_found_or_harmless() -> None:
-    """Harmless: the time stamp and such in gzip's header, which no crc covers; the records are then the same."""
+    """Harmless: header fields such as the time stamp, which no crc covers. The records are then the same."""
     data, found = gzip.compress(shard(THREE), mtime=0), 0
     for position in range(len(data)):
         damaged = bytearray(data)

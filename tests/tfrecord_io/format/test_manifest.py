@@ -255,7 +255,7 @@ def test_filtered_rows_are_neither_used_nor_rejected() -> None:
 
 
 def parses_or_is_refused(text: str | bytes) -> None:
-    """Nothing but ManifestError comes out of `parse`, and what it takes it can write again."""
+    """`parse` raises only ManifestError, and `dump` can write its results again."""
     try:
         found = manifest.parse(text)
     except ManifestError:

@@ -1,4 +1,4 @@
-"""The index of a shard: what is built while records are written, and what is taken for one when it is read."""
+"""The index of a shard: built while records are written, and validated when it is read."""
 
 import numpy as np
 import pytest

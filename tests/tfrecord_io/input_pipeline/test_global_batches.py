@@ -39,7 +39,7 @@ def root(write_dataset: WriteDataset) -> pathlib.Path:
 def steps(
     data: InputFunctions, *, hosts: int = 1, per_host: int = 1, start: int = 0, stop: int = STEPS, **options: Any
 ) -> list[str]:
-    """The digest of each global batch: the elements of all replicas of all hosts, one behind the other."""
+    """Return the digest of each global batch: the concatenated elements of all replicas of all hosts."""
     fn = data.input_fn(
         "train",
         **{"global_batch_size": BATCH, "seed": 7, "order": "global", "shuffle": SMALL, **options},

@@ -13,7 +13,7 @@ from tfrecord_io.input_pipeline import input_functions, input_plan, input_record
 def interleaved(
     shards: np.ndarray, first_rows: np.ndarray, *, shard_rows: np.ndarray, cycle_length: int, block_length: int
 ) -> list[tuple[int, int]]:
-    """(shard, row) in the order in which TensorFlow interleaves `shards` from their `first_rows` on."""
+    """Return (shard, row) in the order in which TensorFlow interleaves `shards` from their `first_rows` on."""
 
     def blocks(shard: tf.Tensor, first: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.range(first, end).map(lambda row: tf.stack([shard, row])).batch(block_length)
@@ -61,7 +61,7 @@ DECODER = "input_ids attention_mask decoder_input_ids decoder_attention_mask"
 
 
 def renamed(given: str, names: Any) -> tuple[dict[str, int], int]:
-    """The inputs of these names, each of which has its number for a value, by their new names; and the label, 7."""
+    """Return inputs of these names, numbered by value, under their new names; and the label, 7."""
     columns = {name: [at] for at, name in enumerate(given.split())}
     ((inputs, label),) = input_functions.renamed(tf.data.Dataset.from_tensors((columns, 7)), names)
     return {name: int(value[0]) for name, value in inputs.items()}, int(label)

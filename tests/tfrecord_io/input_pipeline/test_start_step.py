@@ -1,4 +1,4 @@
-"""A run that starts at a step gives what a run from the beginning gives from there on, and reads little else."""
+"""A run that starts at a step returns the same batches as one from the beginning, and reads little else."""
 
 import hashlib
 import pathlib
@@ -39,7 +39,7 @@ def digests_from(
     per_host: int = 1,
     **options: Any,
 ) -> list[str]:
-    """Of one host's elements from `start_step` on; it has so many replicas in each step."""
+    """Return the digests of one host's elements from `start_step` on, with this many replicas per step."""
     options = {"seed": 7, "shuffle": SMALL, **options}
     fn = data.input_fn("train", global_batch_size=batch, start_step=start_step, **options)
     elements = fn(context(hosts=hosts, index=host, replicas=hosts * per_host))

@@ -42,7 +42,7 @@ def test_every_dataset_has_its_share_of_any_number_of_elements_to_within_a_row(
     # From another place of the cycle on, where another host begins, to within two.
     turned = np.cumsum(np.roll(rows_PK, -(num_elements // 3), axis=0), axis=0)
     assert np.abs(turned * num_elements - elements_P1 * rows_PK.sum(axis=0)).max() < 2 * num_elements
-    # And what the cycle has in all is the rates' share, exactly or to within a row in 4,096 elements.
+    # The cycle's totals are the rates' share, exactly or to within a row in 4,096 elements.
     assert np.abs(rows_PK.sum(axis=0) - num_elements * rows * np.array(rates)).max() < 1
 
 

@@ -1,4 +1,4 @@
-"""What a mixture promises, on small datasets that TensorFlow wrote."""
+"""Properties of a mixture, on small datasets that TensorFlow wrote."""
 
 import collections
 import dataclasses
@@ -66,7 +66,7 @@ def elements_of(
 
 
 def by_dataset(rows: Iterable[int]) -> dict[str, list[int]]:
-    """Rows of each dataset, in the order in which they came."""
+    """Return the rows of each dataset, in order of appearance."""
     found: dict[str, list[int]] = {name: [] for name in FIRST}
     for row in rows:
         found["abc"[row // 1000]].append(row)
@@ -240,7 +240,7 @@ class TestManifest:
             fingerprint("ab", weights={"a": 2, "b": 1}),
         ]
         assert fingerprint("ab") == found[0]
-        # Those of this fixture have all the same one, so names tell a and b apart.
+        # The datasets of this fixture all have the same one, so names distinguish a and b.
         assert len(set(found)) == len(found)
 
     def test_tokens_per_example_are_of_what_is_read(self, datasets: Mapping[str, Data]) -> None:

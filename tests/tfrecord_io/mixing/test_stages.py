@@ -1,4 +1,4 @@
-"""What a mixture promises whose weights change during a training, and whose datasets have caps."""
+"""Mixtures with weights that change during a training, and with caps."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -83,7 +83,7 @@ def test_the_global_order_is_that_of_random_access_and_each_epoch_has_every_row(
 
 @pytest.mark.parametrize("order", ["hosts", "global"])
 def test_three_stages_of_one_dataset_each(datasets: Mapping[str, Data], order: Order) -> None:
-    """As Levanter's test of `MixtureDataset` (tests/test_mixture.py), with steps in place of sequences."""
+    """Follows Levanter's test of `MixtureDataset` (tests/test_mixture.py), with steps instead of sequences."""
     three = {"x": datasets["a"], "y": datasets["b"], "z": datasets["a"]}
     weights = [{name: float(name == only) for name in three} for only in three]
     mixed = Mixture(three, stages=dict(zip((0, 20, 40), weights, strict=True)))

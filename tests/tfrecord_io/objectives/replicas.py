@@ -1,4 +1,4 @@
-"""Evaluate by Keras on 4 replicas, of which two have only fill rows in the last batch: `python -m … FOLDER`."""
+"""Evaluate with Keras on 4 replicas, two with only fill rows in the last batch: `python -m … FOLDER`."""
 
 import json
 import sys

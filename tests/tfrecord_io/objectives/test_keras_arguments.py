@@ -113,7 +113,7 @@ def test_an_objective_that_was_not_called_is_named(data: reader.Data) -> None:
 
 @pytest.mark.slow
 def test_replicas_with_fill_rows_alone_leave_the_metric_exact(write_dataset: WriteDataset) -> None:
-    """`docs/how-to/read.md` says what to read instead of Keras' `loss`, and which rows of `predict` are real."""
+    """`docs/how-to/read.md` explains the alternative to Keras' `loss`, and which rows of `predict` are real."""
     command = [
         sys.executable,
         "-m",

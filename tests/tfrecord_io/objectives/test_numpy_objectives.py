@@ -31,7 +31,7 @@ PACKED_SCHEMAS = (PACK_SCHEMA, CHAT_SCHEMA, PACKED_CHAT_SCHEMA)
 
 
 def in_graph(objective: Any, manifest: Manifest, columns: dict[str, np.ndarray], **more: Any) -> Any:
-    """What the graph's objective gives for the same rows, as the reader would hand them over."""
+    """Return the graph objective's result for the same rows, in the reader's form."""
     features = batch(columns, **more)
     roles = {feature.role: feature.name for feature in manifest.schema.features}
     if "attention_mask" not in roles:

@@ -1,4 +1,4 @@
-"""Objectives whose labels the dataset holds: a class for each row or token, where an answer is, and a target."""
+"""Objectives with labels from the dataset: a class per row or token, the position of an answer, and a target."""
 
 import contextlib
 from typing import Any
@@ -106,7 +106,7 @@ class TestSpanAnswers:
 
 
 def two_outputs(form: str) -> Any:
-    """A model whose two outputs always say position 1."""
+    """A model with two outputs that always predict position 1."""
     inputs = {name: keras.Input([LENGTH], dtype="int32", name=name) for name in ("input_ids", "attention_mask")}
     always = keras.ops.one_hot(keras.ops.zeros_like(inputs["input_ids"][:, 0]) + 1, LENGTH)
     names = ("start_positions", "end_positions")
@@ -142,7 +142,7 @@ def test_minus_one_is_a_number_like_others_in_regression() -> None:
         ([(1, 5, 5)], None, "5 values from 1 to 5, expected 0 to 4"),
         ([(0, 4, 3)], None, "3 values from 0 to 4, expected 0 to 2"),
         ([(0, 4, 5), (2, 3, 2)], None, ""),
-        ([(0, 2, 3), (3, 4, 2)], None, ""),  # together perhaps all of them
+        ([(0, 2, 3), (3, 4, 2)], None, ""),  # together possibly all of them
         ([(1, 5, 5)], 6, ""),
         ([(1, 5, 5)], 5, "expected 0 to 4"),
         ([(-1, 1, 2)], 3, "expected 0 to 2"),

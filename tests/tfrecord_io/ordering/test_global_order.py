@@ -1,6 +1,6 @@
-"""What the global order promises, without TensorFlow: every row once in an epoch, and batches of rows from afar.
+"""Properties of the global order, without TensorFlow: every row once in an epoch, and batches of distant rows.
 
-Its permutation has every number once, and takes all orders equally often.
+Its permutation has every number once, and all orders are equally frequent.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Any row by its number: the same as what was written, whoever reads, and damage is said where it is."""
+"""Any row by number equals the written row in every client, and errors name the place of damage."""
 
 import concurrent.futures
 import contextlib
@@ -33,7 +33,7 @@ def rows(root: pathlib.Path) -> Rows:
 
 
 def assert_rows(columns: dict[str, np.ndarray], numbers: Any) -> None:
-    """The columns are those of the rows with these numbers."""
+    """Check that the columns contain the rows with these numbers."""
     expected = pad_rows(sum(SIZES))
     assert list(columns) == list(PAD_SCHEMA.names)
     for name, values in columns.items():
@@ -222,7 +222,7 @@ class TestDamage:
             (INDEX, lambda old: b"", 0, "0 bytes, expected 24 for 40 examples"),
             (INDEX, lambda old: old[:16], 0, "16 bytes, expected 24 for 40 examples"),
             (INDEX, lambda old: old + bytes(8), 0, "25 bytes, expected 24 for 40 examples"),
-            # That of another shard.
+            # Another shard's.
             (INDEX, lambda old: (np.frombuffer(old, "<u8") + np.arange(3, dtype="<u8")).tobytes(), 16, "record 16"),
             # With its crc, and the data's: only the end of the group says that the first record's size is wrong.
             (SHARD, lambda old: HUGE + old[12:], 0, "record 0 at byte 0: 9223372036854775808 bytes"),

@@ -30,7 +30,7 @@ def rows(root: pathlib.Path) -> Rows:
 
 
 def losses_of(example: str, root: pathlib.Path, *options: str) -> list[float]:
-    """The losses that an example prints, in a process of its own: not every two of these packages share one."""
+    """Return the losses that an example prints in a separate process, since some of these packages conflict."""
     command = [sys.executable, str(EXAMPLES / example), str(root), *options]
     env = {**os.environ, "PYTHONPATH": str(EXAMPLES.parents[1])}
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=limits.PROCESS)

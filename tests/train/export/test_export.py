@@ -1,4 +1,4 @@
-"""The folders of `train-tpu export` that are not for `transformers`, and what is refused."""
+"""The folders of `train-tpu export` for programs other than `transformers`, and refusals."""
 
 import os
 from pathlib import Path

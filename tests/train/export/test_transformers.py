@@ -60,7 +60,7 @@ def trained_logits(task: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def bert_logits(task: str, weights: Mapping[str, np.ndarray], states: Mapping[str, Any]) -> np.ndarray:
-    """What the class of the task makes of BERT's states, in the words of modeling_bert.py."""
+    """Compute the task's logits from BERT's states, following modeling_bert.py."""
 
     def linear(x: Any, name: str) -> np.ndarray:
         return np.asarray(x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"])

@@ -13,7 +13,7 @@ BAG = "tests.train.small:bag"
 
 
 def refused(tmp_path: Path, **changes: object) -> tuple[str, str]:
-    """Cause and remedy of a prediction that is right but for `changes`."""
+    """Return cause and remedy of a prediction that is valid except for `changes`."""
     options: dict[str, object] = {
         "model": finished("classify", BAG),
         "data": training.data(),
@@ -93,7 +93,7 @@ def test_more_tokens_than_a_row_has_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_whose_file_names_code_is_loaded_by_the_function_that_made_it(tmp_path: Path) -> None:
-    # Its Lambda layer holds code, which Keras does not run unless told to.
+    # Its Lambda layer holds code, which Keras does not run by default.
     data = building.built(building.REVIEWS, layout="pack", max_length=16)
     model = finished("clm", "tests.train.small:apart", data=data)
     cause, remedy = refused(tmp_path, model=model, data=data)

@@ -127,6 +127,6 @@ def test_every_word_that_fits_has_its_label(tmp_path: Path) -> None:
     for row, expected in zip(rows, source, strict=True):
         assert row["labels"] == expected["tags"]
         assert len(row["words"]) == len(row["predictions"]) == len(row["scores"]) == len(expected["tokens"])
-        # The tokenizer knows few of these words, and writes them in lower case; [UNK] is what it makes of others.
+        # The tokenizer knows few of these words, in lower case, and maps the others to [UNK].
         spelt += sum(word == token.lower() for word, token in zip(row["words"], expected["tokens"], strict=True))
     assert spelt > 0.5 * sum(len(row["words"]) for row in rows)

@@ -1,4 +1,4 @@
-"""Labels whose classes only the rows show: numbers as classes, lists of classes, and vectors of 0 and 1."""
+"""Labels with classes that only the rows show: numbers as classes, lists of classes, and vectors of 0 and 1."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -215,7 +215,7 @@ def test_a_kept_column_has_one_dtype_and_shape(
     assert (feature.name, feature.dtype, feature.shape, feature.role) == ("kept", dtype, shape, "column")
 
 
-# Values of each type: what they become, and why others are refused
+# Values of each type: converted, or refused with a reason
 
 INTEGERS = (pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.uint64())
 VALUES: list[tuple[ColumnPlan, pa.Array, list[str], list[Any]]] = [

@@ -1,4 +1,4 @@
-"""A build of a table whose text is in another column than `text` ends with the option that fits the table."""
+"""If a table has no column `text`, the build's error suggests the option that fits the table."""
 
 import json
 from pathlib import Path

@@ -36,7 +36,7 @@ def _generator() -> Any:
 
 
 class _Polars:
-    """What is used of a polars frame: rows as an Arrow table."""
+    """The used part of a polars frame: rows as an Arrow table."""
 
     def to_arrow(self) -> pa.Table:
         return pa.table(_columns(300))

@@ -27,7 +27,7 @@ SIGNED = "X-Goog-Signature=hush"
 
 
 class _Server:
-    """Serves one file under every name, in ranges; what it was asked for, and what it is to refuse, by path."""
+    """Serve one file under every name, in ranges. Record requests, and refuse some by path."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

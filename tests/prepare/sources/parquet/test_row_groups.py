@@ -1,5 +1,5 @@
-"""Row groups: what footers say of them, wherever files are and whatever state they are in; and rows by piece, which are
-those of the whole table, in the types of the split, or an error that names the file.
+"""Row groups: facts from footers, for files in any place and state; and rows by piece, equal to the whole table's, in
+the types of the split, or an error that names the file.
 """
 
 import dataclasses
@@ -125,7 +125,7 @@ def test_far_away_large_holes_and_large_groups_are_apart(
 def test_far_away_groups_that_unpack_to_much_are_apart(
     requests: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A text column that decodes to 2 GiB would come in two batches, after as much memory for each thread."""
+    """A text column that decodes to 2 GiB would arrive in two batches, after using as much memory per thread."""
     same = pa.table({"a": ["the same text" * 100] * 900})
     groups = in_place(parquet("memory://rows/same.parquet", same, rows=100, use_dictionary=False))
     monkeypatch.setattr(row_groups, "_DECODED_BYTES", 300_000)  # 131 kB each, in the file 7 kB
@@ -154,7 +154,7 @@ def test_a_type_that_can_become_the_splits_keeps_its_values(name: str, tmp_path:
     groups = in_place(parquet(tmp_path / "a.parquet", pa.table({"column": column})))
     [(_, batch)] = read(groups, [(0, 2)], ["column"], types=pa.schema([("column", kind)]))
     batch.validate(full=True)
-    # As `datasets` casts a file whose types are not those of the first one.
+    # Like `datasets`, which casts a file with types other than the first file's.
     expected = table_cast(pa.table({"column": column}), pa.schema([("column", kind)]))
     assert pa.Table.from_batches([batch]).equals(expected)
     if name != "missing":
@@ -181,7 +181,7 @@ def test_another_type_is_refused_with_file_column_and_both_types(name: str, tmp_
     assert "\n" not in str(caught.value)
 
 
-# Files that are not, or not any more, what was planned.
+# Files that differ from the plan.
 
 
 def refused(groups: Groups, row_ranges: Sequence[tuple[int, int]] = ((0, COUNT),)) -> str:

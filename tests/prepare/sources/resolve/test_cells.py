@@ -1,4 +1,4 @@
-"""Cells of CSV and TSV files are what stands in the file, in whichever of the reader's chunks they are."""
+"""Cells of CSV and TSV files keep their text, in any of the reader's chunks."""
 
 import logging
 from pathlib import Path

@@ -170,7 +170,7 @@ def test_a_folder_is_read_as_load_dataset_reads_it(name: str, tmp_path: Path) ->
 )
 @pytest.mark.filterwarnings("ignore:The Pandas builder")
 def test_what_load_dataset_cannot_read_is_refused(name: str, reader: str | None, remedy: str, tmp_path: Path) -> None:
-    """Its reader of XML opens no file in 5.2, it runs no pickle, and has no Parquet in archives."""
+    """`datasets` 5.2 opens no file as XML, runs no pickle, and reads no Parquet in archives."""
     _zip(name, {"a.parquet": b""})(tmp_path) if name.endswith("zip") else _text(name, "<a/>")(tmp_path)
     with pytest.raises((OSError, ValueError)):
         list(datasets.load_dataset(reader or str(tmp_path), data_dir=str(tmp_path), streaming=True)["train"])
@@ -200,7 +200,7 @@ def test_a_saved_dataset_is_read_as_load_from_disk_reads_it(tmp_path: Path) -> N
 
 
 def test_the_separator_holds_for_a_folder_too(tmp_path: Path) -> None:
-    """`load_dataset(FOLDER, delimiter=";")` ignores it without a word."""
+    """`load_dataset(FOLDER, delimiter=";")` silently ignores it."""
     _text("a.csv", CSV.replace(",", ";"))(tmp_path)
     source = building.opened(SourceConfig(dataset=str(tmp_path), label_column="label", source_options=("delimiter=;",)))
     assert_same(

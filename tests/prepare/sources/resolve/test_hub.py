@@ -137,7 +137,7 @@ Answers = dict[str, dict[str, Any]]
 
 
 def _ask(home: Path, endpoint: str, *requests: str, offline: bool = False) -> Answers:
-    """What a process gets for each dataset, with options behind it."""
+    """Return a process's result for each dataset, followed by options."""
     return dict(zip(requests, _run(_CLIENT, home, endpoint, *requests, offline=offline), strict=True))
 
 

@@ -17,7 +17,7 @@ from tests import building
 from tfrecord_io.errors import PrepError
 
 REFUSED = ["refused"]
-# Name: a value as JSON, and its characters if a text column may hold it beside texts.
+# Name: a value as JSON, and its characters if a text column may mix it with texts.
 VALUES: dict[str, tuple[str, str | None]] = {
     "date": ('"2024-02-01"', "2024-02-01"),
     "date and hour": ('"2024-02-01 10"', "2024-02-01 10"),
@@ -182,7 +182,7 @@ def test_times_that_a_card_names_are_times(tmp_path: Path, time: str) -> None:
     ("chunksize", "entry"), [(None, None), (10, 10), (100, "whole files"), (4 * 40, None), (10**9, "whole files")]
 )
 def test_the_size_of_chunks_is_in_the_identity(tmp_path: Path, chunksize: int | None, entry: Any) -> None:
-    """`{"n": 1}` beside `{"n": 1.5}` in one chunk is read as `{"n": 1.0}`."""
+    """If one chunk has `{"n": 1}` and `{"n": 1.5}`, the first is read as `{"n": 1.0}`."""
     (tmp_path / "a.jsonl").write_text('{"text": {"n": 1}}\n{"text": {"n": 1.5}}\n')
     options = (f"chunksize={chunksize}",) if chunksize else ()
     identity = resolve(SourceConfig(dataset=str(tmp_path), source_options=options)).identity

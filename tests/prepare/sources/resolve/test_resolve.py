@@ -1,4 +1,4 @@
-"""Every way of naming a dataset leads to its files, in the order in which `datasets` reads them."""
+"""Every name of a dataset leads to its files, in the order in which `datasets` reads them."""
 
 import bz2
 import gzip
@@ -101,7 +101,7 @@ def test_an_output_below_the_source_is_no_part_of_it(tmp_path: Path, memory: Mem
 
 
 def test_a_folder_behind_a_link_has_no_unused_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """`datasets` names the files by the path behind the link."""
+    """`datasets` names the files by the path after following the link."""
     _write(tmp_path / "data", "a.jsonl")
     (tmp_path / "link").symlink_to(tmp_path / "data")
     with caplog.at_level(logging.WARNING, logger="pipelines"):
@@ -166,7 +166,7 @@ def test_lines_of_several_text_files_are_said(tmp_path: Path, caplog: pytest.Log
 
 
 def test_folders_that_look_like_values_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Neither `datasets` nor we make splits or columns of them."""
+    """Neither `datasets` nor we turn them into splits or columns."""
     _write(tmp_path / "lang=en", "split=train/a.jsonl", "split=test/a.jsonl")
     with caplog.at_level(logging.WARNING, logger="pipelines"):
         files = ("train=split=train/*", "test=split=test/*")
@@ -230,7 +230,7 @@ def test_a_path_that_is_not_there_is_a_clear_error(
 
 
 def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
-    """As where the shell has resolved a glob. The splits are those of the same files in a folder."""
+    """As after a glob in the shell. The splits equal those from the same files in a folder."""
     names = ["b/train.jsonl", "b/test.jsonl", "a/train.jsonl"]
     _write(tmp_path, *names)
     found = _resolve(*(tmp_path / name for name in names))
@@ -241,7 +241,7 @@ def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reader", ["json", "csv", "parquet", "text", "arrow", "imagefolder"])
 def test_the_name_of_a_reader_is_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
-    """`datasets` would read whatever is in the current folder."""
+    """`datasets` would read all files in the current folder."""
     monkeypatch.chdir(_write(tmp_path, "train.jsonl"))
     with pytest.raises(SourceError, match=rf"'{reader}' is the name of a reader of `datasets`.* such as 'data/\*\."):
         _resolve(reader)
@@ -417,7 +417,7 @@ def test_the_remedy_for_a_secret_names_the_environment_and_shows_nothing(option:
     assert not {"hush", "notforyou"} & set(re.findall(r"\w+", str(caught.value)))
 
 
-# What a file's content is known by, wherever it is.
+# Identity of a file's content, in any place.
 
 
 def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the user's functions make of a split."""
+"""Splits after the user's functions."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def changed(stored: Stored, found: Sequence[UserFunction], *, requested: Sequenc
 def opened(
     folder: Path, rows: pa.Table | Sequence[Mapping[str, Any]], found: Sequence[UserFunction], *, group_rows: int = 100
 ) -> tuple[SplitSource, Columns]:
-    """The split `train` with these rows behind the functions, and its columns."""
+    """Return the split `train` with these rows after the functions, and its columns."""
     stored = store(folder, group_rows=group_rows, train=rows)
     behind = changed(stored, found)
     return behind.chosen(SourceConfig(dataset="data"))["train"], behind.columns["train"]
@@ -47,8 +47,6 @@ def filtered(batch: pa.RecordBatch) -> list[bool]:
 
 
 class TestReading:
-    """Rows behind the functions."""
-
     @settings(max_examples=15)
     @given(
         keep=st.lists(st.booleans(), min_size=2, max_size=40).filter(any),
@@ -113,7 +111,7 @@ def classes(folder: Path) -> Stored:
 
 
 class TestClasses:
-    """Names of classes are those of the source as long as the values are."""
+    """Class names of the source stay if the values do."""
 
     @pytest.mark.parametrize(
         ("body", "names"),
@@ -152,7 +150,7 @@ ROWS = [{"text": f"row {index % 70}", "n": index, "x": None if index % 5 else fl
 
 
 class TestPlanning:
-    """What the launcher learns from a sample."""
+    """Facts that the launcher learns from a sample."""
 
     def test_of_large_groups_few_are_read_and_from_all_along_the_split(self, folder: Path) -> None:
         rng = np.random.default_rng(0)

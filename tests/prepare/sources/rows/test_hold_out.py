@@ -118,7 +118,7 @@ class TestSides:
 
 
 class TestWithFunctions:
-    """Texts are those that the user's functions give, and what a filter leaves out is filtered where it was."""
+    """Rows are hashed after the user's functions. A filtered row counts once, in its source split."""
 
     def test_rows_are_hashed_as_they_are_used(self, folder: Path) -> None:
         write("import pyarrow as pa\ndef same(t): return t.set_column(0, 'text', pa.array(['x'] * len(t)))\n")
@@ -136,7 +136,7 @@ class TestWithFunctions:
 
 
 class TestOptions:
-    """What is asked for is checked before anything is opened, and against the splits before a row is read."""
+    """Options are checked before opening anything, and against the splits before reading rows."""
 
     @pytest.mark.parametrize(
         ("text", "expected"),
@@ -197,7 +197,7 @@ class TestOptions:
         assert tuple(HoldOut.from_json(each.to_json()) for each in held) == held
 
     def test_golden_hashes_stay_what_they_are(self, folder: Path) -> None:
-        """A dataset that was built before must divide as it did."""
+        """Datasets of earlier releases must divide the same way."""
         assert numbers(divided(folder, "v=1%", rows=ROWS[:500])["v"]) == [84, 93, 250, 252, 350, 361, 398]
 
 

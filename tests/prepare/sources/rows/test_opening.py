@@ -1,5 +1,5 @@
-"""Datasets with their rows, opened as builds open them: the rows that `datasets` gives, in the same order; splits and
-slices that the user asks for, under names of their own.
+"""Datasets opened like in a build: the rows of `datasets`, in the same order; splits and slices that the user requests,
+under chosen names.
 """
 
 import dataclasses
@@ -152,14 +152,12 @@ Chosen = dict[str, tuple[str, tuple[tuple[int, int], ...]]]
 
 
 def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -> Chosen:
-    """For each split of the output that of the source, and its ranges of rows."""
+    """Return for each split of the output its source split and row ranges."""
     found = selection.select_ranges(SourceConfig(dataset="data", splits=splits, limit=limit), lengths)
     return {name: (each.source_split, each.ranges) for name, each in found.items()}
 
 
 class TestSlices:
-    """What is asked for is what comes out."""
-
     def test_without_options_every_split_that_has_rows(self) -> None:
         found = choose({"train": 30, "empty": 0, "my-split.v2": 5})
         assert found == {"train": ("train", ((0, 30),)), "my-split.v2": ("my-split.v2", ((0, 5),))}

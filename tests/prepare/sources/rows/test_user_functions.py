@@ -1,4 +1,4 @@
-"""The user's functions: where they are found, what is pinned of them, and what they may return."""
+"""The user's functions: lookup, pinned properties, and allowed results."""
 
 import contextlib
 import json
@@ -30,7 +30,7 @@ KINDS: tuple[FunctionKind, ...] = ("map", "filter")
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current directory of its own, which the search path forgets afterwards."""
+    """A separate current directory, removed from the search path afterwards."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -59,7 +59,7 @@ def run(function: UserFunction, table: pa.Table = TABLE) -> Any:
 
 @contextlib.contextmanager
 def refused(kind: type[PrepError], *parts: str) -> Iterator[None]:
-    """An error of this kind, with a remedy, whose cause has all of `parts`."""
+    """Expect an error of this kind, with a remedy and all `parts` in its cause."""
     with pytest.raises(kind) as caught:
         yield
     assert type(caught.value) is kind
@@ -155,7 +155,7 @@ class TestPinning:
 
 
 class TestCalling:
-    """What a function gets and may return."""
+    """Arguments and results of functions."""
 
     @pytest.mark.parametrize(
         "mask",

@@ -1,4 +1,4 @@
-"""Tokens are to be learned where a character of theirs is, whichever way that is found out."""
+"""A token is learned if one of its characters is, with every method of alignment."""
 
 import functools
 import itertools
@@ -30,7 +30,7 @@ rendered = st.lists(st.lists(st.tuples(st.sampled_from(PIECES), st.booleans()), 
 
 
 class Rendering(NamedTuple):
-    """A text, and the characters [start, stop) of it that are to be learned."""
+    """A text and the learned characters [start, stop)."""
 
     text: str
     spans: list[tuple[int, int]]
@@ -42,7 +42,7 @@ def folder_of(zoo: Zoo, kind: str) -> Any:
 
 
 def opened(zoo: Zoo, kind: str) -> tuple[Aligner, Tokenizer]:
-    """What is tested, and the Rust tokenizer that says by itself where its tokens are."""
+    """The aligner under test, and the Rust tokenizer, which reports token offsets itself."""
     folder = folder_of(zoo, kind)
     content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     backend = Tokenizer.from_str(json.dumps({**content, "post_processor": None, "truncation": None, "padding": None}))
@@ -50,7 +50,7 @@ def opened(zoo: Zoo, kind: str) -> tuple[Aligner, Tokenizer]:
 
 
 def rendering_of(parts: list[tuple[str, bool]]) -> Rendering:
-    """A text of pieces that are to be learned or not."""
+    """Return a text of learned and other pieces."""
     text, spans = "", []
     for is_learned, group in itertools.groupby(parts, key=operator.itemgetter(1)):
         start, text = len(text), text + "".join(piece for piece, _ in group)

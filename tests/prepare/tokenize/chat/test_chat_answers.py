@@ -11,7 +11,7 @@ from pipelines.prepare.tokenize.chat.renderer import ChatTemplate
 TOKENS = ["<|im_start|>", "<|im_end|>", "<|user|>", "<|bot|>", "<|call|>", "<eos>", "<seen>"]
 ROLE = "{{ '<|im_start|>' + m.role + '\n' }}"
 PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-# A thought of its own field, or in the content; it is written behind the last question alone.
+# A thought in a separate field or in the content; written only after the last question.
 THOUGHT = (
     "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
     "{% endif %}{% endfor %}{% for m in messages %}{% set said = m.content or '' %}"
@@ -149,7 +149,7 @@ def test_all_last_or_each_answer_is_learned() -> None:
 def test_marked_templates_learn_the_same_answers() -> None:
     for name in MARKED:
         marked = MARKED[name].replace("«", "{% generation %}").replace("»", "{% endgeneration %}")
-        if not name.startswith(("the next", "a token", "tools")):  # whose marks cross blocks
+        if not name.startswith(("the next", "a token", "tools")):  # with marks that cross blocks
             for messages in (CONVERSATIONS["several"], CONVERSATIONS["thoughts in fields"]):
                 source = MARKED[name].replace("«", "").replace("»", "")
                 for learn in ("all", "last", "each"):

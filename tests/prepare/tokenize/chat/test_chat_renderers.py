@@ -20,7 +20,7 @@ GROWING = (
     "{% set ns = namespace(s=START) %}{% for i in range(60) %}{% set ns.s = STEP %}{% endfor %}{{ ns.s | length }}"
 )
 MARKER = "{% generation %}{% endgeneration %}"
-# What a row says decides what it costs.
+# The row's content determines its cost.
 TRAPS = (
     "{% for m in messages %}"
     "{% if 'loop' in m.content %}"
@@ -89,7 +89,7 @@ def test_a_long_conversation_is_within_the_limits() -> None:
 
 @pytest.mark.slow
 def test_each_rendering_has_all_of_the_limits() -> None:
-    """All together take more than one may, and no row is rejected for that."""
+    """All together exceed the limit of one, and no row is rejected."""
     template = template_of("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER)
     found = template.render({"messages": conversations(*map(str, range(100)))})
     assert as_text(found) == [str(row) for row in range(100)]

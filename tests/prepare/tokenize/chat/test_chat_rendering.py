@@ -1,4 +1,4 @@
-"""Our Jinja environment gives what that of `transformers` gives, and refuses what it refuses."""
+"""Our Jinja environment gives the same results and refusals as the environment of `transformers`."""
 
 import datetime
 import decimal
@@ -140,7 +140,7 @@ def test_what_transformers_refuses_is_refused(expression: str) -> None:
         tokenizer(template).apply_chat_template(MESSAGES, tokenize=False)
     rejected = refusal(template)
     assert rejected.reason == "template_rejected"
-    if "namespace" not in expression and "dict" not in expression:  # whose details name our classes
+    if "namespace" not in expression and "dict" not in expression:  # with details that name our classes
         assert rejected.detail == " ".join(str(caught.value).split())[:300]
 
 

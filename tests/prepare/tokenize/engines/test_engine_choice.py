@@ -26,7 +26,7 @@ from tfrecord_io.errors import ConfigError, TokenizerError
 
 pytestmark = pytest.mark.engines
 
-# Its first added token takes the white space in which the second one stands, which makes the Rust library panic.
+# Its first added token consumes white space that contains the second one, which makes the Rust library panic.
 PANICS = [
     AddedToken("x", normalized=False, rstrip=True),
     AddedToken("\n", normalized=False, lstrip=True),

@@ -1,6 +1,6 @@
 """Every engine gives the ids of the Rust tokenizer for the kinds that it is qualified for, and refuses the others.
 
-The kinds are those of scripts/qualify_engines.py, with fewer texts. What only one engine does has a file of its own.
+The kinds come from scripts/qualify_engines.py, with fewer texts. Features of single engines have separate files.
 """
 
 import functools
@@ -37,7 +37,7 @@ SERVED = {
 EACH = [(name, kind) for name, some in SERVED.items() for kind in some]
 ONE = [(name, some[0]) for name, some in SERVED.items()]
 OURS = [pair for pair in EACH if pair[0] in ("wordpiece", "unigram")]
-# Texts for which the package gives other ids: see docs/explanation/engines.md.
+# Texts with other ids from the package: see docs/explanation/engines.md.
 REFUSED = [
     *(("fastokens", kind) for kind in ("gpt2 as split", "cl100k", "own pattern", "zoo bpe_fallback", "zoo unigram")),
     *(("gigatoken", f"llama2 {kind}") for kind in ("ignore_merges", "added rstrip", "added single_word")),
@@ -153,7 +153,7 @@ def test_threads_that_share_an_engine_get_what_one_thread_gets(name: str, kind: 
 
 @pytest.mark.slow
 def test_engines_that_travel_to_another_process_give_the_same_ids() -> None:
-    """There they need no `transformers`, whose import costs 0.5 s of CPU."""
+    """The other process needs no `transformers`, which would cost 0.5 s of CPU."""
     engines, texts_of_all_scripts = [comparing.opened(name, tokenizer(kind)) for name, kind in ONE], pa.array(BATTERY)
     code = "import pickle, sys; engines, texts = pickle.load(sys.stdin.buffer)\n"
     code += "runs = [each.encode(texts) for each in engines]; assert 'transformers' not in sys.modules\n"

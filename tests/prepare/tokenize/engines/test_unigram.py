@@ -1,4 +1,4 @@
-"""What is Unigram's own: normalizers and words of every kind, paths, and what is left to the reference."""
+"""Unigram only: normalizers and words of every kind, paths, and texts left to the reference."""
 
 import random
 from typing import Any
@@ -35,7 +35,7 @@ LETTERS = (
 
 
 def left_to_the_reference(engine: Engine, given_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Those of the texts that the engine does not do itself."""
+    """Return the texts that the engine passes to the reference."""
     left: list[str] = []
     put_into = HuggingFaceEngine.put_into
 
@@ -124,7 +124,7 @@ def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
 
 
 def test_tables_of_any_rules_are_followed(zoo: Zoo) -> None:
-    """Entries that begin with a letter of several, that end in one another, that a carriage return begins."""
+    """Entries that share a first letter, end in one another, or begin with a carriage return."""
     rules = {"a": "bb", "é": "", "e\u0301": "é", "\r": "r", "\n": " ", "ch": "k", "中\u0301": "x", "\u0301": ""}
     rules |= {"ß": "s s", "\t": "\u2581"}
     step = {"type": "Precompiled", "precompiled_charsmap": charsmap(rules)}
@@ -155,7 +155,7 @@ class TestPaths:
         check("unigram", tokenizer, given_texts)
 
     def test_of_two_paths_with_one_score_the_same_is_taken_and_what_is_unknown_costs_10(self, zoo: Zoo) -> None:
-        """`ab` and `a`, `b` have one score; `aé` has less than `a` and the worst score, and `é` is unknown."""
+        """`ab` and `a`, `b` have equal scores; `aé` scores less than `a` plus the worst score, and `é` is unknown."""
         vocabulary = [["<unk>", 0.0], ["▁", -1.0], ["a", 0.5], ["b", -2.5], ["ab", -2.0], ["aé", -9.0], ["bb", -5.0]]
         tokenizer = altered_kind(zoo, byte_fallback=False, vocab=vocabulary, unk_id=0)
         check("unigram", tokenizer, ["ab", "aé", "abab", "aéb", "bb", "abb aab éa", "ab aé"])

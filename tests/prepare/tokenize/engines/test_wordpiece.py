@@ -1,4 +1,4 @@
-"""What is WordPiece's own: settings of BERT's normalizer, limits of words, prefixes, and vocabularies of any kind."""
+"""WordPiece only: settings of BERT's normalizer, limits of words, prefixes, and vocabularies of any kind."""
 
 import itertools
 from typing import Any
