@@ -24,11 +24,11 @@ in its tenth epoch while another is still in its first. The rows of each before 
 With several hosts, each keeps to the rates by itself, to within two rows, since hosts begin at different elements of
 the cycle: a dataset with one row in ten elements does not come on all hosts at the same time.
 
-Stages change the weights at global steps. Each dataset continues where it was. A change may add a row or two to the
-differences above, since a stage may end within a cycle.
+Stages change the weights at global steps. Each dataset continues where it was, within its epoch and its window. A
+change may add a row or two to the differences above, since a stage may end within a cycle.
 
-In the global order a dataset beyond 64 MB is shuffled in windows, which end with each stage. So to move or add a change
-in a window that has begun alters that window: some of its rows may then come twice or not at all.
+Batches before a change do not depend on it, in either order. So later stages may be moved, added and removed while a
+training runs, and no row is repeated or skipped.
 
 Only training is mixed. A mean over a mixture depends on the rates and says little about any dataset: evaluate
 `datasets[name]` one after the other.
