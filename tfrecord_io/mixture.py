@@ -65,7 +65,8 @@ class Mixture(InputFunctions):
     most_epochs: the epochs of some datasets that may be read at most, see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; with neither of the three,
         in proportion to the numbers of examples.
-    manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too.
+    manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too. Later
+        stages may change in a resumed training, so they are no part of it: a trainer records them itself.
 
     Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
     least 1,024 records each; buffers are shared, too.
@@ -135,10 +136,10 @@ class Mixture(InputFunctions):
             for (name, data), rows in zip(self.datasets.items(), rows_K, strict=True)
         }
 
-    def tokens_per_example(self, split: str) -> float:
-        """Return the mean number of tokens in an example of the first stage, without padding. Raises: as `rates`."""
+    def tokens_per_example(self, split: str, *, step: int = 0) -> float:
+        """Return the mean number of tokens in a training example at a step, without padding. Raises: as `rates`."""
         return math.fsum(
-            rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split).items()
+            rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split, step=step).items()
         )
 
     @property
