@@ -24,8 +24,8 @@ _GATHERED = 10_000  # scalars of some 100 bytes each; TensorFlow's default write
 class TrainingProgress:
     """Clock and reporter of a training. `speaks`: whether this host reports; only the first does.
 
-    `tokens_per_example`: mean of the split at a step, from 0, by the manifest. `peak_flops`: per second and device, 0 if
-    unknown.
+    `tokens_per_example`: mean of the split at a step, from 0, by the manifest. `peak_flops`: per second and device, 0
+    if unknown.
     `since`: step, time and FLOPs at which the clock was started, if it was.
     """
 
