@@ -9,6 +9,7 @@
     memory   the peak of `build`, all processes together, at 1 and 4 GB
     chat     conversations against plain text of the same tokens
     reader   examples per second of our reader against hand-written input functions
+    mixtures CPU seconds before the first batch of many datasets, with one stage and three
     startup  `--help`; CPU seconds of a build of 400 rows, as a multiple of its imports
 
 `python scripts/benchmark.py --runs 1` gives every figure in about an hour on two quiet cores, with 15 GB on disk.
@@ -23,9 +24,9 @@ import sys
 # `python scripts/benchmark.py` puts scripts/ on the path, but not the repository, which holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from scripts.benchmarks import chat, machine, measure, peers, preparing, preparing_tables, reading, startup
+from scripts.benchmarks import chat, machine, measure, mixtures, peers, preparing, preparing_tables, reading, startup
 
-SECTIONS = (*preparing.SECTIONS, "peers", "chat", "reader", "startup")
+SECTIONS = (*preparing.SECTIONS, "peers", "chat", "reader", "mixtures", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -51,6 +52,7 @@ def _run(settings: preparing.Settings, sections: set[str]) -> None:
         ("peers", "Against other tools", peers),
         ("chat", "Chat", chat),
         ("reader", "Reader", reading),
+        ("mixtures", "Mixtures", mixtures),
         ("startup", "Start-up", startup),
     ):
         if name in sections:

@@ -23,11 +23,11 @@ of each dataset before a step are computed (`mixing_plan`), so `start_step` cost
 With several hosts, each keeps to the rates separately, to within two rows, since hosts begin at different elements of
 the cycle: a dataset with one row in ten elements does not come on all hosts at the same time.
 
-Stages change the weights at global steps. Each dataset continues where it was. A change may add a row or two to the
-differences above, since a stage may end within a cycle.
+Stages change the weights at global steps. Each dataset continues where it was, within its epoch and its window. A
+change may add a row or two to the differences above, since a stage may end within a cycle.
 
-In the global order a dataset beyond 64 MB is shuffled in windows, which end with each stage. So to move or add a change
-in a window that has begun alters that window: some of its rows may then come twice or not at all.
+Batches before a change do not depend on it, in either order. So later stages may be moved, added and removed while a
+training runs, and no row is repeated or skipped.
 
 Only training is mixed. A mean over a mixture depends on the rates and says little about any dataset: evaluate
 `datasets[name]` one after the other.
@@ -64,7 +64,8 @@ class Mixture(InputFunctions):
     most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; without any of the three,
         in proportion to the numbers of examples.
-    manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too.
+    manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too. Later
+        stages may change in a resumed training, so they are no part of it: a trainer records them itself.
 
     Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
     least 1,024 records each; they also share buffers.
@@ -134,10 +135,10 @@ class Mixture(InputFunctions):
             for (name, data), rows in zip(self.datasets.items(), rows_K, strict=True)
         }
 
-    def tokens_per_example(self, split: str) -> float:
-        """Return the mean number of tokens in an example of the first stage, without padding. Raises: as `rates`."""
+    def tokens_per_example(self, split: str, *, step: int = 0) -> float:
+        """Return the mean number of tokens in a training example at a step, without padding. Raises: as `rates`."""
         return math.fsum(
-            rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split).items()
+            rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split, step=step).items()
         )
 
     @property

@@ -14,13 +14,14 @@ import abc
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import json
 import math
 import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import keras
 import tensorflow as tf
@@ -30,6 +31,7 @@ from pipelines.train.errors import said
 from pipelines.train.metrics import is_better
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, OutputError, PrepError
 from tfrecord_io.format import json_fields
+from tfrecord_io.format.json_fields import Count
 
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
@@ -41,6 +43,12 @@ COURSE = "course"
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
 # In the identity: the weights of a mixture's later stages, by the step from which they hold.
 STAGES = "stages"
+# Types of the values in run.json that are more than compared.
+_TYPES = {
+    PARTS: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("hosts", "parts"), Count))],
+    COURSE: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("steps", "warmup"), Count))],
+    STAGES: dict[Annotated[str, lambda step: json_fields.count(int(json_fields.text(step)))], tuple[float, ...]],
+}
 # Longer names of keys in error messages.
 _NAMED = {"data": "fingerprint of the data", STAGES: "weights from steps"}
 # What TensorFlow adds around an error's message: the graph node before it, the operation after it.
@@ -76,7 +84,10 @@ def claimed(
         with tf.io.gfile.GFile(path) as file:
             if file.size() > _MOST_BYTES:
                 raise ValueError(f"{path} is not what a training wrote")
-            found = json_fields.mapping(json_fields.load(file.read()))
+            try:
+                found = json_fields.checked(json_fields.load(file.read()), {}, _TYPES)
+            except json_fields.WRONG as error:
+                raise ValueError(f"{path}: {error}") from error
     names = [name for name in {**identity, **found} if name not in (PARTS, COURSE)]
     pairs = {name: tuple(each.get(name) for each in (found, identity)) for name in names}
     differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

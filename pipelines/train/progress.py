@@ -10,7 +10,7 @@ for half a minute, because each write to gs:// sends the whole file again.
 import dataclasses
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -24,14 +24,14 @@ _GATHERED = 10_000  # scalars of some 100 bytes each; TensorFlow's default write
 class TrainingProgress:
     """Clock and reporter of a training. `speaks`: whether this host reports; only the first does.
 
-    `tokens_per_example`: mean of the split, from the manifest. `peak_flops`: per second and device, 0 if unknown.
-    `since`: step, time and FLOPs when the clock was started, if it was.
+    `tokens_per_example`: mean of the split at a step, from the manifest. `peak_flops`: per second and device, 0 if
+    unknown. `since`: step, time and FLOPs when the clock was started, if it was.
     """
 
     log_dir: str
     total: int
     batch_size: int
-    tokens_per_example: float
+    tokens_per_example: Callable[[int], float]
     as_json: bool
     peak_flops: float = 0.0
     speaks: bool = True
@@ -79,7 +79,7 @@ class TrainingProgress:
         first, began, done = self.since
         seconds = max(time.monotonic() - began, 1e-9)
         steps, examples = (step - first) / seconds, (step - first) / seconds * self.batch_size
-        rates = {"steps/s": steps, "examples/s": examples, "tokens/s": examples * self.tokens_per_example}
+        rates = {"steps/s": steps, "examples/s": examples, "tokens/s": examples * self.tokens_per_example(step - 1)}
         if self.peak_flops and flops > done:
             rates["MFU"] = (flops - done) / seconds / self.peak_flops
         return rates

@@ -62,7 +62,7 @@ class _Run:
                 log_dir=f"{folder}/logs",
                 total=config.total_steps,
                 batch_size=config.global_batch_size,
-                tokens_per_example=self._data.tokens_per_example(config.train_split),
+                tokens_per_example=lambda step: self._data.tokens_per_example(config.train_split, step=step),
                 as_json=as_json,
                 peak_flops=engine.peak_flops,
                 speaks=engine.is_first,

@@ -153,7 +153,9 @@ def test_what_nobody_foresaw_is_two_lines_and_a_traceback_only_if_asked_for(
 
 
 def test_names_of_splits_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = TrainingProgress(log_dir=str(tmp_path), total=2, batch_size=1, tokens_per_example=1.0, as_json=False)
+    progress = TrainingProgress(
+        log_dir=str(tmp_path), total=2, batch_size=1, tokens_per_example=lambda _: 1.0, as_json=False
+    )
     progress.evaluation(1, split="te\x1b[2Jst\u202e", metrics={"loss": 1.0}, examples=3)
     progress.note("saved\r\n")
     progress.close()

@@ -33,6 +33,23 @@ def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, 
         checkpoints.claimed(str(tmp_path), identity={"seed": 1}, writes=True)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("stages", value) for value in (5, [], {"x": [1.0, 1.0]}, {"-1": [1.0]}, {"9": 1.0}, {"9": ["a"]})),
+        *((key, value) for key in ("input_parts", "course") for value in (5, {}, {"hosts": 1}, {"steps": "a"})),
+        ("input_parts", {"hosts": -1, "parts": 1}),
+        ("course", {"steps": 9, "warmup": None}),
+    ],
+)
+def test_a_malformed_value_in_run_json_is_refused_with_the_name_of_the_file(
+    tmp_path: Path, key: str, value: Any
+) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"seed": 1, key: value}))
+    with pytest.raises(OutputError, match=r"run\.json: "):
+        checkpoints.claimed(str(tmp_path), identity={"seed": 1, "stages": {"9": [1.0, 1.0]}}, writes=True)
+
+
 def test_a_training_goes_on_in_its_own_order(tmp_path: Path) -> None:
     hosts = TrainConfig(data="d", task="mlm", model="bert-tiny", order="hosts").identity()
     in_global = TrainConfig(data="d", task="mlm", model="bert-tiny", order="global").identity()
@@ -44,12 +61,13 @@ def test_a_training_goes_on_in_its_own_order(tmp_path: Path) -> None:
 
 def test_options_that_decide_no_batch_may_change_if_that_is_asked_for(tmp_path: Path) -> None:
     one, other = ({"seed": 1, "learning_rate": rate, "backend": "jax"} for rate in (0.1, 0.2))
-    (tmp_path / "run.json").write_text(json.dumps({**one, "input_parts": 8}))
+    parts = {"input_parts": {"hosts": 1, "parts": 8}}
+    (tmp_path / "run.json").write_text(json.dumps({**one, **parts}))
     with pytest.raises(FingerprintMismatchError, match=r"learning_rate 0\.1, now 0\.2") as caught:
         checkpoints.claimed(str(tmp_path), identity=other, writes=True)
     assert "--allow-changes" in caught.value.remedy
     found = checkpoints.claimed(str(tmp_path), identity=other, writes=True, may_change=True)
-    assert found == json.loads((tmp_path / "run.json").read_text()) == {**other, "input_parts": 8}
+    assert found == json.loads((tmp_path / "run.json").read_text()) == {**other, **parts}
 
 
 def test_two_trainings_are_not_at_work_in_one_folder(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from pipelines.train import model_files, setup
 from pipelines.train.config import TrainConfig
+from pipelines.train.preflight import preflight, tpu_slices
+from pipelines.train.preflight.preflight import Preflight
 from tests import building
 from tests.building import Outcome
 from tests.support import limits
@@ -199,6 +201,40 @@ def test_a_training_on_two_datasets_evaluates_each_and_goes_on_where_it_stopped(
     assert list(training.losses(resumed.out)) == [5, 6, 7, 8]
     refused = training.command(tmp_path / "model", steps=9, **{**options, "weights": "1,1"})
     assert "holds another training" in refused.error[0]
+
+
+def test_weights_that_change_continue_bit_for_bit_and_may_change_later_on(tmp_path: Path) -> None:
+    options = {"data": (training.data(), other()), "weights": "3,1", "schedule": "constant"}
+    stages = ("3:1,1", "6:0,1")
+    whole = training.losses(training.done(tmp_path / "whole", steps=8, weights_from=stages, **options).out)
+    training.done(tmp_path / "model", steps=4, weights_from=("3:1,1", "5:1,0"), **options)
+    resumed = training.done(tmp_path / "model", steps=8, weights_from=stages, **options)
+    assert training.losses(resumed.out) == {step: whole[step] for step in (5, 6, 7, 8)}
+    refused = training.command(tmp_path / "model", steps=9, weights_from=("3:1,2", "6:0,1"), **options)
+    assert "weights from steps {'3': [1.0, 1.0]" in refused.error[0]
+
+
+def test_a_preflight_shows_rows_tokens_and_epochs_of_each_dataset(capsys: pytest.CaptureFixture[str]) -> None:
+    config = TrainConfig(
+        data=(str(training.data()), str(other())), task="classify", model="tests.train.small:bag", global_batch_size=16,
+        steps=8, weights="3,1", weights_from=("3:1,1", "6:0,1"),
+    )  # fmt: skip
+    wanted = tpu_slices.parse("v3-8")
+    shares = setup.shares(preflight.checked(config, wanted))
+    expected = {}
+    for folder, rows in zip(config.data_folders, (36 + 24, 12 + 24 + 32), strict=True):
+        split = building.read_manifest(Path(folder)).splits["train"]
+        tokens, epochs = round(rows * split.num_tokens / split.num_examples), rows / split.num_examples
+        expected[building.read_manifest(Path(folder)).name] = {"rows": rows, "tokens": tokens, "epochs": epochs}
+    assert shares == expected
+    result = Preflight(
+        slice=wanted, config=config, row_length=16, batch=2, shares=shares, step="does not fit", bounds=None
+    )
+    preflight.report(result, as_programs=True)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["datasets"] == expected
+    few = expected["few"]
+    assert f"68 rows, {few['tokens']:,} tokens, {few['epochs']:.2f} epochs" in " ".join(printed.err.split())
 
 
 def test_datasets_of_one_name_are_told_apart() -> None:

@@ -135,7 +135,7 @@ class _Streams:
     def __post_init__(self) -> None:
         columns, orders, sources = self.columns, self.orders, self.sources
         begun = [order.begin(order.rows_before(self.step), first=columns.start, last=columns.stop) for order in orders]
-        # A stage that ends has no windows after its end.
+        # A stage that ends has no later windows.
         ends = [order.begin(order.end_row - 1)[0] + 1 if order.end_row < ENDLESS else ENDLESS for order in orders]
         counts_KP = np.stack([order.counts(columns.start, columns.stop) for order in orders])
         self._counts_KP = np.roll(counts_KP, -((self.step - orders[0].first_step) % counts_KP.shape[1]), axis=1)
@@ -156,6 +156,7 @@ class _Streams:
             for name in GlobalOrder.NUMBERS
         }
         self._shard_parts = Ragged([order._shard_parts for order in orders], [tf.int64] * 4)
+        self._free_slots = Ragged([(order.free_slots,) for order in orders], [tf.int64])
         self._shards = Ragged([(source.paths, source.rows) for source in sources], [tf.string, tf.int64])
         self._bytes = Ragged([(each,) for each in self.bytes_KG], [tf.int64])
 
@@ -182,7 +183,8 @@ class _Streams:
     def _stream(self, k: tf.Tensor, *, whole_batches: bool = True) -> tf.data.Dataset:
         values = {name: value[k] for name, value in self._values.items()}
         numbers = {name: value[k] for name, value in self._numbers.items()}
-        order = self.orders[0].with_numbers(numbers, self._shard_parts[k])
+        (free_slots,) = self._free_slots[k]
+        order = self.orders[0].with_numbers(numbers, shard_parts=self._shard_parts[k], free_slots=free_slots)
         paths_S, rows_S = self._shards[k]
 
         def plan(window: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -44,8 +44,11 @@ class InputFunctions(abc.ABC):
         """Splits by name. In a mixture, the splits that all its datasets have, each with the shards of all."""
         return self.manifest.splits
 
-    def tokens_per_example(self, split: str) -> float:
-        """Return the mean number of tokens in a training example, without padding. Raises: as `num_examples`."""
+    def tokens_per_example(self, split: str, *, step: int = 0) -> float:
+        """Return the mean number of tokens in a training example at a step, without padding.
+
+        It is the same at all steps, except in a mixture with stages. Raises: as `num_examples`.
+        """
         return self._split(split).num_tokens / max(1, self.num_examples(split))
 
     @abc.abstractmethod

@@ -21,6 +21,10 @@ batch's columns, so that every replica gets its share: row i of n comes before r
 
     column       0 1 2 3 4 5 6 7
     dataset      a b a a b a b a        the column of each row in a batch follows from the counts alone
+
+If the weights change within a window, the rows before the change have the slots that they would have without it, and
+the rows after it share the window's other slots. So a change never alters earlier batches, and every row still comes
+once in each epoch.
 """
 
 from __future__ import annotations
@@ -65,13 +69,14 @@ class GlobalOrder:
     """Global order of dataset number `part` of the mixture with this `cycle`; a single dataset is number 0 of one.
 
     shard_rows: the number of records in each shard, never 0. block, window: K and W. first_step, first_row, end_row:
-    where the stage of this cycle begins, and the row of the dataset's stream at which it ends; windows are cut there.
+    where the stage of this cycle begins, and the row of the dataset's stream at which it ends. earlier: the previous
+    stage's order, if this stage begins within a window of blocks.
     """
 
     # Attributes that differ between the datasets of a stage. A graph has them as tensors, see `with_numbers`.
     NUMBERS = (
         *("part", "first_row", "end_row", "num_rows", "_window", "_windows_per_epoch", "_per_cycle", "_ends_P"),
-        *("_num_whole", "_last_shard", "_block_key", "_slot_key", "_row_grid", "_block_grid"),
+        *("_num_whole", "_last_shard", "_block_key", "_slot_key", "_row_grid", "_block_grid", "_shared_window"),
     )
 
     shard_rows: tuple[int, ...]
@@ -83,6 +88,7 @@ class GlobalOrder:
     first_step: int = 0
     first_row: int = 0
     end_row: int = ENDLESS
+    earlier: GlobalOrder | None = None
 
     @classmethod
     def of(
@@ -97,10 +103,11 @@ class GlobalOrder:
         part: int = 0,
     ) -> GlobalOrder:
         """Return the order of a split's rows in a stage, for dataset number `part` of a mixture, or a single one."""
+        stages = [each for each in schedule.stages if part in each.parts and each.first <= stage.first]
         # The window is the same in all stages, and does not depend on stages after the dataset's first one.
-        cycle = next(each.cycle for each in schedule.stages if part in each.parts)
+        cycle = stages[0].cycle
         steps = -(-shuffle.window // int(cycle.rows_PK[0].sum()))
-        return cls(
+        order = cls(
             shard_rows=tuple(shard.num_examples for shard in shards),
             seed=seed,
             block=1 if fits_in_memory(shards, compression=compression) else shuffle.block_length,
@@ -111,11 +118,17 @@ class GlobalOrder:
             first_row=stage.before[part],
             end_row=ENDLESS if stage.last is None else stage.rows_before(stage.last)[part],
         )
+        if order.block == 1 or order.first_row % order.num_rows % order._window == 0:
+            return order
+        earlier = cls.of(
+            shards, compression=compression, seed=seed, shuffle=shuffle, schedule=schedule, stage=stages[-2], part=part
+        )
+        return dataclasses.replace(order, earlier=earlier)
 
-    def with_numbers(self, numbers: Mapping[str, Any], shard_parts: tuple[Any, ...]) -> GlobalOrder:
-        """Return this order with another dataset's NUMBERS and shards, as tensors, for the same stage and block."""
+    def with_numbers(self, numbers: Mapping[str, Any], *, shard_parts: tuple[Any, ...], free_slots: Any) -> GlobalOrder:
+        """Return this order with another dataset's NUMBERS and arrays, as tensors, for the same stage and block."""
         order = copy.copy(self)
-        vars(order).update(numbers, _shard_parts=shard_parts)
+        vars(order).update(numbers, _shard_parts=shard_parts, free_slots=free_slots)
         return order
 
     @property
@@ -193,30 +206,58 @@ class GlobalOrder:
         They are in order of steps, then columns. window: an int or a tensor [].
         """
         if self.block == 1:
-            epoch, line, begin, end = 0, 0, window * self._window, (window + 1) * self._window
-        else:
-            epoch, begin = window // self._windows_per_epoch, window % self._windows_per_epoch * self._window
-            line, end = epoch * self.num_rows, ops.minimum(begin + self._window, self.num_rows)
-        begin = ops.maximum(begin, self.first_row - line)
-        rows = line + ops.arange(begin, ops.maximum(begin, ops.minimum(end, self.end_row - line)))
-        steps, columns = self.in_batches(rows, ops)
-        own, before = ops.indices((columns >= first) & (columns < last)), ops.count(columns < first)
-        steps, columns, rows = (ops.gather(each, own) for each in (steps, columns, rows))
-        if self.block == 1:
+            begin = ops.maximum(window * self._window, self.first_row)
+            rows = ops.arange(begin, ops.maximum(begin, ops.minimum((window + 1) * self._window, self.end_row)))
+            steps, columns = self.in_batches(rows, ops)
+            own = ops.indices((columns >= first) & (columns < last))
+            steps, columns, rows = (ops.gather(each, own) for each in (steps, columns, rows))
             epochs_N = folded(self._block_key, rows // self.num_rows, ops)
             numbers = permuted(rows % self.num_rows, epochs_N, ops, limit=self.num_rows, grid=self._row_grid)
             return steps, columns, numbers
+        steps, columns, rows, slots = self._in_slots(window, first, last, ops)
+        own = ops.indices(rows < self.end_row)
+        steps, columns, slots = (ops.gather(each, own) for each in (steps, columns, slots))
+        return steps, columns, self._in_shards(self._numbers(slots, window, ops), ops)
+
+    def _in_slots(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any, Any]:
+        """Return steps, columns, stream's rows and slots of the epoch, int64 [n], as if this stage had no end."""
+        line = window // self._windows_per_epoch * self.num_rows
+        begin = window % self._windows_per_epoch * self._window
+        end, begin = ops.minimum(begin + self._window, self.num_rows), ops.maximum(begin, self.first_row - line)
+        rows = line + ops.arange(begin, end)
+        steps, columns = self.in_batches(rows, ops)
+        own, before = ops.indices((columns >= first) & (columns < last)), ops.count(columns < first)
+        steps, columns, rows = (ops.gather(each, own) for each in (steps, columns, rows))
         keys = columns * 2**32 + hashed(self._slot_key, rows, ops)
         # The rank of each row in the order of the keys.
-        numbers = self._numbers(begin + before, ops.order(ops.order(keys)), epoch, ops)
-        return steps, columns, self._in_shards(numbers, ops)
+        ranks = before + ops.order(ops.order(keys))
+        slots = begin + ranks
+        if self.first_step:
+            free = ops.gather(self.free_slots, ops.minimum(ranks, ops.count(self.free_slots >= 0) - 1))
+            slots = ops.where(window <= self._shared_window, free, slots)
+        return steps, columns, rows, slots
 
-    def _numbers(self, first: Any, offsets: Any, epoch: Any, ops: Any) -> Any:
-        """Return the row numbers in the slots `first + offsets` of an epoch; `offsets` permutes 0 to n - 1."""
+    @functools.cached_property
+    def free_slots(self) -> np.ndarray:
+        """Slots that earlier stages leave in the window where this one begins, ascending: int64 [n], or else [0]."""
+        if self.earlier is None:
+            return np.zeros(1, np.int64)
+        _, _, rows, slots = self.earlier._in_slots(self._shared_window, 0, self.batch_rows, NUMPY)
+        return np.sort(slots[rows >= self.first_row])
+
+    @functools.cached_property
+    def _shared_window(self) -> int:  # no window has this number if there is none
+        return -1 if self.earlier is None else self.begin(self.first_row)[0]
+
+    def _numbers(self, slots: Any, window: Any, ops: Any) -> Any:
+        """Return the row numbers in slots of a window."""
         num_blocks = self.num_rows // self.block
-        first_block, slots = first // self.block, first + offsets
+        epoch, first_block = (
+            window // self._windows_per_epoch,
+            window % self._windows_per_epoch * self._window // self.block,
+        )
         # A slot after all whole blocks has no block: its number is replaced below.
-        blocks = ops.arange(first_block, first_block + ops.count(offsets >= 0) // self.block + 2)
+        blocks = ops.arange(first_block, first_block + self._window // self.block + 2)
         epoch_key, limit = folded(self._block_key, epoch, ops), ops.maximum(num_blocks, 1)
         blocks = permuted(blocks % limit, epoch_key, ops, limit=limit, grid=self._block_grid)
         numbers = ops.gather(blocks, slots // self.block - first_block) * self.block + slots % self.block

@@ -252,6 +252,10 @@ class TestManifest:
 
         pair = {"a": tokens(datasets["a"], 40 * 8), "b": tokens(datasets["b"], 21 * 3)}
         assert Mixture(pair, weights={"a": 3, "b": 1}).tokens_per_example("train") == pytest.approx(6.75)
+        staged = Mixture(pair, stages={0: {"a": 3, "b": 1}, 8: {"a": 1, "b": 0}})
+        found = [staged.tokens_per_example("train", step=step) for step in (7, 8)]
+        assert found == pytest.approx([6.75, pair["a"].tokens_per_example("train")])
+        assert pair["a"].tokens_per_example("train", step=8) == pair["a"].tokens_per_example("train")
 
 
 def test_open_shards_are_shared_among_the_datasets(datasets: Mapping[str, Data]) -> None:

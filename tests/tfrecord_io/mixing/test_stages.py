@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
@@ -65,20 +66,20 @@ def test_start_step_continues_bit_for_bit_in_every_stage(
 
 
 @pytest.mark.parametrize("in_blocks", [False, True], ids=["in memory", "in blocks"])
-def test_the_global_order_is_that_of_random_access_and_each_epoch_has_every_row(
-    datasets: Mapping[str, Data], in_blocks: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_the_global_order_is_that_of_random_access(
+    datasets: Mapping[str, Data], hosts: int, in_blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_blocks:
         monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
     stages = {0: {"a": 0.8, "b": 0.2}, 7: {"a": 0.0, "b": 1.0}, 11: {"a": 0.5, "b": 0.5}}
     rows = {name: random_access.open(data.root)["train"] for name, data in datasets.items()}
     batches = random_access.global_batches(rows, global_batch_size=16, shuffle=SMALL, stages=stages)
+    mixed = Mixture(datasets, stages=stages)
     read = [
-        each["row"].numpy().tolist() for each in elements(Mixture(datasets, stages=stages), order="global").take(30)
+        each["row"].numpy().tolist() for each in elements(mixed, order="global", host=hosts - 1, hosts=hosts).take(30)
     ]
-    assert read == [batches[step]["row"].tolist() for step in range(30)]
-    of_a = [row for batch in read for row in batch if row < 1000]
-    assert sorted(of_a[:100]) == list(range(100))
+    assert read == [batches.part(step, replica=hosts - 1, replicas=hosts)["row"].tolist() for step in range(30)]
 
 
 @pytest.mark.parametrize("order", ["hosts", "global"])
@@ -93,11 +94,45 @@ def test_three_stages_of_one_dataset_each(datasets: Mapping[str, Data], order: O
     assert [share["rows"] for share in found.values()] == [320, 320, 160]
 
 
-@pytest.mark.parametrize("order", ["hosts", "global"])
-def test_a_later_change_leaves_earlier_batches(datasets: Mapping[str, Data], order: Order) -> None:
-    changed = {**CHANGE, 1000: {"a": 0.1, "b": 0.9}}
-    found = [digests(elements(Mixture(datasets, stages=each), order=order).take(30)) for each in (CHANGE, changed)]
+EVEN, MOSTLY_A, ONLY_B = ({"a": a, "b": b} for a, b in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0)))
+
+
+EVEN, MOSTLY_A, ONLY_B = ({"a": a, "b": b} for a, b in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0)))
+
+
+def test_a_later_change_leaves_earlier_batches(datasets: Mapping[str, Data]) -> None:
+    found = [
+        digests(elements(Mixture(datasets, stages={0: EVEN, **later})).take(30))
+        for later in ({1000: MOSTLY_A}, {30: ONLY_B})
+    ]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("in_blocks", [False, True], ids=["in memory", "in blocks"])
+@pytest.mark.parametrize(
+    "later",
+    [{}, {7: ONLY_B}, {5: MOSTLY_A}, {5: MOSTLY_A, 6: ONLY_B, 7: EVEN, 9: ONLY_B, 11: MOSTLY_A}],
+    ids=["taken back", "moved away", "moved near", "added"],
+)
+def test_a_change_within_a_window_leaves_earlier_batches_and_repeats_no_row(
+    datasets: Mapping[str, Data], later: Mapping[int, Any], in_blocks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_blocks:
+        monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+    rows = {name: random_access.open(data.root)["train"] for name, data in datasets.items()}
+    before, after = (
+        random_access.global_batches(
+            rows, global_batch_size=16, shuffle=SMALL, stages={0: EVEN, 2: MOSTLY_A, **stages, 13: EVEN}
+        )
+        for stages in ({6: EVEN}, later)
+    )
+    assert [before.origins(step) for step in range(5)] == [after.origins(step) for step in range(5)]
+    counts = {name: np.zeros(len(each), np.int64) for name, each in rows.items()}
+    for step in range(60):
+        for row in after[step]["row"].tolist():
+            counts["b" if row >= 1000 else "a"][row % 1000] += 1
+        assert all(np.ptp(each) <= 1 for each in counts.values())
+    assert all(each.min() > 2 for each in counts.values())
 
 
 @pytest.mark.parametrize("order", ["hosts", "global"])
