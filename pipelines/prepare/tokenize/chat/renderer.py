@@ -15,14 +15,14 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.prepare.sources.columns.messages import objects_of
-from pipelines.prepare.tokenize.chat.answers import AnswerFinder
+from pipelines.prepare.tokenize.chat.answers import AnswerFinder, joined
 from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
     Conversation,
@@ -33,18 +33,20 @@ from pipelines.prepare.tokenize.chat.conversation import (
     plain_rows,
 )
 from pipelines.prepare.tokenize.chat.environment import Spans
-from pipelines.prepare.tokenize.chat.program import Program, Settings
+from pipelines.prepare.tokenize.chat.part_masks import skipped_spans
+from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
 # Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages;
-# its byte spans to learn, [start, stop, start, stop, …], in order and disjoint. A row that cannot be used has a single
-# one, with the reason, empty otherwise, and a detail.
+# its byte spans to learn, [start, stop, start, stop, …], in order and disjoint; and its spans to skip: no token that
+# overlaps one is learned. A row that cannot be used has a single one, with the reason, empty otherwise, and a detail.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
         "num_messages": pa.int64(),
         "text": pa.large_binary(),
         "learned": pa.large_list(pa.int64()),
+        "skipped": pa.large_list(pa.int64()),
         "reason": pa.string(),
         "detail": pa.string(),
     }
@@ -73,11 +75,12 @@ class ChatTemplate:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
         return self._finders[source]
 
-    def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int]]:
+    def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation, and find the answers in it. `are_plain`: all contents are known to be texts.
 
-        Returns: texts in UTF-8, each with its byte spans [start, stop) to learn, in order and disjoint, and the number
-            of its messages. With `learn` each, one for each answer; otherwise a single one, of all messages.
+        Returns: texts in UTF-8, each with its byte spans [start, stop) to learn, in order and disjoint, the number of
+            its messages, and its spans to skip. With `learn` each, one for each answer; otherwise a single one, of all
+            messages.
 
         Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is not certain.
         """
@@ -90,8 +93,16 @@ class ChatTemplate:
             found = finder.program.run(part)
             if not are_plain:
                 check_parts_read(part.messages, found.text)
-            texts.append((found.text, finder.spans(part, found, learned), len(part.messages)))
+            spans, skipped = finder.spans(part, found, learned), self._skipped(finder, part, found, learned)
+            texts.append((found.text, spans, len(part.messages), skipped))
         return texts
+
+    def _skipped(self, finder: AnswerFinder, part: Conversation, found: Rendering, learned: Sequence[int]) -> Spans:
+        skipped: Spans = []
+        for index in part.withheld.keys() & learned:
+            if own := finder.spans(part, found, [index]):
+                skipped += skipped_spans(self._run, part, found.text, index, own)
+        return joined(skipped)
 
     def _run(self, conversation: Conversation) -> bytes:
         return self.finder(conversation).program.run(conversation).text
@@ -156,7 +167,7 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 
 def _rendered(
     template: ChatTemplate, messages: list[Any] | None, tools: Any, options: Any, *, are_plain: bool
-) -> list[tuple[int, bytes, list[int], str, str]]:
+) -> list[tuple[int, bytes, list[int], list[int], str, str]]:
     """Render one conversation; return its results, without the row."""
     try:
         if not messages:
@@ -169,8 +180,8 @@ def _rendered(
                 messages, tools, options, needs=template.needs, learns_prompts=learns_prompts
             )
         return [
-            (count, text, list(itertools.chain.from_iterable(spans)), "", "")
-            for text, spans, count in template.render(conversation, are_plain=are_plain)
+            (count, text, *(list(itertools.chain.from_iterable(each)) for each in (spans, skipped)), "", "")
+            for text, spans, count, skipped in template.render(conversation, are_plain=are_plain)
         ]
     except Rejected as rejected:
         reason, detail = rejected.reason, rejected.detail
@@ -178,4 +189,4 @@ def _rendered(
         reason, detail = OVER_LIMIT, TOO_MUCH_MEMORY
     except RecursionError as error:  # tools that are too deep
         reason, detail = "template_rejected", str(error)
-    return [(0, b"", [], reason, detail)]
+    return [(0, b"", [], [], reason, detail)]

@@ -40,7 +40,7 @@ def chat_template(source: str, **settings: Any) -> ChatTemplate:
 
 
 def single(opened: ChatTemplate, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:
-    ((found, spans, _),) = opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
+    ((found, spans, _, _),) = opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
     return found, spans
 
 
