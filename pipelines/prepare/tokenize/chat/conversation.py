@@ -12,7 +12,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -179,6 +179,17 @@ def conversation_of(
     return Conversation(kept, _tools(tools), frozenset(unlearned), withheld, _options(options))
 
 
+def roles_without_effect(messages: Iterable[Any]) -> list[str]:
+    """Return the roles of messages that have `train` true though they are no answers, and so are not learned."""
+    roles = set()
+    for message in messages:
+        flags = {"train": message.get("train")} if isinstance(message, dict) else {}
+        with contextlib.suppress(Rejected):
+            if any(value is not None for value in flags.values()) and _is_learned(flags, ""):
+                roles.add(str(message.get("role")))
+    return sorted(roles - {"assistant"})
+
+
 def _is_learned(said: Message, place: str) -> bool:
     """Take `train` and `weight` out of a message; return whether it is learned. They may be texts, such as "false"."""
     given = [(name, said.pop(name, None)) for name in ("train", "weight")]
@@ -218,9 +229,8 @@ def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
     given: list[list[bool]] = [[] for _ in range(size)]
     for detail in details if isinstance(details, list) else [None]:
         entry = dict(detail) if isinstance(detail, dict) else {}
-        first, last = (entry.get(name) for name in ("begin_offset", "end_offset"))
-        is_within = type(first) is int and type(last) is int and 0 <= first <= last < size
-        if not is_within or "train" not in entry:
+        first, last = entry.get("begin_offset", -1), entry.get("end_offset", -1)
+        if not type(first) is type(last) is int or not 0 <= first <= last < size or "train" not in entry:
             expected = f"train, and begin_offset and end_offset within the {size} characters of its content"
             raise Rejected(MASK, f"{place} has train_detail {detail or details!r}, expected {expected}")
         is_learned = _is_learned(entry, f"train_detail of {place}")

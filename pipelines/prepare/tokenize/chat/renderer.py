@@ -8,6 +8,7 @@ Settings go to the process as JSON, and conversations as an Arrow stream; it ans
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -90,12 +91,27 @@ class ChatTemplate:
             parts = [(conversation.until(answer + 1), [answer]) for answer in answers]
         texts = []
         for part, learned in parts:
-            found = finder.program.run(part)
+            found = self._rendering(finder.program, part)
             if not are_plain:
                 check_parts_read(part.messages, found.text)
             spans, skipped = finder.spans(part, found, learned), self._skipped(finder, part, found, learned)
             texts.append((found.text, spans, len(part.messages), skipped))
         return texts
+
+    @staticmethod
+    def _rendering(program: Program, part: Conversation) -> Rendering:
+        """Render a conversation; if the template refuses it for a missing content alone, the error says so."""
+        try:
+            return program.run(part)
+        except Rejected as rejected:
+            lacking = [at for at, message in enumerate(part.messages) if "content" not in message]
+            if not lacking or rejected.reason != "template_rejected":
+                raise
+            with contextlib.suppress(Rejected):
+                program.run(dataclasses.replace(part, messages=[{"content": "", **each} for each in part.messages]))
+                detail = 'has no content, which this template cannot write; give it "" as content with a --map'
+                rejected = Rejected(rejected.reason, f"message {lacking[0]} {detail} ({rejected.detail})")
+            raise rejected from None
 
     def _skipped(self, finder: AnswerFinder, part: Conversation, found: Rendering, learned: Sequence[int]) -> Spans:
         skipped: Spans = []
@@ -180,7 +196,7 @@ def _rendered(
                 messages, tools, options, needs=template.needs, learns_prompts=learns_prompts
             )
         return [
-            (count, text, *(list(itertools.chain.from_iterable(each)) for each in (spans, skipped)), "", "")
+            (count, text, list(itertools.chain(*spans)), list(itertools.chain(*skipped)), "", "")
             for text, spans, count, skipped in template.render(conversation, are_plain=are_plain)
         ]
     except Rejected as rejected:
