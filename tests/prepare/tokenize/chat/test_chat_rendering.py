@@ -226,8 +226,8 @@ NEEDING = {
     "joined": "{{ message.content + '' }}",
     "joined, by key": "{{ '' + message['content'] }}",
     "a method": "{{ message.content.strip() }}",
-    "a test": "{% if '</think>' in message.content %}{% endif %}{{ message.content }}",
-    "an exception": "{% if message.content is undefined %}{{ raise_exception('none') }}{% endif %}{{ message.content }}",
+    "a list": "{{ [message.content] | join('') + message.content }}",
+    "an exception": "{% if not message.content is defined %}{{ raise_exception('') }}{% endif %}{{ message.content }}",
 }
 
 
