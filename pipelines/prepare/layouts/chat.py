@@ -27,6 +27,7 @@ If prompt and completion are plain texts, no template applies unless --chat-temp
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -49,6 +50,7 @@ from pipelines.prepare.sources.columns.chats import PAIR
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.conversation import roles_without_effect
 from pipelines.prepare.tokenize.chat.template import REWRITES, ChatRenderer, Rendered, Texts, open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, id_dtype, offsets_of
@@ -167,6 +169,14 @@ class ChatEncoder(_LearningEncoder):
         self._side: Side = context.tokenizer.truncation_side if learn == "all" else "left"
         chosen = context.layout.learn is not None
         self.notes = tuple(note for note in template.notes if not (chosen and note is REWRITES))
+
+    def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        messages = itertools.chain.from_iterable(row or () for row in objects_of(rows.nested["messages"]))
+        return tuple(
+            f'messages of the role {role} with "train": true are not learned: only answers are, the messages of the '
+            "role assistant"
+            for role in roles_without_effect(messages)
+        )
 
     def encode(self, rows: Rows) -> Encoded:
         found, ragged = self._encoded(rows.nested, self._template)

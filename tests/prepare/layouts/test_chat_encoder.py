@@ -151,3 +151,20 @@ def test_what_is_cut_ends_with_an_answer_or_begins_with_the_system_prompt_and_a_
         sizes = [len(cut) for cut in each]
         assert sizes == sorted(set(sizes))
         assert max(sizes, default=0) <= max(0, len(letters) - 1)
+
+
+# --- notes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_note_names_the_roles_that_train_has_no_effect_on(zoo: Zoo, tmp_path: Path) -> None:
+    made = encoder(opened(zoo, tmp_path, "chatml"))
+
+    def notes(*trains: Any, role: str = "user") -> tuple[str, ...]:
+        asked = [{"role": role, "content": "q", "train": train} for train in trains]
+        column = pa.array([[each, {"role": "assistant", "content": "a", "train": trains[0]}] for each in asked])
+        return made.notes_on(Rows(texts=(), arrays={}, nested={"messages": column}))
+
+    for value in (True, "true", 1):
+        (note,) = notes(value, value, None)
+        assert note.startswith('messages of the role user with "train": true are not learned')
+    assert notes(False) == notes("no") == notes(None) == notes(True, role="assistant") == ()

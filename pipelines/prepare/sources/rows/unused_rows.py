@@ -42,7 +42,7 @@ _REMEDIES = {
     "role_missing": "name the column of messages with --messages-column, or give each message a role with a --map",
     "no_assistant": "give conversations with an answer that is to be learned, of the role assistant",
     "template_rejected": "give the chat template what it asks for with a --map, or choose another with --chat-template",
-    "mask_not_clear": "with a --map, make `train` true or false for whole messages, and leave train_detail out",
+    "mask_not_clear": "with a --map, make `train` true or false, and give train_detail offsets within the content",
     "too_long": "give a larger --max-length",
     "target_too_long": "give a larger --target-length",
     "question_too_long": "give a larger --max-length, or the question's --text-column before the context's",

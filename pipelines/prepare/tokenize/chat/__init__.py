@@ -5,6 +5,7 @@ renderer        renders a batch in such a process, within limits of time and mem
 conversation    checks one conversation and converts it to the form that templates expect
 program         a compiled template, which reports where it writes each message
 answers         finds the assistant's bytes in the text
+part_masks      finds the bytes of an answer's parts that are not learned
 alignment       finds the tokens that contain these bytes
 
 Layout `chat` uses all of them, and cuts conversations that are too long.

@@ -1,4 +1,4 @@
-"""Loss masks of rendered conversations: a token is learned if any of its characters is.
+"""Loss masks of rendered conversations: a token is learned if any of its characters is, and none is skipped.
 
 Engines give ids without offsets. But most tokenizers map each token to fixed bytes, so a walk along the text finds the
 offsets: each token must equal the next bytes, and the last token must end at the end of the text. The walk that masks a
@@ -12,6 +12,7 @@ space that an added token swallows. The Rust tokenizer encodes all other rows ag
 It reports offsets, but takes ten times as long.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,12 @@ class Aligner:
 
         The tokens are `runs`, except for texts that only the Rust tokenizer can align. Those get its tokens.
         """
+        runs, mask = self._aligned(runs, texts)
+        if len(texts.skipped):
+            mask &= self._aligned(runs, dataclasses.replace(texts, spans=texts.skipped))[1] ^ 1
+        return runs, mask
+
+    def _aligned(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         mask = np.zeros(len(runs.ids), np.uint8)
         placed = np.zeros(len(runs), np.uint8)
         for mode in _MODES:

@@ -12,7 +12,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ Message = dict[str, Any]
 
 # Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, and so serves no row at all.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
-# Reason for a row with a mask that is unclear, or that covers a part of a message.
+# Reason for a row with a mask that is unclear, or that covers characters without a certain place in the text.
 MASK = "mask_not_clear"
 
 # The conversation that templates are tried on.
@@ -51,13 +51,14 @@ class Rejected(Exception):
 class Conversation:
     """Conversation as a template renders it. All values have JSON types.
 
-    `unlearned`: indices of messages that are never learned, whatever their role. `options`: the row's own template
-    variables.
+    `unlearned`: indices of messages that are never learned, whatever their role. `withheld`: for answers learned
+    in part, by index, whether each character of the content is withheld. `options`: the row's own template variables.
     """
 
     messages: Sequence[Message]
     tools: list[Any] | None = None
     unlearned: frozenset[int] = frozenset()
+    withheld: Mapping[int, Sequence[bool]] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def learned(self) -> list[int]:
@@ -161,49 +162,84 @@ def conversation_of(
     """Return a row's conversation. `learns_prompts`: learn answers within a prompt like those in a completion.
 
     Messages with `weight` 0 (as OpenAI defines) or `train` false (as in Axolotl's documentation) are not learned;
-    `train` wins.
+    `train` wins. Nor are such parts of a content, and characters that Axolotl's `train_detail` excludes.
 
     Raises: Rejected if a message has no role, only a role, content that is not text, or an unclear mask; or if tools,
         arguments or options have a wrong form.
     """
-    kept, unlearned = [], set()
+    kept, unlearned, withheld = [], set(), {}
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise Rejected("role_missing", f"message {index}")
         said = {name: value for name, value in message.items() if value is not None}
         of_prompt = said.pop(OF_PROMPT, False) and not learns_prompts
+        characters = _withheld(said, f"message {index}")
         if not _is_learned(said, f"message {index}") or of_prompt:
             unlearned.add(index)
-        elif said["role"] == "assistant":
-            _require_whole(said, f"message {index}")
+        elif any(characters):
+            withheld[index] = characters
         kept.append(_message(said, index, needs))
-    return Conversation(kept, _tools(tools), frozenset(unlearned), _options(options))
+    return Conversation(kept, _tools(tools), frozenset(unlearned), withheld, _options(options))
+
+
+def roles_without_effect(messages: Iterable[Any]) -> list[str]:
+    """Return the roles of messages that have `train` true though they are no answers, and so are not learned."""
+    roles = set()
+    for message in messages:
+        flags = {"train": message.get("train")} if isinstance(message, dict) else {}
+        with contextlib.suppress(Rejected):
+            if any(value is not None for value in flags.values()) and _is_learned(flags, ""):
+                roles.add(str(message.get("role")))
+    return sorted(roles - {"assistant"})
 
 
 def _is_learned(said: Message, place: str) -> bool:
     """Take `train` and `weight` out of a message; return whether it is learned. They may be texts, such as "false"."""
-    flags = [(name, said.pop(name)) for name in ("train", "weight") if name in said]
+    given = [(name, said.pop(name, None)) for name in ("train", "weight")]
+    flags = [(name, value) for name, value in given if value is not None]
     for name, value in flags:
-        given = value
+        read = value
         if isinstance(value, str):
             with contextlib.suppress(ValueError):
-                given = json.loads(value.strip().lower())
-        if not isinstance(given, bool | int | float):
+                read = json.loads(value.strip().lower())
+        if not isinstance(read, bool | int | float):
             raise Rejected(MASK, f"{place} has {name} {value!r}, expected true or false, or a number")
         if name == "train" or len(flags) == 1:
-            return bool(given)
+            return bool(read)
     return True
 
 
-def _require_whole(answer: Message, place: str) -> None:
-    """Check that no mask covers a part of an answer (Axolotl's masks within messages): it would be learned as a whole.
+def _withheld(said: Message, place: str) -> list[bool]:
+    """Take masks of parts out of a message; return which characters of its content they withhold, [] for none."""
+    content, details = said.get("content", ""), said.pop("train_detail", None)
+    withheld = [False] * len(content) if isinstance(content, str) and details else []
+    if isinstance(content, list | dict):
+        content = [content] if isinstance(content, dict) else content
+        said["content"] = parts = [dict(part) if isinstance(part, dict) else part for part in content]
+        for part in parts:
+            is_part = isinstance(part, dict) and isinstance(part.get("text"), str)
+            withheld += [not _is_learned(part, f"a part of {place}")] * len(part["text"]) if is_part else []
+    if details == []:  # as in Axolotl
+        said.setdefault("train", False)
+    elif details is not None:
+        learned = _learned_characters(details, len(withheld), place)
+        withheld = [each or not kept for each, kept in zip(withheld, learned, strict=True)]
+    return withheld
 
-    Raises: Rejected.
-    """
-    content = answer.get("content")
-    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    if "train_detail" in answer or not all(_is_learned(dict(part), f"a part of {place}") for part in parts):
-        raise Rejected(MASK, f"{place} is to be learned in part, expected an answer learned as a whole or not at all")
+
+def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
+    """Return which of a content's characters are learned: those within an entry that trains, and in no other entry."""
+    given: list[list[bool]] = [[] for _ in range(size)]
+    for detail in details if isinstance(details, list) else [None]:
+        entry = dict(detail) if isinstance(detail, dict) else {}
+        first, last = entry.get("begin_offset", -1), entry.get("end_offset", -1)
+        if not type(first) is type(last) is int or not 0 <= first <= last < size or "train" not in entry:
+            expected = f"train, and begin_offset and end_offset within the {size} characters of its content"
+            raise Rejected(MASK, f"{place} has train_detail {detail or details!r}, expected {expected}")
+        is_learned = _is_learned(entry, f"train_detail of {place}")
+        for at in range(first, last + 1):
+            given[at].append(is_learned)
+    return [bool(each) and all(each) for each in given]
 
 
 def _message(said: Message, index: int, needs: Needs) -> Message:

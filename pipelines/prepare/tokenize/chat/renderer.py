@@ -8,6 +8,7 @@ The process receives settings as JSON and conversations as an Arrow stream. It a
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -15,14 +16,14 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.prepare.sources.columns.messages import objects_of
-from pipelines.prepare.tokenize.chat.answers import AnswerFinder
+from pipelines.prepare.tokenize.chat.answers import AnswerFinder, joined
 from pipelines.prepare.tokenize.chat.conversation import (
     OVER_LIMIT,
     Conversation,
@@ -33,18 +34,20 @@ from pipelines.prepare.tokenize.chat.conversation import (
     plain_rows,
 )
 from pipelines.prepare.tokenize.chat.environment import Spans
-from pipelines.prepare.tokenize.chat.program import Program, Settings
+from pipelines.prepare.tokenize.chat.part_masks import skipped_spans
+from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
 # Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages;
-# its byte spans to learn, [start, stop, start, stop, …], in order and disjoint. A row that cannot be used has a single
-# one, with the reason, empty otherwise, and a detail.
+# its byte spans to learn, [start, stop, start, stop, …], in order and disjoint; and its spans to skip: no token that
+# overlaps one is learned. A row that cannot be used has a single one, with the reason, empty otherwise, and a detail.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
         "num_messages": pa.int64(),
         "text": pa.large_binary(),
         "learned": pa.large_list(pa.int64()),
+        "skipped": pa.large_list(pa.int64()),
         "reason": pa.string(),
         "detail": pa.string(),
     }
@@ -73,11 +76,12 @@ class ChatTemplate:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
         return self._finders[source]
 
-    def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int]]:
+    def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: UTF-8 texts, each with its learned byte spans [start, stop), in order and disjoint, and its number of
-            messages. With `learn` each, one text per answer; otherwise a single text of all messages.
+        Returns: UTF-8 texts, each with its learned byte spans [start, stop), in order and disjoint, its number of
+            messages, and its skipped spans. With `learn` each, one text per answer; otherwise a single text of all
+            messages.
 
         Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is uncertain.
         """
@@ -87,11 +91,34 @@ class ChatTemplate:
             parts = [(conversation.until(answer + 1), [answer]) for answer in answers]
         texts = []
         for part, learned in parts:
-            found = finder.program.run(part)
+            found = self._rendering(finder.program, part)
             if not are_plain:
                 check_parts_read(part.messages, found.text)
-            texts.append((found.text, finder.spans(part, found, learned), len(part.messages)))
+            spans, skipped = finder.spans(part, found, learned), self._skipped(finder, part, found, learned)
+            texts.append((found.text, spans, len(part.messages), skipped))
         return texts
+
+    @staticmethod
+    def _rendering(program: Program, part: Conversation) -> Rendering:
+        """Render a conversation; if the template refuses it for a missing content alone, the error says so."""
+        try:
+            return program.run(part)
+        except Rejected as rejected:
+            lacking = [at for at, message in enumerate(part.messages) if "content" not in message]
+            if not lacking or rejected.reason != "template_rejected":
+                raise
+            with contextlib.suppress(Rejected):
+                program.run(dataclasses.replace(part, messages=[{"content": "", **each} for each in part.messages]))
+                detail = 'has no content, which this template cannot write; give it "" as content with a --map'
+                rejected = Rejected(rejected.reason, f"message {lacking[0]} {detail} ({rejected.detail})")
+            raise rejected from None
+
+    def _skipped(self, finder: AnswerFinder, part: Conversation, found: Rendering, learned: Sequence[int]) -> Spans:
+        skipped: Spans = []
+        for index in part.withheld.keys() & learned:
+            if own := finder.spans(part, found, [index]):
+                skipped += skipped_spans(self._run, part, found.text, index, own)
+        return joined(skipped)
 
     def _run(self, conversation: Conversation) -> bytes:
         return self.finder(conversation).program.run(conversation).text
@@ -156,7 +183,7 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 
 def _rendered(
     template: ChatTemplate, messages: list[Any] | None, tools: Any, options: Any, *, are_plain: bool
-) -> list[tuple[int, bytes, list[int], str, str]]:
+) -> list[tuple[int, bytes, list[int], list[int], str, str]]:
     """Render one conversation. Return its results without the row."""
     try:
         if not messages:
@@ -169,8 +196,8 @@ def _rendered(
                 messages, tools, options, needs=template.needs, learns_prompts=learns_prompts
             )
         return [
-            (count, text, list(itertools.chain.from_iterable(spans)), "", "")
-            for text, spans, count in template.render(conversation, are_plain=are_plain)
+            (count, text, list(itertools.chain(*spans)), list(itertools.chain(*skipped)), "", "")
+            for text, spans, count, skipped in template.render(conversation, are_plain=are_plain)
         ]
     except Rejected as rejected:
         reason, detail = rejected.reason, rejected.detail
@@ -178,4 +205,4 @@ def _rendered(
         reason, detail = OVER_LIMIT, TOO_MUCH_MEMORY
     except RecursionError as error:  # tools that are too deep
         reason, detail = "template_rejected", str(error)
-    return [(0, b"", [], reason, detail)]
+    return [(0, b"", [], [], reason, detail)]

@@ -33,26 +33,32 @@ REWRITES = (
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """N rendered texts and their learned byte spans.
+    """N rendered texts, their learned byte spans, and their skipped ones: no token that overlaps one is learned.
 
     `strings`: large strings over `data`, uint8 [B]; text i is data[edges[i]:edges[i + 1]], with edges from 0 to B.
-    `spans`: int64 [S, 2], as data[start:stop]; in order and disjoint, each within one text.
+    `spans`, `skipped`: int64 [S, 2], as data[start:stop]; in order and disjoint, each within one text.
     """
 
     strings: pa.Array
     data: np.ndarray
     edges: np.ndarray
     spans: np.ndarray
+    skipped: np.ndarray
 
     @classmethod
-    def of(cls, strings: pa.Array, learned: pa.Array) -> Texts:
+    def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
         """Build `Texts` from large strings that begin at their buffer's first byte.
 
-        `learned`: the learned byte spans of each text, [start, stop, start, stop, …].
+        `learned`, `skipped`: the byte spans of each text, [start, stop, start, stop, …].
         """
         data, edges = utf8_of(strings)
-        places = learned.flatten().to_numpy() + np.repeat(edges[:-1], np.diff(learned.offsets.to_numpy()))
-        return cls(strings, data[: edges[-1]], edges, places.reshape(-1, 2))
+
+        def places(spans: pa.Array) -> np.ndarray:
+            begins = np.repeat(edges[:-1], np.diff(spans.offsets.to_numpy()))
+            return np.asarray(spans.flatten().to_numpy() + begins).reshape(-1, 2)
+
+        none = np.zeros((0, 2), np.int64)
+        return cls(strings, data[: edges[-1]], edges, places(learned), none if skipped is None else places(skipped))
 
     def learned_letters(self, index: int) -> np.ndarray:
         """Return the loss mask of one text's characters, bool."""
@@ -97,7 +103,7 @@ class ChatRenderer:
         details = {int(owners[at]): batch["detail"][int(at)].as_py() for at in np.flatnonzero(found != "")}
         self._require_usable(reasons, details)
         return Rendered(
-            texts=Texts.of(batch["text"].view(pa.large_string()), batch["learned"]),
+            texts=Texts.of(batch["text"].view(pa.large_string()), batch["learned"], batch["skipped"]),
             owners=owners,
             num_messages=batch["num_messages"].to_numpy(),
             reasons=reasons,
@@ -128,7 +134,7 @@ class ChatRenderer:
             return renderer.batch_of(here.call(renderer.render, self._json, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
             if batch.num_rows == 1:
-                empty = {"row": 0, "num_messages": 0, "text": b"", "learned": []}
+                empty = {"row": 0, "num_messages": 0, "text": b"", "learned": [], "skipped": []}
                 row = {**empty, "reason": OVER_LIMIT, "detail": self._detail(error)}
                 return pa.RecordBatch.from_pylist([row], renderer.RENDERED)
         parts = [self._rendered(batch.slice(row, 1)) for row in range(batch.num_rows)]

@@ -117,13 +117,13 @@ def learned(source: str, messages: list[Message], **settings: Any) -> list[list[
     """The texts to learn, of each text."""
     opened = template(source, **settings)
     found = opened.render(conversation_of(messages, needs=opened.needs))
-    return [[text[start:stop].decode() for start, stop in spans] for text, spans, _ in found]
+    return [[text[start:stop].decode() for start, stop in spans] for text, spans, _, _ in found]
 
 
 def as_marked(name: str, messages: list[Message]) -> list[str]:
     """The texts between the marks."""
     opened = template(MARKED[name])
-    text, _, _ = opened.render(conversation_of(messages, needs=opened.needs))[0]
+    text, *_ = opened.render(conversation_of(messages, needs=opened.needs))[0]
     parts = text.decode().replace("»«", "").split("«")[1:]
     return [part.partition("»")[0] for part in parts if part.partition("»")[0]]
 
@@ -193,14 +193,28 @@ _PARTS = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
         answer("a", weight="heavy"),
         answer("a", weight=[0]),
         answer("a", train={}),
-        answer("ab", train_detail=[{"begin_offset": 0, "end_offset": 0, "train": False}]),
         *(
             {"role": "assistant", "content": [_PARTS[0], {**_PARTS[1], **mask}]}
-            for mask in ({"train": False}, {"weight": 0}, {"weight": "0"}, {"train": "no"})
+            for mask in ({"train": "no"}, {"weight": "heavy"}, {"train": [0]})
+        ),
+        *(
+            answer("ab", train_detail=detail)
+            for detail in (
+                {"begin_offset": 0, "end_offset": 0, "train": True},
+                "none",
+                ["none"],
+                [{"begin_offset": 0, "end_offset": 0}],
+                [{"begin_offset": 0, "train": True}],
+                [{"begin_offset": 0.0, "end_offset": 1, "train": True}],
+                [{"begin_offset": 0, "end_offset": 2, "train": True}],
+                [{"begin_offset": -1, "end_offset": 1, "train": True}],
+                [{"begin_offset": 1, "end_offset": 0, "train": True}],
+                [{"begin_offset": 0, "end_offset": 1, "train": "no"}],
+            )
         ),
     ],
 )
-def test_masks_that_are_not_clear_or_cover_a_part_reject_the_row(message: Message) -> None:
+def test_masks_that_are_not_clear_reject_the_row(message: Message) -> None:
     with pytest.raises(Rejected, match="mask_not_clear"):
         learned(MARKED["a text before the first turn"].replace("«", "").replace("»", ""), [user("q"), message])
 
@@ -234,5 +248,5 @@ def test_a_conversation_s_own_options_change_its_prompt() -> None:
         "{% for m in messages %}<|bot|>{% if m.role == 'assistant' %}{{ opening }}{% endif %}{{ m.content }}<eos>"
         "{% endfor %}{% if add_generation_prompt %}<|bot|>{{ opening }}{% endif %}"
     )
-    ((_, spans, _),) = template(source).render(Conversation(CONVERSATIONS["one"], options={"opening": "naïve "}))
+    ((_, spans, _, _),) = template(source).render(Conversation(CONVERSATIONS["one"], options={"opening": "naïve "}))
     assert spans == [(len("<|bot|>q<eos><|bot|>naïve ".encode()), len("<|bot|>q<eos><|bot|>naïve a<eos>".encode()))]

@@ -40,7 +40,7 @@ def chat_template(source: str, **settings: Any) -> ChatTemplate:
 
 
 def single(opened: ChatTemplate, messages: list[Message] | None = None, tools: Any = None) -> tuple[bytes, Spans]:
-    ((found, spans, _),) = opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
+    ((found, spans, _, _),) = opened.render(conversation_of(messages or MESSAGES, tools, needs=opened.needs))
     return found, spans
 
 
@@ -220,3 +220,25 @@ def test_spans_are_joined_and_empty_ones_left_out() -> None:
         "{% generation %}{% endgeneration %}{% generation %}e{% endgeneration %}"
     )
     assert rendered(template) == (b"abcde", [(1, 3), (4, 5)])
+
+
+NEEDING = {
+    "joined": "{{ message.content + '' }}",
+    "joined, by key": "{{ '' + message['content'] }}",
+    "a method": "{{ message.content.strip() }}",
+    "a list": "{{ [message.content] | join('') + message.content }}",
+    "an exception": "{% if not message.content is defined %}{{ raise_exception('') }}{% endif %}{{ message.content }}",
+}
+
+
+@pytest.mark.parametrize("name", NEEDING)
+def test_a_template_that_needs_contents_says_which_message_has_none(name: str) -> None:
+    template = f"{{% for message in messages %}}<|im_start|>{NEEDING[name]}<|im_end|>{{% endfor %}}"
+    call = {"type": "function", "function": {"name": "add", "arguments": {}}}
+    messages = [MESSAGES[0], {"role": "assistant", "content": None, "tool_calls": [call]}]
+    found = refusal(template, messages)
+    assert found.reason == "template_rejected"
+    assert found.detail.startswith('message 1 has no content, which this template cannot write; give it "" as content')
+    assert rendered(template, [messages[0], {**messages[1], "content": ""}])
+    # A refusal for another reason keeps the template's own words.
+    assert refusal(f"{{{{ raise_exception('never') }}}}{template}", messages).detail == "never"

@@ -1,0 +1,98 @@
+"""Masks of parts of an answer: the bytes of a rendered text that come from characters that are not learned.
+
+Private letters are put where a run of learned or of withheld characters begins, and where the content ends:
+
+    content     Let me think.| The answer is 4.                          the first part has "train": false
+    rendered    <|im_start|>assistant⏎①Let me think.② The answer is 4.③<|im_end|>⏎
+    skipped                           └────────────┘
+
+Without the letters, the text has to be the same. If it isn't, the template strips white space where a letter is, or
+looks at the beginning. Then the letters move behind white space, and at last the first one goes. A letter may get lost
+with a thought that the template leaves out. In both cases more is skipped than was asked for, never less.
+"""
+
+import bisect
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Sequence
+
+from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, Conversation, Message, Rejected
+from pipelines.prepare.tokenize.chat.environment import Spans
+
+_PRIVATE = range(0xE000, 0xF900)
+# Letters, each with its place among the characters of a content.
+_Marks = list[tuple[int, str]]
+
+
+def skipped_spans(
+    render: Callable[[Conversation], bytes], conversation: Conversation, text: bytes, index: int, learned: Spans
+) -> Spans:
+    """Find the byte spans of an answer's withheld characters in `text`, as `render` writes the conversation.
+
+    `learned`: the answer's own spans, not empty. Raises: Rejected if their places are not certain.
+    """
+    messages, withheld = conversation.messages, conversation.withheld[index]
+    starts = [at for at in range(len(withheld)) if at == 0 or withheld[at] != withheld[at - 1]]
+    free = (letter for letter in map(chr, _PRIVATE) if letter.encode() not in text)
+    letters = "".join(itertools.islice(free, len(starts) + 1))
+    if len(letters) > len(starts):
+        for marks, is_moved in _trials("".join(_texts(messages[index])), starts, letters):
+            marked = [*messages[:index], _with(messages[index], marks), *messages[index + 1 :]]
+            found = _tried(render, dataclasses.replace(conversation, messages=marked))
+            if (places := _places(found, text, letters)) is not None:
+                places = [(0, learned[0][0]), *places, (len(starts), learned[-1][1])]
+                return [
+                    (len(text[:start].rstrip()) if is_moved else start, stop)
+                    for (run, start), (last, stop) in itertools.pairwise(places)
+                    if any(withheld[at] for at in starts[run:last])
+                ]
+    raise Rejected(MASK, f"message {index} is to be learned in part, but the chat template changes its content")
+
+
+def _places(found: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
+    """Return each letter's number and its place among the bytes of `text`; None if they are not in their order.
+
+    None too if `found` without the letters is another text.
+    """
+    pieces = re.split(f"([{letters}])", found)
+    if "".join(pieces[::2]).encode() != text:
+        return None
+    ends = itertools.accumulate(len(piece.encode()) for piece in pieces[::2])
+    numbers = [letters.index(letter) for letter in pieces[1::2]]
+    return list(zip(numbers, ends, strict=False)) if numbers == sorted(numbers) else None
+
+
+def _trials(content: str, starts: Sequence[int], letters: str) -> list[tuple[_Marks, bool]]:
+    """Return the marks to try, and whether they are moved off white space."""
+    size, end = len(content), len(content.rstrip())
+    moved = [min(size - len(content[start:].lstrip()), end) for start in starts]
+    behind = list(zip([*moved, end], letters, strict=True))
+    return [(list(zip([*starts, size], letters, strict=True)), False), (behind, True), (behind[1:], True)]
+
+
+def _texts(message: Message) -> list[str]:
+    content = message["content"]
+    return [content] if isinstance(content, str) else [part["text"] for part in content]
+
+
+def _with(message: Message, marks: _Marks) -> Message:
+    """Return the message with marks in its content, in the part that begins at or before each."""
+    texts = _texts(message)
+    starts = list(itertools.accumulate(map(len, texts), initial=0))[:-1]
+    for place, letter in reversed(marks):
+        part = bisect.bisect_right(starts, place) - 1
+        at = place - starts[part]
+        texts[part] = texts[part][:at] + letter + texts[part][at:]
+    if isinstance(content := message["content"], str):
+        return {**message, "content": texts[0]}
+    return {**message, "content": [{**part, "text": text} for part, text in zip(content, texts, strict=True)]}
+
+
+def _tried(render: Callable[[Conversation], bytes], conversation: Conversation) -> str:
+    try:
+        return render(conversation).decode()
+    except Rejected as rejected:
+        if rejected.reason == OVER_LIMIT:
+            raise
+        return ""
