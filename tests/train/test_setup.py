@@ -14,6 +14,9 @@ from tfrecord_io.errors import ConfigError, FingerprintMismatchError, OutputErro
 
 pytestmark = pytest.mark.slow
 
+MALFORMED_STAGES: list[Any] = [5, [], {"x": [1.0, 1.0]}, {"-1": [1.0]}, {"9": 1.0}, {"9": ["a"]}]
+MALFORMED_NUMBERS: list[Any] = [5, {}, {"hosts": 1}, {"steps": "a"}]
+
 
 def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
     options: dict[str, Any] = {"data": str(training.data()), "task": "classify", "model": "bert-tiny"}
@@ -36,8 +39,8 @@ def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("stages", value) for value in (5, [], {"x": [1.0, 1.0]}, {"-1": [1.0]}, {"9": 1.0}, {"9": ["a"]})),
-        *((key, value) for key in ("input_parts", "course") for value in (5, {}, {"hosts": 1}, {"steps": "a"})),
+        *(("stages", stages) for stages in MALFORMED_STAGES),
+        *((key, numbers) for key in ("input_parts", "course") for numbers in MALFORMED_NUMBERS),
         ("input_parts", {"hosts": -1, "parts": 1}),
         ("course", {"steps": 9, "warmup": None}),
     ],

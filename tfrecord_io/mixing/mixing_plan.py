@@ -172,19 +172,7 @@ def stage_rates(names: Sequence[str], stages: Mapping[int, Mapping[str, float]])
     if steps != sorted(set(steps)):
         raise ReaderError(f"stages begin at {steps}, expected rising steps", remedy="write them in order")
     for step, weights in stages.items():
-        if weights.keys() != set(names):
-            raise ReaderError(
-                f"the stage from step {step} has weights for {list(weights)}, expected one for each of the datasets "
-                f"{list(names)}",
-                remedy="give each dataset a weight in each stage; 0 leaves it out of that stage",
-            )
-        for name in names:
-            if not is_positive(weights[name]) and not (weights[name] == 0 and not isinstance(weights[name], bool)):
-                raise ReaderError(
-                    f"the weight of dataset {name!r} from step {step} on is {weights[name]!r}, expected a number of at "
-                    "least 0",
-                    remedy="use 0 for a dataset that is not read in this stage",
-                )
+        _check_weights(names, weights, when=f" from step {step} on", least="a number of at least 0")
         if not any(weights.values()):
             raise ReaderError(
                 f"all weights from step {step} on are 0, expected one above 0", remedy="give one dataset a weight"
@@ -221,17 +209,7 @@ def rates(
                 "weights together with a temperature or a maximum, expected one or the other",
                 remedy="leave out the weights, or both others",
             )
-        if weights.keys() != num_examples.keys():
-            raise ReaderError(
-                f"weights for {list(weights)}, expected one for each of the datasets {names}",
-                remedy="give each dataset a weight, or leave it out",
-            )
-        for name in names:
-            if not is_positive(weights[name]):
-                raise ReaderError(
-                    f"the weight of dataset {name!r} is {weights[name]!r}, expected a number above 0",
-                    remedy="leave out a dataset that is not to be read",
-                )
+        _check_weights(names, weights)
         return _shares({name: float(weights[name]) for name in names})
     temperature = 1.0 if temperature is None else temperature
     if not is_positive(temperature):
@@ -280,6 +258,25 @@ def source_seed(seed: int, name: str) -> int:
 
 def is_positive(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, numbers.Real) and 0 < float(value) < math.inf
+
+
+def _check_weights(
+    names: Sequence[str], weights: Mapping[str, float], *, when: str = "", least: str = "a number above 0"
+) -> None:
+    if weights.keys() != set(names):
+        raise ReaderError(
+            f"weights{when} for {list(weights)}, expected one for each of the datasets {list(names)}",
+            remedy="give each dataset a weight" + ("; 0 leaves it out of a stage" if when else ", or leave it out"),
+        )
+    for name, weight in weights.items():
+        is_zero = bool(when) and weight == 0 and not isinstance(weight, bool)
+        if not is_positive(weight) and not is_zero:
+            raise ReaderError(
+                f"the weight of dataset {name!r}{when} is {weight!r}, expected {least}",
+                remedy="use 0 for a dataset that is not read in a stage"
+                if when
+                else "leave out a dataset that is not read",
+            )
 
 
 def _shares(values: Mapping[str, float]) -> dict[str, float]:

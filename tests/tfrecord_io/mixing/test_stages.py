@@ -48,8 +48,15 @@ def test_describe_says_rows_tokens_and_epochs(datasets: Mapping[str, Data]) -> N
     assert found["b"] == {"rows": 7_200, "tokens": 0, "epochs": 120.0}
 
 
-@pytest.mark.parametrize("in_blocks", [False, True], ids=["in memory", "in blocks"])
-@pytest.mark.parametrize(("order", "hosts"), [("hosts", 1), ("hosts", 4), ("global", 1), ("global", 4)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("order", "hosts", "in_blocks"),
+    [
+        ("hosts", 1, False),
+        ("hosts", 4, False),
+        *(("global", hosts, each) for hosts in (1, 4) for each in (False, True)),
+    ],
+)
 def test_start_step_continues_bit_for_bit_in_every_stage(
     datasets: Mapping[str, Data], order: Order, hosts: int, in_blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +159,10 @@ def test_a_cap_ends_the_stream_or_refuses_a_longer_training(datasets: Mapping[st
         ({}, "begin at \\[\\]"),
         ({0: {"a": 1, "b": 1}, 9: {"a": 1, "b": 2}, 5: {"a": 1, "b": 1}}, "expected rising steps"),
         ({0: {"a": 0, "b": 0}}, "all weights from step 0 on are 0"),
-        ({0: {"a": 1, "c": 1}}, "weights for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]"),
+        (
+            {0: {"a": 1, "c": 1}},
+            "weights from step 0 on for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]",
+        ),
         ({0: {"a": 1, "b": -1}}, "the weight of dataset 'b' from step 0 on is -1"),
         ({0: {"a": 1, "b": 0}}, "the weight of dataset 'b' is 0 in all stages"),
     ],
