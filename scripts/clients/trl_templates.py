@@ -3,6 +3,7 @@
     every template        ids are those of apply_chat_template, and what it refuses is all that is rejected
     *_training.jinja      masks are those of its {% generation %} markers, as SFTTrainer has them
     the same, unmarked    with --learn-whole-turns answers are found where the markers stood, but for TRL_MARKS_MORE
+    the model's own       rows of both templates that are equal, with --learn-whole-turns, are counted
 
 TRL is not imported, which takes PyTorch: its wheel is read.
 """
@@ -235,6 +236,24 @@ def _check_masks(name: str, template: str, counts: collections.Counter[str]) -> 
         counts["masks without markers equal" if is_equal else f"{name} differs: {TRL_MARKS_MORE[name]}"] += 1
 
 
+def _count_own(name: str, template: str, counts: collections.Counter[str]) -> None:
+    """Count the rows of the model's own template that are those of TRL's training template, ids and masks."""
+    marked = Compared(template)
+    own = Compared((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"), whole_turns=True)
+    equal = both = 0
+    for said, tools in _conversations(name):
+        theirs, (ids, mask, why) = marked.theirs(said, tools, masks=True), own.ours(said, tools)
+        if theirs is not None and not why:
+            both += 1
+            rows = (theirs["input_ids"], marked), (ids, own)
+            first, second = (each.tokenizer.convert_ids_to_tokens(tokens) for tokens, each in rows)
+            equal += (first, theirs["assistant_masks"]) == (second, mask)
+    if equal == both:
+        counts["families with equal rows by their own template"] += 1
+    else:
+        counts[f"of {both} rows of {name}'s own template equal"] += equal
+
+
 def _as_if(marker: re.Match[str]) -> str:
     """An {% if true %} in place of a marker, which keeps white space as it was."""
     word = "endif" if marker.group(1) else "if true"
@@ -250,6 +269,8 @@ def main() -> None:
         _check_ids(name, template, counts)
         if _MARKER.search(template):
             _check_masks(name, template, counts)
+        if path.stem != name:
+            _count_own(name, template, counts)
     print(f"{len(paths)} templates, {len(CONVERSATIONS)} conversations each")
     for what, count in counts.items():
         print(f"{count:6,}  {what}")

@@ -229,17 +229,16 @@ def _withheld(said: Message, place: str) -> list[bool]:
 
 def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
     """Return which of a content's characters are learned: those within an entry that trains, and in no other entry."""
-    given: list[list[bool]] = [[] for _ in range(size)]
+    trained, untrained = bytearray(size), bytearray(size)
     for detail in details if isinstance(details, list) else [None]:
         entry = dict(detail) if isinstance(detail, dict) else {}
         first, last = entry.get("begin_offset", -1), entry.get("end_offset", -1)
         if not type(first) is type(last) is int or not 0 <= first <= last < size or "train" not in entry:
             expected = f"train, and begin_offset and end_offset within the {size} characters of its content"
             raise Rejected(MASK, f"{place} has train_detail {detail or details!r}, expected {expected}")
-        is_learned = _is_learned(entry, f"train_detail of {place}")
-        for at in range(first, last + 1):
-            given[at].append(is_learned)
-    return [bool(each) and all(each) for each in given]
+        marked = trained if _is_learned(entry, f"train_detail of {place}") else untrained
+        marked[first : last + 1] = b"\1" * (last + 1 - first)
+    return [bool(one and not other) for one, other in zip(trained, untrained, strict=True)]
 
 
 def _message(said: Message, index: int, needs: Needs) -> Message:

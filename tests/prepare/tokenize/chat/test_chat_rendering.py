@@ -235,7 +235,7 @@ NEEDING = {
 def test_a_template_that_needs_contents_says_which_message_has_none(name: str) -> None:
     template = f"{{% for message in messages %}}<|im_start|>{NEEDING[name]}<|im_end|>{{% endfor %}}"
     call = {"type": "function", "function": {"name": "add", "arguments": {}}}
-    messages = [MESSAGES[0], {"role": "assistant", "content": None, "tool_calls": [call]}]
+    messages: list[Message] = [MESSAGES[0], {"role": "assistant", "content": None, "tool_calls": [call]}]
     found = refusal(template, messages)
     assert found.reason == "template_rejected"
     assert found.detail.startswith('message 1 has no content, which this template cannot write; give it "" as content')
