@@ -117,8 +117,8 @@ def plan(**request: Any) -> None:
 
 
 @main.command("tokenizer", cls=WithFunctions, short_help="Train a tokenizer on the texts of a dataset.")
-@takes_source
 @takes([TokenizerRequest], groups=[""], required=("output", "kind", "vocab_size"))
+@takes_source
 @common()
 def train_tokenizer(**given: Any) -> None:
     """Train a tokenizer on the texts of DATASET, named as for `build`, and write it as transformers reads it."""

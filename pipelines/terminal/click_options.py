@@ -102,16 +102,14 @@ def takes(
     needed = set(required)
 
     def options_of(title: str) -> list[Any]:
-        """Return the options of a group; required ones are in the group without a title, or in the first one."""
+        """Return the options of a group; the required ones are in the group `_REQUIRED`."""
         if title == _REQUIRED:
             return [click_option(each, required=True) for each in every if each.name in needed]
-        named = [each for each in every if each.group == title and (each.name not in needed or not title)]
-        named.sort(key=lambda each: each.name not in needed)
-        return [click_option(each, required=each.name in needed) for each in named] + [*(more or {}).get(title, ())]
+        named = [each for each in every if each.group == title and each.name not in needed]
+        return [*map(click_option, named), *(more or {}).get(title, ())]
 
     def decorate(command: Command) -> Command:
-        titled = any(each.group for each in every if each.name in needed)
-        for title in reversed([*[_REQUIRED] * titled, *groups]):
+        for title in reversed([_REQUIRED, *groups]):
             options = options_of(title)
             if not options:
                 continue

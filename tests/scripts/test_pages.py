@@ -41,7 +41,14 @@ FOREIGN_OPTIONS = {
     *("--no-deps", "--repo-type", "--help", "--direct_running_mode"),
     *("--runs", "--only", "--engine", "--strings", "--seed", "--minutes", "--any-version"),
     *("--maxtext", "--float64", "--devices", "--long-bytes", "--beam_pipeline_options"),
-    *("--xla_gpu_deterministic_ops", "--append-eod", "--reset-position-ids", "--reset-attention-mask"),
+    *(
+        "--xla_gpu_deterministic_ops",
+        "--append-eod",
+        "--data-cache-path",
+        "--quick",
+        "--reset-position-ids",
+        "--reset-attention-mask",
+    ),
 }
 
 

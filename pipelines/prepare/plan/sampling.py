@@ -142,7 +142,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
     text_bytes, label, encoded = rows.text_bytes.sum(), spec.columns.label, rows.encoded
     is_plain = label is not None and label.kind in ("int", "float")
     labels = encoded.arrays["label"][encoded.reasons == ""] if is_plain else np.zeros(0)
-    if (labels % 1 != 0).any():
+    if not np.isfinite(labels).all() or (labels % 1 != 0).any():
         labels = labels[:0]
     return Sample(
         sizes=sizes,

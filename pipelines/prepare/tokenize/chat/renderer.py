@@ -104,11 +104,12 @@ class ChatTemplate:
         try:
             return program.run(part)
         except Rejected as rejected:
-            lacking = [at for at, message in enumerate(part.messages) if "content" not in message]
+            messages = [message for message in part.messages if isinstance(message, dict)]  # a filter may add texts
+            lacking = [at for at, message in enumerate(messages) if "content" not in message]
             if not lacking or rejected.reason != "template_rejected":
                 raise
             with contextlib.suppress(Rejected):
-                program.run(dataclasses.replace(part, messages=[{"content": "", **each} for each in part.messages]))
+                program.run(dataclasses.replace(part, messages=[{"content": "", **message} for message in messages]))
                 detail = 'has no content, which this template cannot write; give it "" as content with a --map'
                 rejected = Rejected(rejected.reason, f"message {lacking[0]} {detail} ({rejected.detail})")
             raise rejected from None
