@@ -22,7 +22,7 @@ def drawn_tree() -> dict[str, str]:
     parents: dict[str, str] = {}
     above: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
-        if match := re.match(r"([│├└─ ]*)([A-Z]\w+Error) ", line):
+        if match := re.match(r"([│├└─ ]*)([A-Z]\w+Error)\b", line):
             depth = len(match.group(1)) // 4
             above = [*above[:depth], match.group(2)]
             if depth:

@@ -231,7 +231,8 @@ def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> F
     old, new = ((each.get("source") or {}).get("files") for each in (before, now))
     kept = not (isinstance(old, list) and isinstance(new, list)) or all(file in new for file in old)
     add = "add new rows of the same source with --append, " if before and not changed and kept else ""
-    if before and not changed and isinstance(old, list) and isinstance(new, list) and not kept:
+    is_object = (now.get("source") or {}).get("kind") == "object"  # its files are written for this call
+    if before and not changed and not kept and not is_object and old and new:
         return FingerprintMismatchError(
             f"{root}: {_changed_files(old, new)} since the dataset was made",
             remedy="put the file back and new rows into another file, and add --append; choose another --output; or "

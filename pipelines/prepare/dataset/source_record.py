@@ -65,7 +65,7 @@ def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[U
         **{name: each for name in (*SOURCE_OPTIONS, "object_splits") if (each := getattr(config, name))},
     }
     if config.data_files:
-        place["data_files"] = list(map(without_access, config.data_files))
+        place["data_files"] = tuple(map(without_access, config.data_files))
     if config.more_paths:
         place["more"] = [_address(path, identity) for path in config.more_paths]
     return {**place, "steps": [step.to_json() for step in functions]} if functions else place

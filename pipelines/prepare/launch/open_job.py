@@ -40,7 +40,6 @@ from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines, saved_copy, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
-from pipelines.terminal import stages
 from tfrecord_io import manifest
 from tfrecord_io.manifest import Manifest, TokenizerFacts
 from tfrecord_io.schema import Schema
@@ -213,7 +212,7 @@ def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, Col
     plan = plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
     used = (*plan.names, *filter(None, (config.hold_out_by,)))
     if plan.chats and (unused := chats.unused(types.values(), used)):
-        stages.begin(f"conversations are {plan.chats}; columns not used: {unused}")
+        _log.warning("conversations are %s; columns not used: %s", plan.chats, unused)
     return found, plan
 
 
