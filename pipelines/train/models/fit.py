@@ -74,7 +74,10 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int
     rows = narrow if _NARROW.search(kind) else width
     forward = max((value for name, value in sizes.items() if _FORWARD.fullmatch(name)), default=0)
     layer = 1 if _NARROW.search(kind) else width * (width + forward)
+    is_rotary = any("rope" in name or "rotary" in name for name in given)  # such positions aren't stored
     for name, value in sizes.items():
+        if is_rotary and "position" in name:
+            continue
         if _LAYERS.search(name):
             fits = value <= stored.tensors and value * layer <= stored.elements
         elif _ROWS.search(name):
