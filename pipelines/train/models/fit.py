@@ -30,6 +30,8 @@ _ROWS = re.compile(r"vocab|position|sequence_length|outputs$")
 _DIMENSIONS = re.compile(r"\w*(size|dim|model|embd|ff|inner|heads?|experts|groups|labels|segments)")
 # Their embedding is narrower than their layers, which share weights in ALBERT.
 _NARROW = re.compile("albert|electra", re.IGNORECASE)
+# Their positions are computed, not stored.
+_ROTARY = re.compile("llama|mistral|mixtral|gemma|qwen|phi", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,9 +76,8 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int
     rows = narrow if _NARROW.search(kind) else width
     forward = max((value for name, value in sizes.items() if _FORWARD.fullmatch(name)), default=0)
     layer = 1 if _NARROW.search(kind) else width * (width + forward)
-    is_rotary = any("rope" in name or "rotary" in name for name in given)  # such positions aren't stored
     for name, value in sizes.items():
-        if is_rotary and "position" in name:
+        if _ROTARY.search(kind) and "position" in name:
             continue
         if _LAYERS.search(name):
             fits = value <= stored.tensors and value * layer <= stored.elements
