@@ -75,6 +75,12 @@ PUBLISHED: dict[str, tuple[str, float, int, dict[str, Any]]] = {
         236,
         {"vocab_size": 262144, "hidden_size": 640, "num_hidden_layers": 18, "max_position_embeddings": 32768},
     ),
+    "tiny gemma": (
+        "GemmaBackbone",
+        35_664,
+        20,
+        {"vocabulary_size": 1000, "hidden_dim": 16, "sliding_window_size": 4096},
+    ),
     "llama3-8b": (
         "llama",
         8.03e9,

@@ -32,6 +32,8 @@ _DIMENSIONS = re.compile(r"\w*(size|dim|model|embd|ff|inner|heads?|experts|group
 _NARROW = re.compile("albert|electra", re.IGNORECASE)
 # Their positions are computed, not stored.
 _ROTARY = re.compile("llama|mistral|mixtral|gemma|qwen|phi", re.IGNORECASE)
+# Reach of attention: no weight has these dimensions.
+_REACH = re.compile("window|chunk")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int
     forward = max((value for name, value in sizes.items() if _FORWARD.fullmatch(name)), default=0)
     layer = 1 if _NARROW.search(kind) else width * (width + forward)
     for name, value in sizes.items():
-        if _ROTARY.search(kind) and "position" in name:
+        if _REACH.search(name) or ("position" in name and _ROTARY.search(kind)):
             continue
         if _LAYERS.search(name):
             fits = value <= stored.tensors and value * layer <= stored.elements
