@@ -32,8 +32,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_plan, input_records
-from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
+from tfrecord_io.input_pipeline import host_plan, record_order
+from tfrecord_io.input_pipeline.host_plan import Order, Shuffle
 from tfrecord_io.mixture import source_seed
 from tfrecord_io.objectives import Objective
 from tfrecord_io.ordering import global_order
@@ -67,8 +67,8 @@ def read(
         ReaderError: the dataset has only one row length, the split does not exist or is empty, or a batch is too small
             for the replicas or not divisible by them.
     """
-    input_plan.check_seed(seed)
-    input_plan.check_positive("replicas", replicas)
+    host_plan.check_seed(seed)
+    host_plan.check_positive("replicas", replicas)
     if not data.manifest.bucket_lengths:
         raise ReaderError(
             f"{data.root}: all rows have {data.manifest.row_length} tokens, expected several lengths",
@@ -145,7 +145,7 @@ class Buckets:
 
     def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
         """Yield the row length of each step, from `start_step` on. Endless in training."""
-        first = input_plan.whole_step(start_step)
+        first = host_plan.whole_step(start_step)
         if not self.training:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
             return
@@ -156,7 +156,7 @@ class Buckets:
 
     def steps_before(self, step: SupportsIndex) -> dict[int, int]:
         """Count the batches of each row length in the first `step` steps."""
-        last = input_plan.whole_step(step)
+        last = host_plan.whole_step(step)
         if not self.training:
             edges = np.cumsum([0, *self._evaluation_steps])
             counts = np.diff(np.minimum(edges, last))
@@ -171,7 +171,7 @@ class Buckets:
 
         The row length in its shapes is None; with `tokens_per_batch`, so is the number of rows.
         """
-        step = input_plan.whole_step(start_step)
+        step = host_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
         slices = tf.data.Dataset.from_tensor_slices
@@ -193,14 +193,14 @@ class Buckets:
         )
 
     def _order(self, number: int) -> np.ndarray:
-        order: np.ndarray = input_records.on_client(lambda: self._shuffled(tf.constant(number, tf.int64)).numpy())
+        order: np.ndarray = record_order.on_client(lambda: self._shuffled(tf.constant(number, tf.int64)).numpy())
         return order
 
     def _shuffled(self, number: tf.Tensor) -> tf.Tensor:
         rows, batch = (tf.constant(each, tf.int64) for each in (self._rounds.rows, self._rounds.batch_rows))
         counts = (number + 1) * rows // batch - number * rows // batch
         buckets = tf.repeat(tf.range(len(self.lengths), dtype=tf.int64), counts)
-        stream = input_records.random_stream(self.seed, input_records.BUCKET_ORDER, number)
+        stream = record_order.random_stream(self.seed, record_order.BUCKET_ORDER, number)
         return tf.random.experimental.stateless_shuffle(buckets, stream)
 
     @functools.cached_property
@@ -255,10 +255,10 @@ def _batch_rows(
             remedy="give the rows of a batch, or the positions",
         )
     if global_batch_size is not None:
-        input_plan.element_rows(global_batch_size, input_plan.Host(replicas=replicas))
+        host_plan.element_rows(global_batch_size, host_plan.Host(replicas=replicas))
         return dict.fromkeys(lengths, global_batch_size)
     assert tokens_per_batch is not None, "one of the two is given"
-    input_plan.check_positive("tokens_per_batch", tokens_per_batch)
+    host_plan.check_positive("tokens_per_batch", tokens_per_batch)
     if tokens_per_batch < lengths[-1] * replicas:
         raise ReaderError(
             f"tokens_per_batch is {tokens_per_batch}, expected at least {lengths[-1] * replicas}: a row of "

@@ -42,10 +42,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_plan
-from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.input_pipeline.input_plan import Shuffle
-from tfrecord_io.input_pipeline.input_source import SplitShards
+from tfrecord_io.input_pipeline import host_plan
+from tfrecord_io.input_pipeline.base import InputFunctions
+from tfrecord_io.input_pipeline.host_plan import Shuffle
+from tfrecord_io.input_pipeline.shard_reading import SplitShards
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import Rates, Schedule, source_seed
@@ -163,7 +163,7 @@ class Mixture(InputFunctions):
         return {step: tuple(rates.items()) for step, rates in stages.items()}
 
     def _schedule(self, split: str, global_batch_size: int) -> Schedule:
-        input_plan.check_positive("global_batch_size", global_batch_size)
+        host_plan.check_positive("global_batch_size", global_batch_size)
         return mixing_plan.schedule(self._rates(split), rows=global_batch_size)
 
     def _end_step(self, split: str, *, global_batch_size: int, start_step: int, steps: int | None) -> int | None:

@@ -27,10 +27,10 @@ import tensorflow as tf
 
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_plan, input_source
-from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.input_pipeline.input_plan import Shuffle
-from tfrecord_io.input_pipeline.input_source import SplitShards
+from tfrecord_io.input_pipeline import host_plan, shard_reading
+from tfrecord_io.input_pipeline.base import InputFunctions
+from tfrecord_io.input_pipeline.host_plan import Shuffle
+from tfrecord_io.input_pipeline.shard_reading import SplitShards
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.random_access import storage
 
@@ -54,7 +54,7 @@ def open(root: str | os.PathLike[str]) -> Data:
     manifest = manifests.open_manifest(
         folder, name, read=functools.partial(_read, folder), sizes=functools.partial(_sizes, folder)
     )
-    names = {input_plan.WEIGHT}
+    names = {host_plan.WEIGHT}
     if manifest.schema.with_role("attention_mask") is None:
         names.add("attention_mask")
     if taken := sorted(names & set(manifest.schema.names)):
@@ -82,7 +82,7 @@ class Data(InputFunctions):
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
         """Count the whole global batches in one epoch, at least 1: a split smaller than a batch repeats examples."""
-        input_plan.check_positive("global_batch_size", global_batch_size)
+        host_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
@@ -90,7 +90,7 @@ class Data(InputFunctions):
 
         Raises: ReaderError if there is no such split.
         """
-        return input_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
+        return host_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
 
     def bucket(self, length: int) -> Data:
         """Return the rows of one length as a dataset. Raises: ManifestError if there is no such length."""
@@ -129,7 +129,7 @@ class Data(InputFunctions):
 
 
 def _read(folder: str, name: str, *, most: int) -> bytes:
-    with _as_os_error(), tf.io.gfile.GFile(input_source.join(folder, name), "rb") as file:
+    with _as_os_error(), tf.io.gfile.GFile(shard_reading.join(folder, name), "rb") as file:
         return bytes(file.read(most))
 
 

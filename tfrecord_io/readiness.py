@@ -22,8 +22,8 @@ from typing import Any, Literal, get_args
 import tensorflow as tf
 
 from tfrecord_io.errors import PrepError, ReaderError
-from tfrecord_io.input_pipeline import input_plan
-from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.input_pipeline import host_plan
+from tfrecord_io.input_pipeline.base import InputFunctions
 
 __all__ = ["Batch", "Finding", "Tpu", "check", "check_data", "describe", "require"]
 
@@ -150,8 +150,8 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
     for name, value, choices in (("tpu", tpu, get_args(Tpu)), ("batch", batch, get_args(Batch))):
         if value not in choices:
             raise ReaderError(f"{name} is {value!r}, expected one of {list(choices)}")
-    input_plan.check_positive("num_replicas", num_replicas)
-    input_plan.check_positive("num_hosts", num_hosts)
+    host_plan.check_positive("num_replicas", num_replicas)
+    host_plan.check_positive("num_hosts", num_hosts)
     if num_replicas % num_hosts:
         raise ReaderError(f"{num_replicas} replicas on {num_hosts} hosts, expected equally many on each host")
 

@@ -28,7 +28,7 @@ from pipelines.train.steps import Learner
 from tfrecord_io import buckets
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError
 from tfrecord_io.format import json_fields
-from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.base import InputFunctions
 from tfrecord_io.reader import Data
 
 # (steps taken, loss of the last step) -> whether to go on

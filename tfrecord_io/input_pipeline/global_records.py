@@ -31,9 +31,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_source
-from tfrecord_io.input_pipeline.input_records import Ragged, one_after_the_other
-from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards
+from tfrecord_io.input_pipeline import shard_reading
+from tfrecord_io.input_pipeline.record_order import Ragged, one_after_the_other
+from tfrecord_io.input_pipeline.shard_reading import InputRequest, SplitShards
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering.global_order import ENDLESS, GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
@@ -145,7 +145,7 @@ class _Streams:
             "begun": np.array([rows for _, rows in begun]),
             "windows": np.array([end - first for end, (first, _) in zip(ends, begun, strict=True)]),
             "counts_P": self._counts_KP,
-            "compression": np.array([input_source.TYPES[source.compression] for source in sources], object),
+            "compression": np.array([shard_reading.TYPES[source.compression] for source in sources], object),
             "stride": np.array([source.index_stride or 1 for source in sources]),
             # About the size of a block: bytes read beyond it are wasted.
             "buffer": np.array([max(_LEAST_BUFFER_BYTES, int(each * orders[0].block * 1.1)) for each in of_record]),
@@ -201,7 +201,7 @@ class _Streams:
             return found.filter(lambda _, rows: tf.size(rows) > 0)
 
         if order.block == 1:
-            size, num_rows = input_source.READ_BYTES, order.num_rows
+            size, num_rows = shard_reading.READ_BYTES, order.num_rows
             records = tf.data.TFRecordDataset(paths_S, values["compression"], buffer_size=size)
             whole = records.apply(tf.data.experimental.assert_cardinality(num_rows)).batch(num_rows)
             found = whole.flat_map(
@@ -278,7 +278,7 @@ def _read_blocks(
     """
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
-        records = input_source.records_at(
+        records = shard_reading.records_at(
             path, byte, count, skip, count, compression=compression, buffer_size=buffer_size
         )
         return records.batch(length).get_single_element()

@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.input_pipeline import host_plan
 
 # The graph contains the cycle as a vector of rows for each dataset: at most 32 KB each.
 _MOST_ELEMENTS = 4096
@@ -215,7 +215,7 @@ def rates(
     if not is_positive(temperature):
         raise ReaderError(f"temperature is {temperature!r}, expected a number above 0: 1 means by size, more evens out")
     if maximum is not None:
-        input_plan.check_positive("maximum", maximum)
+        host_plan.check_positive("maximum", maximum)
     sizes = {name: count if maximum is None else min(count, maximum) for name, count in num_examples.items()}
     largest = max(sizes.values())
     # Relative to the largest size, so that no power overflows.

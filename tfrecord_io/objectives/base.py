@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role, Schema
 
@@ -41,7 +41,7 @@ class TokenFeatures:
     @classmethod
     def of(cls, manifest: Manifest) -> TokenFeatures:
         schema = manifest.schema
-        ids, mask = schema.with_role("token_ids"), input_plan.mask_name(schema)
+        ids, mask = schema.with_role("token_ids"), host_plan.mask_name(schema)
         assert ids is not None, "a manifest has them"
         others = [feature.name for role in _DESCRIPTIVE if (feature := schema.with_role(role))]
         segments = schema.with_role("segment_ids")
@@ -77,13 +77,13 @@ class BoundObjective:
             # Imported here, so that objectives on arrays need no TensorFlow.
             from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
 
-            if input_plan.WEIGHT not in features:
-                features = {**features, input_plan.WEIGHT: TensorOps.floats(features[self.tokens.ids][:, 0] >= 0)}
+            if host_plan.WEIGHT not in features:
+                features = {**features, host_plan.WEIGHT: TensorOps.floats(features[self.tokens.ids][:, 0] >= 0)}
             return in_graph(self.apply)(features, TensorOps(seed))
         single = np.ndim(features[self.tokens.ids]) == 1
         batch = {name: np.asarray(values)[np.newaxis] if single else values for name, values in features.items()}
         ops = NumpyOps(np.random.default_rng() if rng is None else rng)
-        batch.setdefault(input_plan.WEIGHT, np.ones(len(batch[self.tokens.ids]), np.float32))
+        batch.setdefault(host_plan.WEIGHT, np.ones(len(batch[self.tokens.ids]), np.float32))
         if self.tokens.mask not in batch:
             batch[self.tokens.mask] = token_mask(batch, self.schema, ops)
         inputs, labels, weights = self.apply(batch, ops)
@@ -108,7 +108,7 @@ class Unbound:
 
 def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
     """Return each token's weight, float32 [B, L]: its row's weight where `counts_BL` is 1 or True, 0 elsewhere."""
-    return ops.floats(counts_BL) * ops.floats(features[input_plan.WEIGHT])[:, None]
+    return ops.floats(counts_BL) * ops.floats(features[host_plan.WEIGHT])[:, None]
 
 
 def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> str:

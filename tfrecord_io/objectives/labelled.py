@@ -34,7 +34,7 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.format.ledger import LabelRange
-from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import base
 from tfrecord_io.schema import UNLABELLED
@@ -104,7 +104,7 @@ def _require_class_ids(manifest: Manifest, num_labels: int | None) -> None:
 def _label(
     features: base.Features, ops: Any, *, tokens: base.TokenFeatures, name: str, has_classes: bool
 ) -> base.Result:
-    labels, weights_B = features[name], ops.floats(features[input_plan.WEIGHT])
+    labels, weights_B = features[name], ops.floats(features[host_plan.WEIGHT])
     if has_classes:
         unlabelled_B = labels == UNLABELLED
         labels, weights_B = ops.where(unlabelled_B, 0, labels), ops.where(unlabelled_B, 0.0, weights_B)
@@ -133,7 +133,7 @@ def _span_answers(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
 
 def _answer(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, start: str, end: str) -> base.Result:
     labels = {start: features[start], end: features[end]}
-    return tokens.select(features), labels, ops.floats(features[input_plan.WEIGHT])
+    return tokens.select(features), labels, ops.floats(features[host_plan.WEIGHT])
 
 
 def causal_lm() -> base.Objective:

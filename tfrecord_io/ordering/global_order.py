@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from tfrecord_io.format.ledger import Shard
-from tfrecord_io.input_pipeline.input_plan import Shuffle
+from tfrecord_io.input_pipeline.host_plan import Shuffle
 from tfrecord_io.mixing.mixing_plan import Cycle, Schedule, Stage
 from tfrecord_io.ordering.permutation import NUMPY, folded, grid, hashed, key, permuted
 

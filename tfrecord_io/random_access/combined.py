@@ -20,8 +20,8 @@ from typing import SupportsIndex
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_plan
-from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
+from tfrecord_io.input_pipeline import host_plan
+from tfrecord_io.input_pipeline.host_plan import Host, Shuffle
 from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import source_seed
 from tfrecord_io.ordering import global_order
@@ -51,8 +51,8 @@ def global_batches(
         ReaderError: there are no rows, an argument is invalid, the datasets do not fit together, or a dataset's rate is
             too small for such a batch.
     """
-    input_plan.check_positive("global_batch_size", global_batch_size)
-    input_plan.check_seed(seed)
+    host_plan.check_positive("global_batch_size", global_batch_size)
+    host_plan.check_seed(seed)
     datasets = {"": rows} if isinstance(rows, Rows) else dict(rows)
     if not datasets or not all(map(len, datasets.values())):
         raise ReaderError(f"{rows!r} has no rows, expected at least one of each dataset")
@@ -106,7 +106,7 @@ class GlobalBatches:
             IndexError: there is no such step or replica.
             ReaderError: the batch is not divisible, or as in `Rows`.
         """
-        found = unfilled(self._schema, input_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
+        found = unfilled(self._schema, host_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
         for name, columns, numbers in self._placed(step, replica=replica, replicas=replicas):
             for feature, values in self._datasets[name].batch(numbers).items():
                 found[feature][columns] = values
@@ -142,7 +142,7 @@ class GlobalBatches:
         at = step.__index__()
         if at < 0:
             raise IndexError(f"step {at}, expected at least 0: a training has no end")
-        size = input_plan.element_rows(self._batch_rows, Host(replicas=replicas))
+        size = host_plan.element_rows(self._batch_rows, Host(replicas=replicas))
         if not 0 <= replica < replicas:
             raise IndexError(f"replica {replica}, expected one of {replicas}")
         found = []

@@ -35,7 +35,7 @@ from pipelines.train.predict import loading
 from pipelines.train.predict.predictors import Predictor, open_predictor
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
-from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import TokenFeatures
 from tfrecord_io.reader import Data
@@ -115,7 +115,7 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
         for batch in batches.as_numpy_iterator():
             given = of_part.device_features(batch)
             run = run or engine.predict(model, of_part.outputs, like=given)
-            counts = batch[input_plan.WEIGHT] > 0  # the others are fill rows of the last batch
+            counts = batch[host_plan.WEIGHT] > 0  # the others are fill rows of the last batch
             outputs = {name: values[counts] for name, values in run(given).items()}
             features = {name: each[counts] for name, each in batch.items()}
             columns = of_part.columns(outputs, features)

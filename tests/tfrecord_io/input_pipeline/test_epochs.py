@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from tests.tfrecord_io.conftest import WriteDataset, context, pad_shards
 from tfrecord_io import reader
-from tfrecord_io.input_pipeline import input_plan, input_records
-from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.input_pipeline.input_plan import Host
+from tfrecord_io.input_pipeline import host_plan, record_order
+from tfrecord_io.input_pipeline.base import InputFunctions
+from tfrecord_io.input_pipeline.host_plan import Host
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.ordering.global_order import GlobalOrder
@@ -30,10 +30,10 @@ def test_pieces_of_hosts_are_the_epoch_and_no_host_is_ahead(hosts: int) -> None:
             ends = [0]
             for index in range(hosts):
                 host = Host(index=index, count=hosts)
-                first, last = input_plan.share(num_rows, host, epoch=epoch)
+                first, last = host_plan.share(num_rows, host, epoch=epoch)
                 assert first == ends[-1]
                 for row in range(last - first):
-                    assert input_plan.locate(given[index] + row, num_rows, host) == (epoch, row)
+                    assert host_plan.locate(given[index] + row, num_rows, host) == (epoch, row)
                 given[index] += last - first
                 ends.append(last)
             assert ends[-1] == num_rows
@@ -53,8 +53,8 @@ def test_hosts_read_each_row_once_an_epoch(data: Data, hosts: int) -> None:
         found: list[int] = []
         for index in range(hosts):
             host = Host(index=index, count=hosts)
-            given = input_records.Training(source=source, host=host, shuffle=SMALL).given
-            pieces = input_records.epoch_pieces(*source.columns, tf.constant(given), tf.constant(epoch, tf.int64))
+            given = record_order.Training(source=source, host=host, shuffle=SMALL).given
+            pieces = record_order.epoch_pieces(*source.columns, tf.constant(given), tf.constant(epoch, tf.int64))
             for path, _, first, count in zip(*(each.numpy().tolist() for each in pieces), strict=True):
                 found += range(begins[path] + first, begins[path] + first + count)
         assert sorted(found) == list(range(source.num_rows))

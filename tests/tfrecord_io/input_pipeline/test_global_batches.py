@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_rows, pad_shards
 from tfrecord_io import objectives, random_access, reader, readiness
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.base import InputFunctions
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.objectives import tensor_ops
 from tfrecord_io.ordering import global_order

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_functions, input_plan, input_records
+from tfrecord_io.input_pipeline import base, host_plan, record_order
 
 
 def interleaved(
@@ -33,7 +33,7 @@ def test_an_interleave_continues_at_any_row(seed: int) -> None:
     whole = interleaved(np.arange(len(shard_rows)), np.zeros_like(shard_rows), shard_rows=shard_rows, **sizes)
     assert len(whole) == total
     for row in {0, total - 1, *np.random.default_rng(seed).integers(0, total, 4).tolist()}:
-        shards, first_rows, skip = input_plan.resume(shard_rows, **sizes, row=row)
+        shards, first_rows, skip = host_plan.resume(shard_rows, **sizes, row=row)
         rest = interleaved(shards, first_rows, shard_rows=shard_rows, **sizes)
         assert rest[skip:] == whole[row:], (shard_rows, sizes, row)
         assert skip < sizes["block_length"]
@@ -43,11 +43,11 @@ def test_streams_and_orders_are_philoxs() -> None:
     expected = tf.constant([7, 2], tf.int64)
     for position in (1, 10**9):
         expected = tf.random.experimental.stateless_fold_in(expected, tf.constant(position, tf.int64), alg="philox")
-    stream = input_records.random_stream(7, 2, 1, 10**9)
+    stream = record_order.random_stream(7, 2, 1, 10**9)
     assert stream.numpy().tolist() == expected.numpy().tolist()
     positions = tf.data.Dataset.from_tensors(10**9)
     assert (
-        next(iter(positions.map(lambda at: input_records.random_stream(7, 2, 1, at)))).numpy().tolist()
+        next(iter(positions.map(lambda at: record_order.random_stream(7, 2, 1, at)))).numpy().tolist()
         == stream.numpy().tolist()
     )
     shuffled = (
@@ -63,7 +63,7 @@ DECODER = "input_ids attention_mask decoder_input_ids decoder_attention_mask"
 def renamed(given: str, names: Any) -> tuple[dict[str, int], int]:
     """Return inputs of these names, numbered by value, under their new names; and the label, 7."""
     columns = {name: [at] for at, name in enumerate(given.split())}
-    ((inputs, label),) = input_functions.renamed(tf.data.Dataset.from_tensors((columns, 7)), names)
+    ((inputs, label),) = base.renamed(tf.data.Dataset.from_tensors((columns, 7)), names)
     return {name: int(value[0]) for name, value in inputs.items()}, int(label)
 
 
@@ -86,7 +86,7 @@ def test_inputs_get_other_names(given: str, names: Any, expected: str) -> None:
 
 
 def test_elements_without_labels_get_other_names() -> None:
-    (found,) = input_functions.renamed(tf.data.Dataset.from_tensors({"a": 1, "b": 2}), {"a": "c"})
+    (found,) = base.renamed(tf.data.Dataset.from_tensors({"a": 1, "b": 2}), {"a": "c"})
     assert {name: int(value) for name, value in found.items()} == {"c": 1, "b": 2}
 
 

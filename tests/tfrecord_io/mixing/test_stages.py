@@ -10,7 +10,7 @@ from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure,
 from tests.tfrecord_io.input_pipeline.test_start_step import digests
 from tfrecord_io import objectives, random_access, reader
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline.input_plan import Order
+from tfrecord_io.input_pipeline.host_plan import Order
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.ordering import global_order

@@ -7,9 +7,9 @@ from typing import Any, Literal, SupportsIndex, get_args
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_graph, input_plan
-from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
-from tfrecord_io.input_pipeline.input_source import InputRequest, SplitShards
+from tfrecord_io.input_pipeline import batch_graph, host_plan
+from tfrecord_io.input_pipeline.host_plan import Host, Order, Shuffle
+from tfrecord_io.input_pipeline.shard_reading import InputRequest, SplitShards
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective, Objective
@@ -115,8 +115,8 @@ class InputFunctions(abc.ABC):
             ReaderError: here or from the input function, for an impossible request.
             CorruptRecordError: from the input function in the global order, for a damaged index.
         """
-        input_plan.check_positive("global_batch_size", global_batch_size)
-        input_plan.check_seed(seed)
+        host_plan.check_positive("global_batch_size", global_batch_size)
+        host_plan.check_seed(seed)
         if order not in get_args(Order):
             raise ReaderError(f"order is {order!r}, expected one of {list(get_args(Order))}")
         if objective is not None and not hasattr(objective, "bind"):
@@ -126,7 +126,7 @@ class InputFunctions(abc.ABC):
                 remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
             )
         training = split == "train" if training is None else training
-        first = input_plan.whole_step(start_step)
+        first = host_plan.whole_step(start_step)
         request = InputRequest(
             manifest=self.manifest,
             sources=self._sources(split, seed=seed, training=training),
@@ -143,7 +143,7 @@ class InputFunctions(abc.ABC):
             else None,
             keep=self._kept(keep, objective=objective),
         )
-        return lambda context: renamed(input_graph.build(request, _host(context)), names)
+        return lambda context: renamed(batch_graph.build(request, _host(context)), names)
 
     def dataset(self, split: str, *, global_batch_size: int, **options: Any) -> tf.data.Dataset:
         """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch.

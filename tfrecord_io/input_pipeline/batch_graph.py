@@ -1,6 +1,6 @@
 """The graph of `tfrecord_io.reader`: from a split's shards to batches of features, only with `tf.data` operations.
 
-    shards ─► serialized records in their order ─► batch of B strings          (input_source, input_records)
+    shards ─► serialized records in their order ─► batch of B strings          (shard_reading, record_order)
     (other datasets of a mixture) ─────────────────────►│                      (mixing_plan)
                                                         │ one parse for all of them
                                               dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
@@ -15,10 +15,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io.input_pipeline import global_records, input_plan, input_records
-from tfrecord_io.input_pipeline.input_plan import Host
-from tfrecord_io.input_pipeline.input_records import OBJECTIVE, one_after_the_other, random_stream
-from tfrecord_io.input_pipeline.input_source import InputRequest
+from tfrecord_io.input_pipeline import global_records, host_plan, record_order
+from tfrecord_io.input_pipeline.host_plan import Host
+from tfrecord_io.input_pipeline.record_order import OBJECTIVE, one_after_the_other, random_stream
+from tfrecord_io.input_pipeline.shard_reading import InputRequest
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.objectives.base import token_mask
@@ -32,7 +32,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     Raises: ReaderError if the replicas cannot divide the global batch, or, in the global order, an index is missing.
         CorruptRecordError if it is damaged.
     """
-    batch_rows = input_plan.element_rows(request.global_batch_size, host)
+    batch_rows = host_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
     num_rows = None
     if not request.training:
@@ -59,7 +59,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
         # 1 on real rows, 0 on fill rows, which come after all real ones.
         row_B = first_row + tf.range(batch_rows, dtype=tf.int64)
         ones_B = tf.ones([batch_rows], tf.float32)
-        features[input_plan.WEIGHT] = ones_B if num_rows is None else tf.cast(row_B < num_rows, tf.float32)
+        features[host_plan.WEIGHT] = ones_B if num_rows is None else tf.cast(row_B < num_rows, tf.float32)
         if request.objective is None:
             return features
         found = request.objective(features, seed=seed)
@@ -80,7 +80,7 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 
     def batches_of(stage: mixing_plan.Stage) -> tf.data.Dataset:
         parts = stage.parts
-        return input_records.training_batches(
+        return record_order.training_batches(
             [request.sources[part] for part in parts],
             host=host,
             shuffle=request.shuffle,
@@ -93,7 +93,7 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
         return batches
 
     def mix(index: tf.Tensor, serialized_B: tf.Tensor) -> tf.Tensor:
-        stream = random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
+        stream = random_stream(request.seed, record_order.MIXTURE_ORDER, host.index, index)
         return tf.random.experimental.stateless_shuffle(serialized_B, stream)
 
     # Rows are mixed as strings, so that one call parses the rows of all datasets.
@@ -107,15 +107,15 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
     batches and keeps its columns, which costs 1 us per record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
-    steps = input_plan.evaluation_steps(source.num_rows, global_batch_size=size)
+    steps = host_plan.evaluation_steps(source.num_rows, global_batch_size=size)
     shared = request.order == "global"
     reads, read_rows = (Host(), size) if shared else (host, batch_rows)
-    first, last = input_plan.share(source.num_rows, reads, epoch=0)
+    first, last = host_plan.share(source.num_rows, reads, epoch=0)
     rows, num_batches = last - first, steps * reads.replicas
     first_row = min(request.start_step * reads.replicas, num_batches) * read_rows
-    records = input_records.evaluation_records(source, host=reads, first_row=min(first_row, rows))
+    records = record_order.evaluation_records(source, host=reads, first_row=min(first_row, rows))
     fill_rows = num_batches * read_rows - max(first_row, rows)
-    fill = tf.data.Dataset.from_tensors(input_records.filler(request.manifest)).repeat(fill_rows)
+    fill = tf.data.Dataset.from_tensors(record_order.filler(request.manifest)).repeat(fill_rows)
     batches = records.concatenate(fill).batch(read_rows, drop_remainder=True)
     if shared:
         columns = host.columns(size)
@@ -141,7 +141,7 @@ def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]
         else tf.fill([serialized_B.shape[0], *feature.shape], tf.constant(feature.constant, tf.int32))
         for feature in read
     }
-    if (mask_name := input_plan.mask_name(manifest.schema)) not in features:
+    if (mask_name := host_plan.mask_name(manifest.schema)) not in features:
         features[mask_name] = token_mask(features, manifest.schema, TensorOps())
     return features
 

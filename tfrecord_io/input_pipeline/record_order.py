@@ -7,7 +7,7 @@
                                                 └──► batch of B strings ◄┘
 
 Each host has one stream of records, from its piece of each epoch. To start at any record, the client computes its
-position (`input_plan`). The rest of its epoch becomes a separate graph, and ordinary epochs follow.
+position (`host_plan`). The rest of its epoch becomes a separate graph, and ordinary epochs follow.
 
     an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
                 never read      │       ▲ the first record to return
@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrecord_io.input_pipeline import input_plan, input_source
-from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
-from tfrecord_io.input_pipeline.input_source import SplitShards, pieces, records_from
+from tfrecord_io.input_pipeline import host_plan, shard_reading
+from tfrecord_io.input_pipeline.host_plan import Host, Shuffle
+from tfrecord_io.input_pipeline.shard_reading import SplitShards, pieces, records_from
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing.mixing_plan import Stage
 from tfrecord_io.schema import ROLES
@@ -43,12 +43,12 @@ def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Te
 
 
 def evaluation_records(source: SplitShards, *, host: Host, first_row: int) -> tf.data.Dataset:
-    first, last = input_plan.share(source.num_rows, host, epoch=0)
+    first, last = host_plan.share(source.num_rows, host, epoch=0)
     found = on_client(lambda: [each.numpy() for each in pieces(*source.columns, first + first_row, last)])
     read = functools.partial(
         records_from,
-        compression=input_source.TYPES[source.compression],
-        index_stride=source.index_stride or input_source.NO_INDEX,
+        compression=shard_reading.TYPES[source.compression],
+        index_stride=source.index_stride or shard_reading.NO_INDEX,
     )
     records = tf.data.Dataset.from_tensor_slices(tuple(found)).flat_map(read)
     return records.apply(tf.data.experimental.assert_cardinality(last - first - first_row))
@@ -69,10 +69,10 @@ class Training:
     def begin(self, first_row: int) -> tuple[int, tuple[Any, ...], list[int]]:
         """Return how to begin at row `first_row` of the stream.
 
-        Returns: the first whole epoch; the pieces before it, as `input_source.pieces`; and for these the epoch, the
+        Returns: the first whole epoch; the pieces before it, as `shard_reading.pieces`; and for these the epoch, the
             number of their first window, and how many rows to skip in it and in the first block.
         """
-        epoch, row = input_plan.locate(first_row, self.source.num_rows, self.host)
+        epoch, row = host_plan.locate(first_row, self.source.num_rows, self.host)
         if not row:
             return epoch, ([], [], [], []), [epoch, 0, 0, 0]
         window, skip = divmod(row, self.shuffle.window)
@@ -87,7 +87,7 @@ class Training:
             return [each.numpy() for each in found]
 
         paths, rows, firsts, counts = on_client(whole)
-        left, first_rows, skip = input_plan.resume(
+        left, first_rows, skip = host_plan.resume(
             counts, cycle_length=int(self.given[3]), block_length=self.shuffle.block_length, row=row
         )
         return (paths[left], rows[left], firsts[left] + first_rows, counts[left] - first_rows), skip
@@ -110,13 +110,13 @@ def training_batches(
         "epoch": tf.constant([epoch for epoch, _, _ in begun], tf.int64),
         "place": tf.constant([place for _, _, place in begun], tf.int64),
         "batch_rows": tf.constant(rows_PK.T),
-        "compression": tf.constant([input_source.TYPES[source.compression] for source in sources]),
-        "stride": tf.constant([source.index_stride or input_source.NO_INDEX for source in sources], tf.int64),
+        "compression": tf.constant([shard_reading.TYPES[source.compression] for source in sources]),
+        "stride": tf.constant([source.index_stride or shard_reading.NO_INDEX for source in sources], tf.int64),
     }
     shards = Ragged([(source.paths, source.rows) for source in sources], [tf.string, tf.int64])
     left = Ragged([pieces for _, pieces, _ in begun], [tf.string, tf.int64, tf.int64, tf.int64])
     is_begun = any(len(pieces[0]) for _, pieces, _ in begun)
-    buffer_size = max(input_source.LEAST_READ_BYTES, input_source.READ_BYTES // len(sources))  # they share the memory
+    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // len(sources))  # they share the memory
 
     def stream(k: tf.Tensor) -> tf.data.Dataset:
         found = {name: values[k] for name, values in per_source.items()}
@@ -170,7 +170,7 @@ def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch:
     seed, index, count = (given[at] for at in range(3))
     stream = random_stream(seed, _SHARD_ORDER, epoch)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(rows_S)), stream)
-    first, last = input_plan.share(tf.reduce_sum(rows_S), Host(index=index, count=count), epoch=epoch)
+    first, last = host_plan.share(tf.reduce_sum(rows_S), Host(index=index, count=count), epoch=epoch)
     return pieces(tf.gather(paths_S, order), tf.gather(rows_S, order), first, last)
 
 
