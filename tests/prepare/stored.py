@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import layouts
-from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.launch import split_plans
 from pipelines.prepare.layouts import BatchEncoder, length_groups
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
@@ -86,7 +86,7 @@ def work(
     deciding = {name: options.pop(name, default) for name, default in deciding.items()}
     job = Job(
         root=root,
-        splits={split.name: JobSplit.of(split) for split in splits},
+        splits={split.name: split.without_groups() for split in splits},
         **{"name": "x", "fingerprint": "f", **options},
         spec=ShardSpec(
             columns=columns,

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pipelines.prepare.audit.consent import NONE, Consent, require_own_addresses, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, source_record
-from pipelines.prepare.dataset.job import Job, JobSplit, decided_path
+from pipelines.prepare.dataset.job import Job, decided_path
 from pipelines.prepare.layouts import inputs_of, manifest_entry
 from pipelines.prepare.options.config import LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LAYOUT_OPTIONS
@@ -29,7 +29,7 @@ from pipelines.prepare.plan.planning import ShardSpec, ShardTask
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.ingest import objects
-from pipelines.prepare.sources.parquet.groups import Groups, Pieces
+from pipelines.prepare.sources.parquet.groups import Pieces
 from pipelines.prepare.sources.resolve import saved_datasets
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import opening, selection, user_functions
@@ -234,16 +234,15 @@ def _splits(
     hold_outs: Sequence[HoldOut],
     *,
     seed: int,
-) -> dict[str, JobSplit]:
+) -> dict[str, SplitSource]:
     """Return the output splits without row ranges, which `reopen` fills in for each generation."""
-    held, nowhere = {each.name for each in hold_outs}, Groups.joined([])
+    held = {each.name for each in hold_outs}
     origins = {name: source_record.origin_of(manifest, name) for name in manifest.splits if name not in held}
     sources = {
-        name: SplitSource(name=name, source_split=origin, groups=nowhere, ranges=(), reader=readers[origin])
+        name: SplitSource(name=name, source_split=origin, ranges=(), reader=readers[origin])
         for name, origin in origins.items()
     }
-    divided = selection.divide(sources, hold_outs, columns=plan.content, optional=plan.optional, seed=seed)
-    splits = {name: JobSplit.of(split) for name, split in divided.items()}
+    splits = selection.divide(sources, hold_outs, columns=plan.content, optional=plan.optional, seed=seed)
     if {"dedup", "decontaminate"} & manifest.options.keys():
         for name, split in splits.items():
             path, num_rows = decided_path(root, manifest.fingerprint, name), manifest.splits[name].ledger.rows_of_split

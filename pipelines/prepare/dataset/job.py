@@ -13,36 +13,12 @@ from collections.abc import Mapping
 from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.options.config import EngineName
-from pipelines.prepare.plan.planning import RowRanges, ShardSpec, ShardTask
-from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
+from pipelines.prepare.plan.planning import ShardSpec, ShardTask
+from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import saved_copy
 from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tfrecord_io import manifest
 from tfrecord_io.errors import FormatError
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JobSplit:
-    """Output split: the row ranges [start, stop) of a split of the source, and their reader.
-
-    In an append, `ranges` has only the new rows; the dataset already has `tasks_before` tasks of this split, with the
-    rows `ranges_before`.
-    """
-
-    source_split: str
-    ranges: RowRanges
-    reader: RowReader
-    tasks_before: int = 0
-    ranges_before: RowRanges = ()
-
-    @classmethod
-    def of(cls, split: SplitSource) -> JobSplit:
-        """Return the part of an opened split that travels to workers."""
-        return cls(source_split=split.source_split, ranges=split.ranges, reader=split.reader)
-
-    @property
-    def num_rows(self) -> int:
-        return sum(stop - start for start, stop in self.ranges)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +33,7 @@ class Job:
     root: str
     name: str
     fingerprint: str
-    splits: Mapping[str, JobSplit]
+    splits: Mapping[str, SplitSource]
     spec: ShardSpec
     engine: EngineName = "auto"
     ingested: str | None = None

@@ -98,9 +98,9 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
     if recorded != {"more": [], **location} or not set(needed) <= set(rows):
         return None
     asked = selection.select_ranges(config.source, rows)
-    for name, split in asked.items():
-        is_there = name in dataset.splits and dataset.source["splits"].get(name) == list(map(list, split.ranges))
-        if not is_there or source_record.origin_of(dataset, name) != split.source_split:
+    for name, (source_split, ranges) in asked.items():
+        is_there = name in dataset.splits and dataset.source["splits"].get(name) == list(map(list, ranges))
+        if not is_there or source_record.origin_of(dataset, name) != source_split:
             return None
     made_by = {name for names in dataset.engines.get("splits", {}).values() for name in names}
     shards = [shard for name in asked for shard in dataset.splits[name].shards]

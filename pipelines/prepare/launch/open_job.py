@@ -17,7 +17,7 @@ from typing import Any
 
 from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import fingerprint, reservation, source_record
-from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dedup.text_hashes import EvaluationRuns
 from pipelines.prepare.launch import duplicates, ingesting
 from pipelines.prepare.launch.appending import Append
@@ -314,7 +314,7 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
         root=config.output.root,
         name=config.output.name,
         fingerprint=identity,
-        splits={name: JobSplit.of(split) for name, split in splits.items()},
+        splits={name: split.without_groups() for name, split in splits.items()},
         engine=config.engine,
         ingested=ingested,
         strict=config.max_error_rate == 0,

@@ -94,26 +94,21 @@ def _value(text: str) -> str | float:
     return text.strip("'\"")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SplitOption:
-    """One `--split`: `spec` is a split of the source or slices of one; `name` is its new name, None to keep the old."""
+def parse_split(text: str) -> tuple[str, str]:
+    """Return the new name in a value of `--split`, '' to keep the old one, and the split of the source or its slices.
 
-    name: str | None
-    spec: str
-
-    @classmethod
-    def parse(cls, text: str) -> SplitOption:
-        """Parse the value of `--split`. Raises: ConfigError if the name cannot be a file name, or no split follows."""
-        name, has_name, spec = text.partition("=")
-        if not has_name:
-            return cls(name=None, spec=text.strip())
-        name, spec = name.strip(), spec.strip()
-        if not SPLIT_NAME.match(name) or not spec:
-            raise ConfigError(
-                f"--split {text!r}, expected NAME=SPLIT, with a NAME of letters, digits, '_', '-', '+' or '.'",
-                remedy="write for example --split validation='train[:1%]'",
-            )
-        return cls(name=name, spec=spec)
+    Raises: ConfigError if the name cannot be a file name, or no split follows.
+    """
+    name, has_name, spec = text.partition("=")
+    if not has_name:
+        return "", text.strip()
+    name, spec = name.strip(), spec.strip()
+    if not SPLIT_NAME.match(name) or not spec:
+        raise ConfigError(
+            f"--split {text!r}, expected NAME=SPLIT, with a NAME of letters, digits, '_', '-', '+' or '.'",
+            remedy="write for example --split validation='train[:1%]'",
+        )
+    return name, spec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -295,7 +290,7 @@ class SourceConfig:
         if isinstance(self.hold_out, str):
             object.__setattr__(self, "hold_out", (self.hold_out,))
         for text in self.splits:
-            SplitOption.parse(text)
+            parse_split(text)
         if repeated := _repeated([option.name for option in self.hold_outs]):
             raise ConfigError(
                 f"--hold-out names the new split {repeated[0]!r} twice, expected each new split once",

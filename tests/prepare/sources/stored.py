@@ -31,8 +31,7 @@ class Stored:
     def chosen(self, config: SourceConfig) -> dict[str, SplitSource]:
         """The splits that the options ask for."""
         lengths = {name: each.total_rows for name, each in self.groups.items()}
-        found = selection.select_ranges(config, lengths)
-        return {name: each.source(self.groups, self.readers) for name, each in found.items()}
+        return selection.located(selection.select_ranges(config, lengths), self.groups, self.readers)
 
 
 def data_file(place: str | Path) -> DataFile:

@@ -8,6 +8,8 @@
 Rows keep their numbers. User functions get all columns, since they may use any.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import math
@@ -147,18 +149,28 @@ class RowReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """Rows of one split: [start, stop) ranges of `source_split` in the requested order, with its row numbers."""
+    """Rows of one split: [start, stop) ranges of `source_split` in the requested order, with its row numbers.
+
+    `groups`: the located rows; empty on workers, whose tasks come with pieces. In an append, `ranges` has only the new
+    rows; the dataset already has `tasks_before` tasks of this split, with the rows `ranges_before`.
+    """
 
     name: str
     source_split: str
-    groups: Groups
     ranges: tuple[tuple[int, int], ...]
     reader: RowReader
+    groups: Groups = dataclasses.field(default_factory=lambda: Groups.joined([]), compare=False, repr=False)
+    tasks_before: int = 0
+    ranges_before: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_rows(self) -> int:
         """Number of rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
+
+    def without_groups(self) -> SplitSource:
+        """Return the split in the form that travels to workers."""
+        return dataclasses.replace(self, groups=Groups.joined([]))
 
     def read(
         self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]

@@ -26,7 +26,7 @@ from fractions import Fraction
 from typing import Any
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.options.source_config import HoldOutOption, SplitOption
+from pipelines.prepare.options.source_config import HoldOutOption, parse_split
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.ingest.ingest import RunTasks
 from pipelines.prepare.sources.parquet.groups import Groups
@@ -41,6 +41,8 @@ from tfrecord_io.format.json_fields import NAME, count, items, mapping, optional
 from tfrecord_io.shown import first_line
 
 Range = tuple[int, int]
+# A split of the source, and its row ranges [start, stop) in the requested order.
+Chosen = tuple[str, tuple[Range, ...]]
 
 # Placeholder for a split's number of rows before it is known.
 _ANY_ROWS = 1_000_000
@@ -48,26 +50,12 @@ _ANY_ROWS = 1_000_000
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectedSplit:
-    """Split `name` of the output: [start, stop) row ranges of a source split, in the requested order."""
-
-    name: str
-    source_split: str
-    ranges: tuple[Range, ...]
-
-    def source(self, groups: Mapping[str, Groups], readers: Mapping[str, RowReader]) -> SplitSource:
-        """Return the split with the groups and the reader of its rows."""
-        of = self.source_split
-        return SplitSource(name=self.name, source_split=of, groups=groups[of], ranges=self.ranges, reader=readers[of])
-
-
 def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
     """Return the splits of the source that the options name. Raises: SplitNotFoundError."""
     if not config.splits:
         return tuple(names)
-    options = map(SplitOption.parse, config.splits)
-    return tuple(dict.fromkeys(_slices(option.spec, dict.fromkeys(names, _ANY_ROWS))[0] for option in options))
+    lengths = dict.fromkeys(names, _ANY_ROWS)
+    return tuple(dict.fromkeys(_slices(spec, lengths)[0] for _, spec in map(parse_split, config.splits)))
 
 
 def select(
@@ -83,16 +71,25 @@ def select(
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
     described = {name: found.columns[name] for name in groups}
     readers, columns = apply_functions(stored, groups, described, tuple(functions), requested=asked)
-    whole = [
-        SelectedSplit(name=name, source_split=name, ranges=_filled([(0, groups[name].total_rows)])) for name in readers
-    ]
-    chosen = select_ranges(config, {name: groups[name].total_rows for name in asked})
+    lengths = {name: groups[name].total_rows for name in readers}
+    whole = {name: (name, _filled([(0, rows)])) for name, rows in lengths.items()}
+    chosen = select_ranges(config, {name: lengths[name] for name in asked})
     return Source(
-        splits={name: each.source(groups, readers) for name, each in chosen.items()},
-        all_splits={each.name: each.source(groups, readers) for each in whole},
+        splits=located(chosen, groups, readers),
+        all_splits=located(whole, groups, readers),
         columns=columns,
         identity=found.listing.identity,
     )
+
+
+def located(
+    chosen: Mapping[str, Chosen], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
+) -> dict[str, SplitSource]:
+    """Return chosen splits with the groups and the readers of their rows, which are by split of the source."""
+    return {
+        name: SplitSource(name=name, source_split=of, ranges=ranges, reader=readers[of], groups=groups[of])
+        for name, (of, ranges) in chosen.items()
+    }
 
 
 def open_rows(
@@ -113,7 +110,7 @@ def open_rows(
     return select(config, found, groups, functions)
 
 
-def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, SelectedSplit]:
+def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Chosen]:
     """Return the requested splits of the output, or all non-empty ones, each cut at `limit` rows.
 
     `lengths`: rows by split of the source.
@@ -123,14 +120,14 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
-    chosen: dict[str, SelectedSplit] = {}
+    chosen: dict[str, Chosen] = {}
     for given in config.splits or lengths:
-        option = SplitOption.parse(given)
-        source_split, ranges = _slices(option.spec, lengths)
-        name = option.name or source_split
+        name, spec = parse_split(given)
+        source_split, ranges = _slices(spec, lengths)
+        name = name or source_split
         if not ranges and config.splits:
             raise SplitNotFoundError(
-                f"--split {option.spec!r} has no rows, expected at least one",
+                f"--split {spec!r} has no rows, expected at least one",
                 remedy="choose another split or another slice",
             )
         if name in chosen:
@@ -140,16 +137,15 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
                 f"with a plus sign, as in --split '{source_split}[:10%]+{source_split}[90%:]'",
             )
         if ranges:
-            chosen[name] = SelectedSplit(
-                name=name, source_split=source_split, ranges=_filled(ranges, limit=config.limit)
-            )
+            chosen[name] = source_split, _filled(ranges, limit=config.limit)
         else:
             _log.warning("%s: split %r has no rows and is left out", config.dataset, name)
-    for one, other in itertools.combinations(chosen.values(), 2):
-        spans = itertools.product(one.ranges, other.ranges) if one.source_split == other.source_split else ()
+    for (one, (of, ranges)), (other, (of_other, others)) in itertools.combinations(chosen.items(), 2):
+        spans = itertools.product(ranges, others) if of == of_other else ()
         if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
-            twice = f"{rows:,} rows of split {one.source_split!r} will be in {one.name!r} and in {other.name!r}"
-            _log.warning("%s, whose slices overlap", twice)
+            _log.warning(
+                "%s rows of split %r will be in %r and in %r, whose slices overlap", f"{rows:,}", of, one, other
+            )
     return chosen
 
 

@@ -148,13 +148,10 @@ def test_rows_are_read_from_the_copies_of_files_that_workers_cannot_read(tmp_pat
 
 # Selection
 
-Chosen = dict[str, tuple[str, tuple[tuple[int, int], ...]]]
 
-
-def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -> Chosen:
+def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -> dict[str, selection.Chosen]:
     """Return for each split of the output its source split and row ranges."""
-    found = selection.select_ranges(SourceConfig(dataset="data", splits=splits, limit=limit), lengths)
-    return {name: (each.source_split, each.ranges) for name, each in found.items()}
+    return selection.select_ranges(SourceConfig(dataset="data", splits=splits, limit=limit), lengths)
 
 
 class TestSlices:
