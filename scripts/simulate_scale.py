@@ -26,8 +26,7 @@ from pipelines.prepare.plan.planning import Blocks, SplitPlan, block_rows, plan_
 from pipelines.prepare.sources.parquet.groups import Groups, covers
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io import manifest
-from tfrecord_io.format.ledger import Shards
-from tfrecord_io.manifest import Manifest, Split, TokenizerFacts
+from tfrecord_io.manifest import Manifest, Shards, Split, TokenizerFacts
 from tfrecord_io.schema import Feature, Schema
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "scale.md"

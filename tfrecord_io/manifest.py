@@ -1,4 +1,4 @@
-"""Read and write manifest.json, the commit record of a dataset. `format.manifest_types` has its types.
+"""Read and write manifest.json, the commit record of a dataset. Other rooms import its types from here.
 
 `parse` accepts any bytes, and returns a consistent manifest or raises ManifestError. `dump` is canonical: equal
 manifests give equal bytes on every machine. docs/format.md specifies each field. A manifest contains the digest of its
@@ -19,7 +19,17 @@ from typing import Any
 from tfrecord_io.errors import ManifestError, ReaderError, SchemaError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, items, mapping, text
-from tfrecord_io.format.ledger import LabelRange, Ledger, Shard, Split
+from tfrecord_io.format.ledger import (
+    FILTERED,
+    HELD_OUT,
+    NOT_HELD_OUT,
+    LabelRange,
+    Ledger,
+    Shard,
+    Shards,
+    Split,
+    is_filtered,
+)
 from tfrecord_io.format.manifest_types import (
     REMAKE,
     Compression,
@@ -36,21 +46,27 @@ from tfrecord_io.shown import without_secrets
 
 __all__ = [
     "FILE_NAME",
+    "FILTERED",
     "FORMAT",
     "FORMAT_VERSION",
+    "HELD_OUT",
     "MOST_BYTES",
+    "NOT_HELD_OUT",
+    "REMAKE",
     "Compression",
     "Generation",
     "LabelRange",
     "Ledger",
     "Manifest",
     "Shard",
+    "Shards",
     "Split",
     "TokenizerFacts",
     "digest",
     "dump",
     "folder_and_name",
     "former_name",
+    "is_filtered",
     "parse",
     "shard_name",
 ]

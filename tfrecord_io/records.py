@@ -21,7 +21,7 @@ from tfrecord_io.codec import encoding, kernels
 from tfrecord_io.codec.kernels import FRAME_BYTES, HEAD_BYTES, frozen
 from tfrecord_io.errors import ConfigError, CorruptRecordError
 from tfrecord_io.examples import REMEDY, Payloads
-from tfrecord_io.format.manifest_types import Compression
+from tfrecord_io.manifest import Compression
 from tfrecord_io.schema import MOST_VALUES, Schema
 
 __all__ = [

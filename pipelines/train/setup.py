@@ -22,8 +22,8 @@ from pipelines.train.targets import Target
 from pipelines.train.tasks import BoundTask
 from tfrecord_io import manifest, reader, readiness
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.format.ledger import LabelRange
 from tfrecord_io.input_pipeline.base import InputFunctions
+from tfrecord_io.manifest import LabelRange
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data
 

@@ -42,6 +42,7 @@ LIBRARIES = {
     "orbax": {"pipelines.train.on_jax"},
     "numba": {"tfrecord_io.codec", "tfrecord_io.random_access", "pipelines.prepare.tokenize"},
 }
+_READING_ROOMS = ("input_pipeline", "mixing", "objectives", "ordering", "random_access")
 _MOST_MODULES = 15
 
 
@@ -111,6 +112,11 @@ def test_a_runner_is_chosen_before_beam_is_imported() -> None:
         ("pipelines.train", "pipelines.prepare", ("audit.trace",)),
         ("tfrecord_io", "pipelines", ()),
         ("tfrecord_io.codec", "tfrecord_io", ("codec", "errors", "schema")),
+        # The types of a manifest come from `tfrecord_io.manifest`.
+        *(
+            (room, "tfrecord_io.format", ("json_fields", "record_index"))
+            for room in ("pipelines", *(f"tfrecord_io.{name}" for name in _READING_ROOMS))
+        ),
     ],
 )
 def test_a_side_knows_nothing_of_another_but_what_is_named(room: str, outside: str, allowed: tuple[str, ...]) -> None:

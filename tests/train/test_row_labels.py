@@ -17,7 +17,7 @@ from tests.train import training
 from tests.train.finished import done
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ConfigError, ReaderError
-from tfrecord_io.format.ledger import LabelRange
+from tfrecord_io.manifest import LabelRange
 
 
 def labelled(train: Sequence[int], validation: Sequence[int], **options: object) -> Path:

@@ -19,9 +19,8 @@ import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.format import record_index
-from tfrecord_io.format.ledger import Shard
 from tfrecord_io.input_pipeline.host_plan import Order, Shuffle
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective
 

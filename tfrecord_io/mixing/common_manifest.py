@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.format.ledger import Split
-from tfrecord_io.manifest import Manifest, TokenizerFacts
+from tfrecord_io.manifest import Manifest, Split, TokenizerFacts
 from tfrecord_io.schema import ROLES, Feature, Schema
 
 if TYPE_CHECKING:

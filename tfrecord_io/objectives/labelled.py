@@ -33,9 +33,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.format.ledger import LabelRange
 from tfrecord_io.input_pipeline import host_plan
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import LabelRange, Manifest
 from tfrecord_io.objectives import base
 from tfrecord_io.schema import UNLABELLED
 

@@ -37,8 +37,8 @@ from typing import Any
 
 import numpy as np
 
-from tfrecord_io.format.ledger import Shard
 from tfrecord_io.input_pipeline.host_plan import Shuffle
+from tfrecord_io.manifest import Shard
 from tfrecord_io.mixing.mixing_plan import Cycle, Schedule, Stage
 from tfrecord_io.ordering.permutation import NUMPY, folded, grid, hashed, key, permuted
 

@@ -24,8 +24,7 @@ import numpy as np
 
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.format import record_index
-from tfrecord_io.format.ledger import Shard
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.shown import without_secrets
 

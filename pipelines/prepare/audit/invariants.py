@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tfrecord_io.errors import CorruptRecordError, ManifestError
-from tfrecord_io.format.manifest_types import REMAKE
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import REMAKE, Manifest
 from tfrecord_io.schema import ROLES, UNLABELLED, Schema, Side
 
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"

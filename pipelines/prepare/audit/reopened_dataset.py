@@ -42,8 +42,7 @@ from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
 from tfrecord_io.format.json_fields import WRONG, count, flag, object_of
-from tfrecord_io.format.manifest_types import REMAKE
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import REMAKE, Manifest
 from tfrecord_io.shown import without_access
 
 _SAMPLE_ROWS = 512

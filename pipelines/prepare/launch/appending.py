@@ -28,8 +28,7 @@ from pipelines.prepare.sources.resolve import resolve
 from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import FingerprintMismatchError, ManifestError, OutputError, SourceError
-from tfrecord_io.format.manifest_types import REMAKE
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import REMAKE, Manifest
 
 _ANEW = "or build anew, without --append and with another --output or --overwrite"
 

@@ -27,7 +27,7 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.options.suggestions import may_join
 from pipelines.prepare.process.progress import Progress
-from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT, is_filtered
+from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, is_filtered
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192

@@ -32,7 +32,7 @@ from pipelines.prepare.sources.parquet.groups import Cover, cover, in_ranges
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import RowsRejectedError
-from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
+from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
 
 ROWS = 4096
 _RUN_ROWS = 16

@@ -21,7 +21,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import in_ranges
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
-from tfrecord_io.format.ledger import is_filtered
+from tfrecord_io.manifest import is_filtered
 
 # Consecutive rows of a sample, because any row costs the decoding of its row group.
 _RUN = 1000

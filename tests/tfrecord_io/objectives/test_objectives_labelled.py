@@ -25,7 +25,7 @@ from tests.tfrecord_io.conftest import (
 from tests.tfrecord_io.objectives.test_objectives import SEED, assert_the_graph_gives_the_same, batch, random_rows
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.format.ledger import LabelRange, Split
+from tfrecord_io.manifest import LabelRange, Split
 from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Feature, Schema
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from pipelines.prepare.sources.parquet.stored_columns import is_list
-from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
+from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
 
 # Exclusive bound of the hashes, so that JSON numbers hold them exactly.
 HASHES = 1 << 48

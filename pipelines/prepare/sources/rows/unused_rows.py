@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format.json_fields import ABSENT, Count
-from tfrecord_io.format.ledger import is_filtered
+from tfrecord_io.manifest import is_filtered
 
 # Number of rejected rows that a receipt names; rejected/ lists all of them.
 NAMED_ROWS = 3

@@ -44,7 +44,7 @@ from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from pipelines.prepare.options.source_config import CalledFunction
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 from tfrecord_io.format.json_fields import WRONG, decoded
-from tfrecord_io.format.ledger import FILTERED
+from tfrecord_io.manifest import FILTERED
 
 _OTHERWISE = (
     "write it into a Python file and give the function of that module; or change the Dataset itself, before it is "
