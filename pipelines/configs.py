@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
+from pipelines.option_fields import values_of
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import (
     FunctionKind,
@@ -16,7 +17,6 @@ from pipelines.prepare.options.config import (
     SourceConfig,
     TokenizerConfig,
 )
-from pipelines.terminal.option_fields import values_of
 
 # Options that keep their order, also between the two.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines import configs
+from pipelines.option_fields import Option, declared
 from pipelines.prepare.options.config import FunctionOption, PrepareConfig
 from pipelines.prepare.options.suggestions import suggestion
-from pipelines.terminal.option_fields import Option, declared
 from tfrecord_io.errors import ConfigError
 
 _EXPECTED = {int: "a whole number", float: "a number"}

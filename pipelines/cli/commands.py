@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import tfrecord_io
+from pipelines import stages
 from pipelines.cli import finished
 from pipelines.cli.request import (
     BeamArguments,
@@ -22,13 +23,12 @@ from pipelines.cli.request import (
     takes_source,
 )
 from pipelines.configs import config_of, source_of
+from pipelines.option_fields import values_of
 from pipelines.prepare.export.export_settings import ExportSettings
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
-from pipelines.terminal import stages
 from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
-from pipelines.terminal.option_fields import values_of
 
 # Shown below the options; \b preserves its line breaks.
 _BUILD_EXAMPLES = """\b

@@ -165,7 +165,7 @@ def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any
         # A TPU Node needs everything that a TPU VM does, and more; but it reads no local files.
         _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
     elif dataset is None and output is None and tpu is None:
-        from pipelines.prepare.doctor import doctor as diagnosing
+        from pipelines.prepare.launch import doctor as diagnosing
 
         facts = diagnosing.describe_machine()
         for name, found in facts.items():
@@ -179,7 +179,7 @@ def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any
 
 
 def _check_place(output: str, *, region: str | None) -> None:
-    from pipelines.prepare.doctor import doctor as diagnosing
+    from pipelines.prepare.launch import doctor as diagnosing
 
     checks = list(diagnosing.diagnose(output, region=region))
     for check in checks:

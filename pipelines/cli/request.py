@@ -13,9 +13,9 @@ import click
 import cloup
 
 from pipelines.configs import CONFIGS, FUNCTIONS, is_word, listed
+from pipelines.option_fields import declared
 from pipelines.prepare.options.config import LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.terminal.click_options import ShortHelp, takes
-from pipelines.terminal.option_fields import declared
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 import cloup
 
-from pipelines.terminal.option_fields import Option, declared
+from pipelines.option_fields import Option, declared
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -19,9 +19,9 @@ from typing import Any, TextIO
 import click
 import cloup
 
+from pipelines.stages import STAGES
 from pipelines.terminal.click_options import DeclaredOption
 from pipelines.terminal.ending import own_temporary_folder, terminable
-from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import bounded, visible, visible_line, without_secrets
 

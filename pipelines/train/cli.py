@@ -14,9 +14,9 @@ import click
 import cloup
 
 import tfrecord_io
+from pipelines.option_fields import values_of
 from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import TwoLineErrors, errors, say
-from pipelines.terminal.option_fields import values_of
 from pipelines.train import backends, targets
 from pipelines.train import config as configs
 from pipelines.train.errors import graph_error, usual_remedies

@@ -11,7 +11,7 @@ import functools
 import math
 from typing import Any, Literal
 
-from pipelines.terminal.option_fields import check, option
+from pipelines.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
 Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq"]

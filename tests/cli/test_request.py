@@ -9,9 +9,9 @@ import yaml
 from pipelines import configs, python_options
 from pipelines.build_options import BuildOptions
 from pipelines.cli import commands
+from pipelines.option_fields import Option, declared
 from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
-from pipelines.terminal.option_fields import Option, declared
 
 GIVEN: dict[str, Any] = {"dataset": ["data"], "tokenizer": "t", "output": "o"}
 EVERY = [each for config in configs.CONFIGS for each in declared(config)]

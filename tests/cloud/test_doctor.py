@@ -9,8 +9,8 @@ from google.auth.exceptions import DefaultCredentialsError
 from google.oauth2 import service_account
 from google.oauth2.credentials import Credentials
 
-from pipelines.prepare.doctor import doctor
-from pipelines.prepare.doctor.doctor import Check
+from pipelines.prepare.launch import doctor
+from pipelines.prepare.launch.doctor import Check
 from pipelines.prepare.storage import gcs as connection
 from pipelines.prepare.storage import storage_errors
 from tests.cloud.emulator import Gcs

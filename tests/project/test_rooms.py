@@ -20,7 +20,7 @@ from tests.support import limits
 
 PREPARE_ROOMS = [
     *("options", "process", "storage", "runners", "sources", "dedup", "tokenize", "tokenizer_training", "layouts"),
-    *("crosscheck", "plan", "dataset", "shards", "launch", "audit", "report", "export", "doctor"),
+    *("plan", "dataset", "shards", "launch", "audit", "report", "export"),
 ]
 SOURCES_ROOMS = ["resolve", "parquet", "ingest", "rows", "columns"]
 # Large libraries, and the only rooms that may import them.
@@ -105,7 +105,7 @@ def test_a_runner_is_chosen_before_beam_is_imported() -> None:
 @pytest.mark.parametrize(
     ("room", "outside", "allowed"),
     [
-        ("pipelines.prepare", "pipelines", ("filters", "prepare", "terminal.stages", "terminal.option_fields")),
+        ("pipelines.prepare", "pipelines", ("filters", "prepare", "stages", "option_fields")),
         *((module, "pipelines.cli", ()) for module in ("pipelines.configs", "pipelines.python_api")),
         *((module, "pipelines.cli", ()) for module in ("pipelines.python_options", "pipelines.terminal")),
         # How a build permutes rows is the preparing side's own; one module asks it which row a record is.

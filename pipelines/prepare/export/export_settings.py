@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pipelines.terminal.option_fields import check, option, require_taken
+from pipelines.option_fields import check, option, require_taken
 from tfrecord_io.errors import ConfigError
 
 ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]

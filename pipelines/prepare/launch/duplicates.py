@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines import stages
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.job import decided_path
@@ -31,7 +32,6 @@ from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.rows import opening, selection, unused_rows
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import DecidedRows
-from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
 

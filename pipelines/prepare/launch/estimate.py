@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import runners
-from pipelines.prepare.crosscheck.comparing import engine_of
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.launch.split_plans import PlannedSplit, hub_requests, plan_splits
+from pipelines.prepare.layouts.crosscheck import engine_of
 from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.options.bucket_lengths import choose, length_index
 from pipelines.prepare.options.config import PrepareConfig

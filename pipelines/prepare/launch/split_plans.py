@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
+from pipelines import stages
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.suggestions import against_padding
 from pipelines.prepare.plan import planning
@@ -26,7 +27,6 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.parquet.groups import Cover, Groups, cover, covers
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, UnusedRows, split_reasons
-from pipelines.terminal import stages
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import UNLABELLED

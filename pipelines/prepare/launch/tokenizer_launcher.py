@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pipelines import stages
 from pipelines.prepare import runners
 from pipelines.prepare.launch import ingesting, open_job
 from pipelines.prepare.options import paths
@@ -27,7 +28,6 @@ from pipelines.prepare.tokenizer_training import texts, tokenizer_folder, traini
 from pipelines.prepare.tokenizer_training.styles import StyleTemplate
 from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
 from pipelines.prepare.tokenizer_training.training import TokenizerEvaluation
-from pipelines.terminal import stages
 from tfrecord_io.errors import ColumnError, ConfigError
 
 # Options in training.json, in addition to the source's.

@@ -9,10 +9,10 @@ import operator
 import re
 from typing import Any, Literal
 
+from pipelines.option_fields import check, fingerprint_items, option, require_taken
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.layout_config import LayoutConfig, SpecialTokens, Truncation
 from pipelines.prepare.options.source_config import SPLIT_NAME, FunctionKind, FunctionOption, SourceConfig
-from pipelines.terminal.option_fields import check, fingerprint_items, option, require_taken
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
 

@@ -5,9 +5,9 @@ import datetime
 import functools
 from typing import Any, Literal
 
+from pipelines.option_fields import check, declared, fingerprint_items, option, require_taken
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
-from pipelines.terminal.option_fields import check, declared, fingerprint_items, option, require_taken
 from tfrecord_io.errors import ConfigError
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]

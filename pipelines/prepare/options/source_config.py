@@ -15,10 +15,11 @@ import contextlib
 import dataclasses
 import functools
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, get_args
 
-from pipelines.terminal.option_fields import check, declared, option
+from pipelines.option_fields import check, declared, option
 from tfrecord_io.errors import ConfigError
 
 FunctionKind = Literal["map", "filter"]
@@ -27,6 +28,13 @@ FunctionKind = Literal["map", "filter"]
 SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
 # Units of a text file that can be a row.
 SAMPLES = ("line", "paragraph", "document")
+# Columns of each known form of conversations (see `columns.chats`); --messages-column names others.
+CHATS: Mapping[str, tuple[str, ...]] = {
+    "messages": ("messages",),
+    "ShareGPT": ("conversations",),
+    "prompt and completion": ("prompt", "completion"),
+    "Alpaca": ("instruction", "output"),
+}
 # Split names become parts of file names.
 SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
 

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Literal
 
+from pipelines.option_fields import check, option, require_taken
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
 from pipelines.prepare.options.config import WORKERS, SourceConfig
-from pipelines.terminal.option_fields import check, option, require_taken
 from tfrecord_io.errors import ConfigError
 
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]

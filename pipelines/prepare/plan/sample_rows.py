@@ -23,9 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.crosscheck import comparing
-from pipelines.prepare.crosscheck.comparing import CrossCheck
-from pipelines.prepare.layouts import BatchEncoder, Encoded
+from pipelines.prepare.layouts import BatchEncoder, Encoded, crosscheck
+from pipelines.prepare.layouts.crosscheck import CrossCheck
 from pipelines.prepare.plan.planning import ShardSpec, split_seed
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract, text_bytes_of, validate
 from pipelines.prepare.sources.parquet.groups import Cover, cover, in_ranges
@@ -199,7 +198,7 @@ def _tokenize(
     (batch,) = table.combine_chunks().to_batches()
     rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers)
     began = time.perf_counter()
-    encoded = comparing.encode(encoder, rows, split=split.name)
+    encoded = crosscheck.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
     # An engine must match the reference on the first runs, which are spread over the split. Comparing all runs would
     # take longer than the rest of a small job.

@@ -29,7 +29,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
 # Packages that no task imports. An export's tasks import `launch` and `audit`.
-_NOT_FOR_WORKERS = {"train", "cli", "report", "doctor"}
+_NOT_FOR_WORKERS = {"train", "cli", "report"}
 
 
 def versions() -> dict[str, str]:

@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.crosscheck import comparing
-from pipelines.prepare.crosscheck.comparing import CrossCheck
 from pipelines.prepare.dataset import receipts, reservation
 from pipelines.prepare.dataset.job import Job, rejected_path
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
-from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, length_groups
+from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, crosscheck, length_groups
+from pipelines.prepare.layouts.crosscheck import CrossCheck
 from pipelines.prepare.plan.planning import MAX_BLOCK_ROWS, ShardSpec, ShardTask, split_seed
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
@@ -73,7 +72,7 @@ def write(
         split=task.split,
         index=task.index,
         shards=shards,
-        engine=comparing.engine_of(encoder),
+        engine=crosscheck.engine_of(encoder),
         rows_checked=rows.rows_checked,
         first_rejected=tuple(rows.rejected.first),
         labels=None if rows.labels is None else tuple(rows.labels.tolist()),
@@ -158,12 +157,12 @@ class _TaskRows:
 
         def encode(batch: tuple[Rows, pa.RecordBatch | None]) -> tuple[Rows, pa.RecordBatch | None, Encoded]:
             rows, source = batch
-            return rows, source, comparing.encode(encoder, rows, split=split)
+            return rows, source, crosscheck.encode(encoder, rows, split=split)
 
         checks = CrossCheck(encoder, split=split)
         threads = self._threads if encoder.concurrent else 1
         for rows, source, encoded in ordered_map(encode, self._usable_batches(), threads=threads):
-            checks.add(rows, encoded, which=comparing.chosen(rows.numbers, seed=self._job.spec.seed))
+            checks.add(rows, encoded, which=crosscheck.chosen(rows.numbers, seed=self._job.spec.seed))
             self._builder.add(encoded)
             if (labels := _unnamed_labels(encoded, self._job.spec)) is not None:
                 known = np.zeros(0, np.int64) if self.labels is None else self.labels

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.option_fields import declared
 from pipelines.prepare.options.config import (
     LayoutConfig,
     OutputConfig,
@@ -17,7 +18,6 @@ from pipelines.prepare.options.config import (
     parse_size,
 )
 from pipelines.prepare.options.suggestions import against_padding
-from pipelines.terminal.option_fields import declared
 from tfrecord_io.errors import ConfigError
 
 

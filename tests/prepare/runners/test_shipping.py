@@ -26,7 +26,7 @@ def modules() -> set[str]:
     """Every file of the package, as a checkout has it, but what only commands and the trainer run."""
     files = (path for package in ("pipelines", "tfrecord_io") for path in (building.REPOSITORY / package).rglob("*.py"))
     names = {str(path.relative_to(building.REPOSITORY)) for path in files}
-    elsewhere = ("train", "cli", "prepare/report", "prepare/doctor")
+    elsewhere = ("train", "cli", "prepare/report")
     return {name for name in names if not name.startswith(tuple(f"pipelines/{room}/" for room in elsewhere))}
 
 

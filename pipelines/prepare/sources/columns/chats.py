@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.prepare.options.source_config import CHATS
 from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.columns.labels import is_text, list_lengths
 from pipelines.prepare.sources.columns.messages import (
@@ -49,7 +50,6 @@ from pipelines.prepare.sources.columns.messages import (
     whole_function,
 )
 from pipelines.prepare.sources.parquet.stored_columns import is_list
-from pipelines.prepare.sources.resolve.agent_traces import CHATS
 from pipelines.prepare.sources.resolve.features import Columns
 
 # Optional columns of every form, and of some forms; required and optional columns of each form.

@@ -4,19 +4,13 @@ It replaces columns of agent traces by others, made by the package teich. Conver
 source, model, system_prompt and messages. So rows with the requested columns are read unchanged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from pipelines.prepare.options.source_config import CHATS
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-# Columns of each known conversation format (see `columns.chats`).
-CHATS: Mapping[str, tuple[str, ...]] = {
-    "messages": ("messages",),
-    "ShareGPT": ("conversations",),
-    "prompt and completion": ("prompt", "completion"),
-    "Alpaca": ("instruction", "output"),
-}
 OPTION = "parse_agent_traces"
 
 

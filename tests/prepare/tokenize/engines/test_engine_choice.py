@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken
 
-from pipelines.prepare.crosscheck import comparing as crosscheck
+from pipelines.prepare.layouts import crosscheck
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, choice, decide, open_reference
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
-from tests.prepare.crosscheck import lying_engine
 from tests.prepare.layouts import encoding
 from tests.prepare.tokenize.odd_tokenizers import altered_kind, byte_level, sentencepiece, wrapped
 from tests.qualifying import comparing
 from tests.qualifying.comparing import INT32
+from tests.support import lying_engine
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 

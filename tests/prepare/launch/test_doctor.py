@@ -9,8 +9,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from pipelines.prepare.doctor import doctor
-from pipelines.prepare.doctor.doctor import Check
+from pipelines.prepare.launch import doctor
+from pipelines.prepare.launch.doctor import Check
 from pipelines.prepare.storage import local_storage
 from tfrecord_io.errors import ConfigError
 

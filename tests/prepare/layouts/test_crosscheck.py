@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.crosscheck import comparing
 from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.layouts import crosscheck
 from pipelines.prepare.tokenize.engines import choice
 from tests import building
-from tests.prepare.crosscheck import lying_engine
+from tests.support import lying_engine
 
 ROWS = 6000
 TEXTS = [f"row {number} of some words" for number in range(ROWS)]
-CHECKED = comparing.chosen(np.arange(ROWS), seed=0)
+CHECKED = crosscheck.chosen(np.arange(ROWS), seed=0)
 LAYOUTS: list[dict[str, Any]] = [{"layout": "pad", "max_length": 16}, {"layout": "concat", "shard_size": "30kB"}]
 
 
@@ -28,7 +28,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """The texts with wrong tokens from the only fast engine."""
-    monkeypatch.setattr(choice, "FAST_ENGINES", {"wordpiece": ("tests.prepare.crosscheck.lying_engine", "open_lying")})
+    monkeypatch.setattr(choice, "FAST_ENGINES", {"wordpiece": ("tests.support.lying_engine", "open_lying")})
     yield lying_engine.LIES
     lying_engine.LIES.clear()
 
@@ -56,18 +56,18 @@ def _build(dataset: Path, output: Path, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", [0, 1, -(2**63)])
 def test_one_row_in_2_000_is_chosen_and_others_by_another_seed(seed: int) -> None:
-    chosen = comparing.chosen(np.arange(4 * 10**6), seed=seed)
+    chosen = crosscheck.chosen(np.arange(4 * 10**6), seed=seed)
     for start in range(0, 4 * 10**6, 10**6):
         assert abs(np.count_nonzero((chosen >= start) & (chosen < start + 10**6)) - 500) < 90
-    assert len(np.intersect1d(chosen, comparing.chosen(np.arange(4 * 10**6), seed=5))) < 10
+    assert len(np.intersect1d(chosen, crosscheck.chosen(np.arange(4 * 10**6), seed=5))) < 10
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (19_000, 21_000), (123_456, 234_567)])
 def test_a_row_is_chosen_by_its_number_alone(start: int, stop: int) -> None:
     numbers = np.arange(10**6)
-    chosen = comparing.chosen(numbers, seed=0)
+    chosen = crosscheck.chosen(numbers, seed=0)
     part = np.random.default_rng(0).permutation(numbers[start:stop])
-    got = np.sort(part[comparing.chosen(part, seed=0)])
+    got = np.sort(part[crosscheck.chosen(part, seed=0)])
     assert got.tolist() == chosen[(chosen >= start) & (chosen < stop)].tolist()
 
 

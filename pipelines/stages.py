@@ -3,7 +3,7 @@
 import logging
 
 # Name of the logger; the console shows its records on a terminal.
-STAGES = "pipelines.terminal.stages"
+STAGES = "pipelines.stages"
 
 
 def begin(stage: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.prepare.layouts import BatchEncoder, Encoded
+from pipelines.prepare.layouts.base import BatchEncoder, Encoded
 from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize import library_failures

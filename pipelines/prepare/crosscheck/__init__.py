@@ -1,1 +1,0 @@
-"""Compare fast engines with the reference tokenizer while a job runs."""

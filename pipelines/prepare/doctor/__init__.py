@@ -1,1 +1,0 @@
-"""Checks that a build can write to an output, and facts about this machine."""
