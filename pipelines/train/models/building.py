@@ -87,8 +87,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
         backbones.require_apart(backbone, config=config, manifest=manifest)
     pooling = config.pooling
     if pooling == "auto":
-        scratch = config.model in backbones.FROM_SCRATCH
-        pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
+        pooling = "last" if backbones.is_causal(backbone) else "first"
     has_bias = checkpoint is not None and task.name == "mlm" and checkpoint.has_mlm_head
     model = heads.with_head(backbone, manifest, task, pooling=pooling, has_bias=has_bias)
     notes: Sequence[str] = ()
