@@ -1,4 +1,4 @@
-"""Each row of docs/reference/difficult-data.md, built by the real command: kept, rejected, or refused.
+"""The cases of docs/reference/difficult-data.md, built by the real command: kept, rejected, or refused.
 
 Kept       built unchanged; the tokens of every row equal the output of `transformers`
 Rejected   these rows are counted by reason; the build stops, unless --max-error-rate allows them
@@ -416,10 +416,11 @@ def test_hostile_data_has_the_documented_outcome(tmp_path: Path, tokenizer: Any,
     assert case.names is None or facts.label_names == case.names
 
 
-def test_the_page_has_a_row_for_each_case_and_says_what_becomes_of_it() -> None:
+def test_the_page_has_a_row_for_each_exception_and_its_result() -> None:
     page = (REPOSITORY / "docs" / "reference" / "difficult-data.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z0-9-]+)` \| .+ \| (.+) \|$", page, re.M)
-    assert [name for name, _ in rows] == list(CASES)
+    names = [name for name, _ in rows]
+    assert names == [name for name, case in CASES.items() if name in names or case.outcome != "kept"]
     for name, said in rows:
         case = CASES[name]
         assert said.startswith(case.outcome), name

@@ -19,6 +19,11 @@ from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 
+_NO_EXPORT = (
+    "pooling {}: this model cannot be exported to transformers, which has a class for the first token of a BERT only; "
+    "to export it there, train with --pooling first"
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuiltModel:
@@ -97,6 +102,8 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
     elif os.path.isfile(os.path.join(config.model, "task.json")) and not config.from_scratch:
         notes = (f"--model {config.model}: warning: not used of it: the head of KerasHub's task",)
     kept = pooling if config.task == "classify" else None
+    if kept not in (None, "first") and type(backbone).__name__ == "BertBackbone":
+        notes = (*notes, _NO_EXPORT.format(kept))
     return BuiltModel(model=model, backbone=backbone, pooling=kept, has_bias=has_bias, notes=tuple(notes))
 
 

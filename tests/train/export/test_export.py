@@ -2,12 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipelines.train import models, setup
+from pipelines.train.config import TrainConfig
+from tests.train import training
 from tests.train.finished import command, done, finished
 
 BAG = "tests.train.small:bag"
@@ -37,6 +41,17 @@ def test_a_saved_model_takes_ids_and_its_card_says_so(tmp_path: Path) -> None:
     expected = keras.models.load_model(folder / "model.keras")(inputs(), training=False)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert "token ids, not strings" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["auto", "mean", "last", "first"])
+def test_a_training_reports_at_its_start_that_its_pooling_has_no_class_in_transformers(
+    tmp_path: Path, pooling: str
+) -> None:
+    given: dict[str, Any] = {"task": "classify", "model": "bert-tiny", "pooling": pooling, "tpu": "none"}
+    job = setup.check(TrainConfig(data=str(training.data()), model_dir=str(tmp_path), **given))
+    notes = models.build(job.config, job.data.manifest, job.task).notes
+    assert ["cannot be exported to transformers" in note for note in notes] == [True] * (pooling != "first")
 
 
 @pytest.mark.slow
