@@ -82,21 +82,21 @@ def build_again(
 
 def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
     backbone, checkpoint = backbones.make(config, manifest)
-    backbones.check(backbone, config=config)
+    backbones.check(backbone, config=config, task=task)
     if manifest.schema.with_role("segment_ids") is not None:
         backbones.require_apart(backbone, config=config, manifest=manifest)
     pooling = config.pooling
     if pooling == "auto":
         scratch = config.model in backbones.FROM_SCRATCH
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
-    has_bias = checkpoint is not None and task.name == "mlm" and checkpoint.has_mlm_head
+    has_bias = checkpoint is not None and task.kind.head == "masked" and checkpoint.has_mlm_head
     model = heads.with_head(backbone, manifest, task, pooling=pooling, has_bias=has_bias)
     notes: Sequence[str] = ()
     if checkpoint is not None:
         notes = checkpoint.load_head(model, task, manifest, pooling=pooling)
     elif os.path.isfile(os.path.join(config.model, "task.json")) and not config.from_scratch:
         notes = (f"--model {config.model}: warning: not used of it: the head of KerasHub's task",)
-    kept = pooling if config.task == "classify" else None
+    kept = pooling if task.kind.head == "rows" else None
     return BuiltModel(model=model, backbone=backbone, pooling=kept, has_bias=has_bias, notes=tuple(notes))
 
 
@@ -157,13 +157,13 @@ def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest,
     if MASKED_POSITIONS in given:
         given[MASKED_POSITIONS] = (2, 1)
     shapes = heads.taken(model, given)
-    rows: tuple[int, ...] = (2, length) if task.per_token else (2,)
-    rows = shapes.get(MASKED_POSITIONS, given[DECODER_INPUTS] if task.name == "seq2seq" else rows)
+    rows: tuple[int, ...] = (2,) if task.kind.head == "rows" else given.get(DECODER_INPUTS, (2, length))
+    rows = shapes.get(MASKED_POSITIONS, rows)
     shape = _output_shape(model, shapes, config=config, manifest=manifest)
     exact = not task.of_vocabulary
     if shape[:-1] != rows or (shape[-1] != task.num_outputs if exact else shape[-1] < task.num_outputs):
-        place = "T" if task.name == "seq2seq" else "L"
-        wanted = f"[B, {f'{place}, ' if task.per_token else ''}{task.num_outputs}]"
+        place = "" if task.kind.head == "rows" else "T, " if DECODER_INPUTS in given else "L, "
+        wanted = f"[B, {place}{task.num_outputs}]"
         got = str(["B", *shape[1:]]).replace("'", "")
         raise ConfigError(
             f"--model {config.model}: its output has shape {got}, expected logits {wanted} for --task {config.task}",

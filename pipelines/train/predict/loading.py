@@ -12,8 +12,8 @@ import tensorflow as tf
 from pipelines.train import model_files, models, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
-from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import BuiltModel, backbones, fit
+from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
@@ -58,7 +58,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
 
 def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> BuiltModel:
     assert trained.backbone is not None, "asked only where there is one"
-    named = trained.manifest.label_names is not None or trained.task not in ("classify", "tokens")
+    named = trained.manifest.label_names is not None or tasks.TASKS[trained.task].labels is None
     config = TrainConfig(
         data=model_dir,
         task=trained.task,

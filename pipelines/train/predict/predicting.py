@@ -27,12 +27,12 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from pipelines.terminal.console import say
-from pipelines.train import backends, checkpoints, model_files, targets
+from pipelines.train import backends, checkpoints, model_files, targets, tasks
 from pipelines.train.config import PredictConfig
 from pipelines.train.engines import DeviceEngine
-from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
-from pipelines.train.predict.predictors import Predictor, open_predictor
+from pipelines.train.predict.predictors import Predictor
+from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 from tfrecord_io.input_pipeline import input_plan
@@ -56,8 +56,14 @@ def predict(config: PredictConfig) -> int:
     if tf.io.gfile.isdir(config.output) or (tf.io.gfile.exists(config.output) and not config.overwrite):
         remedy = "give another --output" + ("" if tf.io.gfile.isdir(config.output) else ", or --overwrite")
         raise OutputError(f"--output {config.output}: it is there already", remedy=remedy)
+    if (kind := tasks.TASKS[trained.task].predictor) is None:
+        raise ConfigError(
+            f"--model {config.model_dir}: trained for mlm, which predicts masked words and nothing for a row",
+            remedy='give --fill-mask "a text with a [MASK]" instead of --data',
+        )
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
-    predictor = open_predictor(config, trained, data.manifest, tokenizer=tokenizer)
+    predictor = kind(config=config, trained=trained, manifest=data.manifest, tokenizer=tokenizer)
+    predictor.check()
     engine = backends.opened(target, config)
     say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
     table = _with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
