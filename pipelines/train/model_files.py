@@ -1,12 +1,13 @@
 """Files that a finished training writes beside its weights, for `predict` and `export`.
 
     MODEL_DIR/tokenizer/    the files of the dataset's tokenizer
+    MODEL_DIR/reference.weights.h5    of dpo: the weights that rewards are relative to
     MODEL_DIR/model.json    task, model, steps, metrics, and the dataset's manifest without its splits; written last
 
     {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
      "backbone": {"class": "BertBackbone", "config": {…}, "has_bias": false}, "num_outputs": 2, "regression": false,
-     "mask_probability": 0.15, "decoder_start": null, "precision": "float32", "steps": 40, "eval_split": "validation",
-     "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
+     "mask_probability": 0.15, "beta": 1.0, "decoder_start": null, "precision": "float32", "steps": 40,
+     "eval_split": "validation", "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 
 A folder without model.json holds no finished model.
 """
@@ -28,6 +29,7 @@ from tfrecord_io.errors import FormatError, ReaderError
 from tfrecord_io.format.json_fields import WRONG, decoded, load, mapping
 
 TOKENIZER = "tokenizer"
+REFERENCE = "reference.weights.h5"
 _FILE_NAME = "model.json"
 _VERSION = 1
 _MOST_BYTES = 64 << 20  # a manifest without splits is small, but label names may be many
@@ -46,6 +48,7 @@ def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapp
         num_outputs=job.task.num_outputs,
         regression=job.task.regression,
         mask_probability=config.mask_probability,
+        beta=getattr(job.task, "beta", 1.0),
         decoder_start=decoder_start(config) if job.task.kind.backbone == "encoder-decoder" else None,
         precision=config.precision or "float32",
         steps=steps,

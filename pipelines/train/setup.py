@@ -106,7 +106,9 @@ def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
     """Return the identity of a training, as its model folder records it (see `checkpoints`)."""
     # Stages after the first, which the fingerprint covers. Future stages may change (see `checkpoints.claimed`).
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
-    more = {checkpoints.STAGES: stages} if stages else {}
+    more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}
+    if tasks.TASKS[config.task].reference:
+        more |= {"beta": config.beta, "reference": config.reference}
     return {"data": data.manifest.fingerprint, "backend": keras.backend.backend(), **config.identity(), **more}
 
 

@@ -36,6 +36,7 @@ class TrainedModel:
     num_outputs: Count
     regression: bool
     mask_probability: float
+    beta: float
     decoder_start: StartToken | None
     precision: str
     steps: Count

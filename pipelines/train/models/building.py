@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from pipelines.train.config import Pooling, TrainConfig
@@ -24,13 +25,15 @@ from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 class BuiltModel:
     """Model with its KerasHub backbone, None in a user's own. `pooling`: how classify pools rows, else None.
 
-    `has_bias`: whether the logits of mlm have a bias. `notes`: lines for people on what was read of a checkpoint.
+    `has_bias`: whether the logits of mlm have a bias. `reference`: the frozen weights that a task compares with, in the
+    order of the trainable ones. `notes`: lines for people on what was read of a checkpoint.
     """
 
     model: keras.Model
     backbone: Any = None
     pooling: Pooling | None = None
     has_bias: bool = False
+    reference: tuple[np.ndarray, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -63,6 +66,36 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
     for length in manifest.bucket_lengths or (manifest.row_length,):
         _check_shape(built.model, config=config, manifest=manifest, task=task, length=length)
     return built
+
+
+def reference_of(config: TrainConfig, manifest: Manifest, task: BoundTask, built: BuiltModel) -> tuple[np.ndarray, ...]:
+    """Return the weights of the model that `--reference` names, or of the model itself.
+
+    Raises: ConfigError if it has another architecture.
+    """
+    other = built
+    if config.reference is not None:
+        other = build(dataclasses.replace(config, model=config.reference), manifest, task)
+        ours, theirs = (_architecture(each) for each in (built, other))
+        if ours != theirs:
+            parts = [f"{name} {theirs.get(name)!r:.60}, not {ours.get(name)!r:.60}" for name in ours | theirs]
+            differing = [
+                part for part, name in zip(parts, ours | theirs, strict=True) if ours.get(name) != theirs.get(name)
+            ]
+            raise ConfigError(
+                f"--reference {config.reference}: it has {', '.join(differing[:3])}, expected the architecture of "
+                f"--model {config.model}",
+                remedy="give an earlier state of the same model",
+            )
+    return tuple(np.array(variable.value) for variable in other.model.trainable_variables)
+
+
+def _architecture(built: BuiltModel) -> dict[str, Any]:
+    shapes = [tuple(variable.shape) for variable in built.model.trainable_variables]
+    if (described := built.description) is None:
+        return {"weights": shapes}
+    named = {name: each for name, each in described["config"].items() if name not in ("name", "dtype", "dropout")}
+    return {**named, "class": described["class"], "activation": described["activation"], "weights": shapes}
 
 
 def build_again(

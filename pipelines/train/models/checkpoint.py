@@ -202,13 +202,16 @@ class Checkpoint:
         """Return whether it has a classifier of the form that models of the task have here."""
         made_for = str((self.config.get("architectures") or [""])[0])
         of_tokens, kind = "TokenClass" in made_for, task.kind
-        fits = of_tokens == (kind.auto_class == "TokenClassification") and (kind.head != "rows" or pools)
+        fits = of_tokens == (kind.auto_class == "TokenClassification") and (
+            kind.head != "rows" or pools or kind.hub_head == "score"
+        )
         return fits and f"{kind.hub_head}.weight" in self.files and "pre_classifier.weight" not in self.files
 
     def _load_classifier(self, logits: Any, task: BoundTask, manifest: Manifest) -> list[str]:
         """Load the classifier, its outputs found by label name if there are any; return a line."""
         name, ours = task.kind.hub_head, manifest.label_names
-        kernel, bias = self._value(f"{name}.weight").T, self._value(f"{name}.bias")
+        kernel = self._value(f"{name}.weight").T
+        bias = self._value(f"{name}.bias") if f"{name}.bias" in self.files else np.zeros(kernel.shape[-1])
         given = self.config.get("id2label") or {}
         theirs = [str(given.get(str(number), f"LABEL_{number}")) for number in range(len(bias))]
         listing = f"its classes are {', '.join(theirs[:5])}{' …' if len(theirs) > 5 else ''}"

@@ -29,7 +29,7 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
 def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
     """Create a model's Keras inputs, int32, by feature name; L is None where rows have several lengths."""
     schema = manifest.schema
-    names = TokenFeatures.of(manifest).inputs
+    names = task.tokens(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
     if task.kind.head == "masked":
         # All rows of a batch have the same number of positions, but an evaluation may use another share than training.
@@ -46,13 +46,14 @@ def with_head(
 ) -> keras.Model:
     """Build the whole model: inputs, backbone and the task's head. `has_bias`: that of mlm, as in checkpoints."""
     inputs = inputs_of(manifest, task)
-    core, feeds = _fed(backbone, manifest, inputs)
+    tokens = task.tokens(manifest)
+    core, feeds = _fed(backbone, manifest, inputs, tokens)
     if task.of_vocabulary:
         if task.kind.head == "masked":
             feeds[MASKED_POSITIONS] = inputs[MASKED_POSITIONS]
         logits = _language_model(backbone, core, task, has_bias=has_bias)(feeds)
     else:
-        found, mask = core(feeds), inputs[TokenFeatures.of(manifest).mask]
+        found, mask = core(feeds), inputs[tokens.mask]
         if task.kind.head == "tokens":
             states = _sequence(found)
         elif pooling == "first" and "pooled_output" in found and manifest.tokenizer.padding_side == "right":
@@ -66,9 +67,11 @@ def with_head(
     return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
 
 
-def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[keras.Model, dict[str, Any]]:
+def _fed(
+    backbone: Any, manifest: Manifest, inputs: dict[str, Any], tokens: TokenFeatures
+) -> tuple[keras.Model, dict[str, Any]]:
     """Return the model from tokens to states, and its inputs: the backbone, or a copy that keeps documents apart."""
-    tokens, schema = TokenFeatures.of(manifest), manifest.schema
+    schema = manifest.schema
     ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:
         return backbones.connected(backbone), {

@@ -56,6 +56,17 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
     return built
 
 
+def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
+    """Load the model with the weights that rewards are relative to. Raises: as `load_model`."""
+    built = load_model(model_dir, trained, build=build)
+    with local_copy(f"{model_dir.rstrip('/')}/{model_files.REFERENCE}") as path:
+        try:
+            built.model.load_weights(path)
+        except Exception as error:  # from HDF5, or any layer
+            raise _unreadable(path, error) from error
+    return built
+
+
 def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> BuiltModel:
     assert trained.backbone is not None, "asked only where there is one"
     named = trained.manifest.label_names is not None or tasks.TASKS[trained.task].labels is None

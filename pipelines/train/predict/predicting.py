@@ -20,6 +20,7 @@ import json
 import os
 import tempfile
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -102,7 +103,9 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
             remedy="build the data with "
             + (options if len(known) > 1 else f"--max-length {there}, without --bucket-lengths"),
         )
-    if missing := sorted(set(TokenFeatures.of(other).inputs) - set(TokenFeatures.of(manifest).inputs)):
+    side = tasks.TASKS[trained.task].side
+    needed, given = (set(TokenFeatures.of(each, side=side).inputs) for each in (other, manifest))
+    if missing := sorted(needed - given):
         raise ConfigError(
             f"--data {data.root}: no feature {missing[0]!r}, which the model was trained with",
             remedy="build the data with the layout and options of the data that the model was trained on",
@@ -111,18 +114,23 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
 
 def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
     """Return predictions with `_beside`'s columns, one row per record, by row length, then in file order."""
-    model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
+    trained = predictor.trained
+    loads = [loading.load_model, *[loading.load_reference] * tasks.TASKS[trained.task].reference]
+    models = [
+        engine.place_model(functools.partial(load, config.model_dir, trained, build=config.build)) for load in loads
+    ]
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
     parts = []
     for part in [each for each in of_lengths if each.num_examples(config.split)]:
         kept = part.manifest.schema.of_bytes
         batches = part.dataset(config.split, global_batch_size=config.batch_size, training=False, keep=kept)
-        of_part, run = dataclasses.replace(predictor, manifest=part.manifest), None
+        of_part, runs = dataclasses.replace(predictor, manifest=part.manifest), list[Any]()
         for batch in batches.as_numpy_iterator():
             given = of_part.device_features(batch)
-            run = run or engine.predict(model, of_part.outputs, like=given)
+            runs = runs or [engine.predict(each, of_part.outputs, like=given) for each in models]
             counts = batch[input_plan.WEIGHT] > 0  # the others are fill rows of the last batch
-            outputs = {name: values[counts] for name, values in run(given).items()}
+            found, *other = (run(given) for run in runs)
+            outputs = {name: (values - other[0][name] if other else values)[counts] for name, values in found.items()}
             features = {name: each[counts] for name, each in batch.items()}
             columns = of_part.columns(outputs, features)
             parts.append(pa.table(columns | _beside(features, part.manifest, taken=columns)))

@@ -30,7 +30,10 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
         regression=regression,
         label_smoothing=config.label_smoothing,
         objective=objective,
+        **kind.settings(config),
     )
+    if config.reference is not None and not kind.reference:
+        raise ConfigError(f"--reference with --task {config.task}, expected --task dpo", remedy="leave it out")
     if config.label_smoothing and isinstance(task, (NumberTask, SpanTask)):
         raise ConfigError(
             f"--label-smoothing {config.label_smoothing} with --task {config.task}, expected labels that are classes",

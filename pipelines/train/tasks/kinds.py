@@ -21,8 +21,10 @@ from tfrecord_io import objectives
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import MASKED_POSITIONS, Objective
 from tfrecord_io.objectives.base import Apply, TokenFeatures, required
-from tfrecord_io.schema import Role
+from tfrecord_io.schema import Role, Side
 
+# Inputs by name, labels, weights.
+Batch = tuple[Mapping[str, Any], Any, Any]
 _OF_COUNTS = {
     "accuracy": metrics.accuracy,
     "f1": metrics.f1,
@@ -36,10 +38,12 @@ class TaskKind:
     """Entry of a task in the table `TASKS`.
 
     objective: the reader's objective, from the options.
-    bound: loss and metrics. predictor: what `train-tpu predict` writes; None for nothing.
+    bound: loss and metrics. settings: its further fields, from the options.
+    predictor: what `train-tpu predict` writes; None for nothing.
     head: logits of rows, of tokens, or of the vocabulary, for each token or only at masked positions.
     backbone: the kind of model that the task needs.
-    labels: role of the predicted labels. num_outputs: where neither labels nor vocabulary determine it.
+    side: whose token ids the task reads. labels: role of the predicted labels.
+    num_outputs: where neither labels nor vocabulary determine it.
     auto_class, hub_task: transformers' AutoModelFor… class of the exported model, and the hub's name of its task.
     hub_head: name of the head's layer in a checkpoint of transformers.
     reference: whether the loss compares the model with a frozen copy of its first weights.
@@ -47,9 +51,11 @@ class TaskKind:
 
     objective: Callable[[TrainConfig], Objective]
     bound: type["BoundTask"]
+    settings: Callable[[TrainConfig], Mapping[str, Any]] = lambda _: {}
     predictor: type[Predictor] | None
     head: Literal["rows", "tokens", "vocabulary", "masked"]
     backbone: Literal["any", "encoder", "decoder", "encoder-decoder"] = "any"
+    side: Side = "input"
     labels: Role | None = None
     num_outputs: int | None = None
     auto_class: str = ""
@@ -83,8 +89,17 @@ class BoundTask:
             return ("loss", "accuracy", "macro_f1")
         return ("loss", "accuracy", *(["f1"] if self.num_outputs == 2 else []), "macro_f1", "matthews")
 
-    def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
+    def tokens(self, manifest: Manifest) -> TokenFeatures:
+        """Return the names of the model's token features."""
+        return TokenFeatures.of(manifest)
+
+    def features(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return features for the model from the objective's inputs."""
+        return inputs
+
+    def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
         """Select the logits that have labels. The model's own inputs, `taken`, may lack `masked_positions`."""
+        inputs = batch[0]
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
@@ -235,9 +250,9 @@ class SpanTask(BoundTask):
     def metric_names(self) -> tuple[str, ...]:
         return ("loss", "exact_match", "token_f1")
 
-    def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
+    def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
         del taken
-        text_BL = _text(inputs)
+        text_BL = _text(batch[0])
         first_L = ops.arange(text_BL.shape[1]) == 0
         return ops.where(ops.logical_or(text_BL, first_L)[..., None], ops.cast(logits, "float32"), _MASKED)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from pipelines.train.config import Task, TrainConfig
 from pipelines.train.predict import predictors
+from pipelines.train.tasks import pairs
 from pipelines.train.tasks.kinds import BoundTask, SpanTask, TaskKind, answers
 from tfrecord_io import objectives
 from tfrecord_io.objectives.base import Unbound
@@ -73,4 +74,6 @@ TASKS: Mapping[Task, TaskKind] = {
         head="vocabulary",
         backbone="encoder-decoder",
     ),
+    "dpo": pairs.DPO,
+    "reward": pairs.REWARD,
 }
