@@ -43,6 +43,9 @@ class BuildOptions(TypedDict, total=False):
     limit: int | None
     messages_column: str | None
     tools_column: str | None
+    prompt_column: str | None
+    chosen_column: str | None
+    rejected_column: str | None
     target_column: str | None
     words_column: str | None
     tags_column: str | None

@@ -55,7 +55,7 @@ def open(root: str | os.PathLike[str]) -> Data:
         folder, name, read=functools.partial(_read, folder), sizes=functools.partial(_sizes, folder)
     )
     names = {host_plan.WEIGHT}
-    if manifest.schema.with_role("attention_mask") is None:
+    if host_plan.computes_mask(manifest.schema):
         names.add("attention_mask")
     if taken := sorted(names & set(manifest.schema.names)):
         raise ReaderError(

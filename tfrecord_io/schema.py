@@ -14,8 +14,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
-from typing import Literal, TypeVar, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, get_args
 
 from tfrecord_io.errors import SchemaError
 
@@ -37,7 +37,7 @@ __all__ = [
 Values = TypeVar("Values")
 
 DType = Literal["int64", "float32", "string", "bytes"]
-Side = Literal["input", "target"]
+Side = Literal["input", "target", "chosen", "rejected"]
 Role = Literal[
     "token_ids",
     "attention_mask",
@@ -48,6 +48,12 @@ Role = Literal[
     "loss_mask",
     "target_ids",
     "target_mask",
+    "chosen_ids",
+    "chosen_mask",
+    "chosen_loss_mask",
+    "rejected_ids",
+    "rejected_mask",
+    "rejected_loss_mask",
     "token_labels",
     "token_label_mask",
     "start_position",
@@ -70,6 +76,7 @@ class RoleSpec:
     side: the token sequence that the values belong to, one value per token.
     feature_name: the usual name of its feature; "" for the role's name.
     marks_tokens: whether it is 0 on padding and nowhere else.
+    marks_learned: whether it is 1 on the tokens to be learned.
     is_label: whether it holds class ids, named by the label names.
     shown_as: how decoded rows show it: as text, by marks on the tokens, or as a value.
     exported_as: its column in Parquet: None for its own name, "" if other columns imply it.
@@ -84,8 +91,35 @@ class RoleSpec:
     feature_name: str = ""
     is_label: bool = False
     marks_tokens: bool = False
+    marks_learned: bool = False
     shown_as: Literal["text", "marks", "value"] = "marks"
     exported_as: str | None = None
+
+
+def _answer(side: Side) -> dict[Any, RoleSpec]:
+    """Return the roles of a prompt with one of its two answers."""
+    mask: Any = {"side": side, "values": "mask", "padding": 0}
+    return {
+        f"{side}_ids": RoleSpec(
+            meaning=f"ids of the prompt and its {side} answer",
+            side=side,
+            values="ids",
+            padding="pad",
+            feature_name=f"{side}_input_ids",
+            shown_as="text",
+            exported_as=f"{side}_ids",
+        ),
+        f"{side}_mask": RoleSpec(
+            meaning=f"1 on tokens of the prompt and its {side} answer, 0 on padding",
+            feature_name=f"{side}_attention_mask",
+            marks_tokens=True,
+            exported_as="",
+            **mask,
+        ),
+        f"{side}_loss_mask": RoleSpec(
+            meaning=f"1 on tokens of the {side} answer", marks_learned=True, exported_as="", **mask
+        ),
+    }
 
 
 ROLES: Mapping[Role, RoleSpec] = {
@@ -113,7 +147,9 @@ ROLES: Mapping[Role, RoleSpec] = {
         exported_as="seq_lengths",
     ),
     "positions": RoleSpec(meaning="a token's place in its segment, from 0", padding=0, exported_as="position_ids"),
-    "loss_mask": RoleSpec(meaning="1 on the tokens to be learned", values="mask", padding=0, exported_as="labels"),
+    "loss_mask": RoleSpec(
+        meaning="1 on the tokens to be learned", values="mask", padding=0, marks_learned=True, exported_as="labels"
+    ),
     "target_ids": RoleSpec(
         meaning="ids of the text to generate",
         shape="[T]",
@@ -132,6 +168,8 @@ ROLES: Mapping[Role, RoleSpec] = {
         marks_tokens=True,
         exported_as="labels",
     ),
+    **_answer("chosen"),
+    **_answer("rejected"),
     "token_labels": RoleSpec(
         meaning="class id of each token, 0 where it has none",
         values="any",
@@ -315,10 +353,26 @@ class Schema:
         """Return the features with token ids: input and, optionally, target."""
         return tuple(feature for feature in self.features if feature.role in TOKEN_IDS)
 
+    @property
+    def row_ids(self) -> Feature | None:
+        """Return the first feature with the token ids of a row, [L], or None."""
+        return next((feature for feature in self.token_features if feature.role in OF_TOKENS), None)
+
+    def ids_of(self, side: Side) -> Feature | None:
+        """Return the token ids of a side, or None."""
+        return self._of_side(side, lambda spec: spec.values == "ids")
+
     def mask_of(self, side: Side) -> Feature | None:
         """Return the mask of a side's tokens: 1 on tokens, 0 on padding. None if records have no such mask."""
-        masks = (feature for feature in self.features if ROLES[feature.role].values == "mask")
-        return next((each for each in masks if ROLES[each.role].marks_tokens and ROLES[each.role].side == side), None)
+        return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
+
+    def loss_mask_of(self, side: Side) -> Feature | None:
+        """Return the mask of a side's learned tokens, or None."""
+        return self._of_side(side, lambda spec: spec.marks_learned)
+
+    def _of_side(self, side: Side, fits: Callable[[RoleSpec], bool]) -> Feature | None:
+        specs = ((feature, ROLES[feature.role]) for feature in self.features)
+        return next((feature for feature, spec in specs if spec.side == side and fits(spec)), None)
 
     def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
         """Return the column of the first feature with this role, or None."""

@@ -20,10 +20,11 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from pipelines.train.config import TUNED
@@ -234,6 +235,18 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
         except tf.errors.OpError as error:
             raise OutputError(f"{model_dir}: the final model cannot be written ({_first_line(error)})") from error
     return targets[0], targets[1]
+
+
+def save_weights(model: Any, weights: Sequence[np.ndarray], path: str) -> None:
+    """Write other weights of the model as .weights.h5; the model keeps its own. Raises: OutputError."""
+    own = [np.array(variable.value) for variable in model.trainable_variables]
+    with tempfile.TemporaryDirectory() as folder, usable(os.path.dirname(path)):
+        for values in (weights, own):
+            for variable, value in zip(model.trainable_variables, values, strict=True):
+                variable.assign(value)
+            if values is weights:
+                model.save_weights(local := os.path.join(folder, "reference.weights.h5"))
+        put(local, path)
 
 
 def put(local: str, path: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pipelines.option_fields import check, option
 from tfrecord_io.errors import ConfigError
 
-Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq"]
+Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq", "dpo", "reward"]
 Backend = Literal["auto", "tensorflow", "jax"]
 Precision = Literal["float32", "bfloat16"]
 Order = Literal["hosts", "global"]
@@ -53,7 +53,9 @@ class TrainConfig:
     temperature: float | None = _data("Mix --data at rates of size ** (1 / temperature).", None, metavar="T", above=0)
     train_split: str = _data("Split to train on.", "train")
     eval_split: str | None = _data("Split to evaluate on. Default: validation or test, if there is one.", None)
-    task: Task = _model("What to learn: labels, labels of tokens, answers, hidden or next tokens, or targets.")
+    task: Task = _model(
+        "What to learn: labels, labels of tokens, answers, hidden or next tokens, targets, or the better answer."
+    )
     model: str = _model(
         "bert-, gpt2-, t5- or bart-SIZE from scratch (tiny to xl), package.module:build, a KerasHub preset, "
         "hf://OWNER/NAME, or a folder.",
@@ -65,6 +67,12 @@ class TrainConfig:
     num_labels: int | None = _model("Labels, for classify and tokens. Default: what the data show.", None, least=1)
     mask_probability: float = _model("Share of tokens to predict, for mlm.", 0.15, above=0, below=1)
     decoder_start: DecoderStart = _model("What targets begin with, for seq2seq. auto: eos for BART, else pad.", "auto")
+    beta: float = _model("For dpo: how closely the model keeps to its reference.", 0.1, above=0)
+    reference: str | None = _model(
+        "For dpo: weights to compare with, named as --model. Default: those that --model begins with.",
+        None,
+        metavar="DIR",
+    )
     label_smoothing: float = _model("Share of the target that is spread over all classes.", 0.0, least=0, below=1)
     global_batch_size: int = _length("Rows in one step, on all replicas together.", 32, least=1)
     accumulate: int = _length("Parts into which each replica cuts its rows of a step, to need less memory.", 1, least=1)

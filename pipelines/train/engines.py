@@ -107,6 +107,9 @@ class DeviceEngine(Protocol):
     def current(self, learner: Any) -> keras.Model:
         """Return the Keras model with the learner's current weights."""
 
+    def frozen(self, learner: Any) -> list[np.ndarray]:
+        """Return the reference's weights, [] for a task without one."""
+
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
         """Open a folder of checkpoints that keeps the newest `keep`."""
 
@@ -141,7 +144,9 @@ def built(job: TrainingSetup) -> BuiltModel:
     found = models.build(config, job.data.manifest, job.task)
     if not found.model.trainable_variables:
         raise ConfigError(f"--model {config.model}: it has no weights to train")
-    return found
+    if not job.task.kind.reference:
+        return found
+    return dataclasses.replace(found, reference=models.reference_of(config, job.data.manifest, job.task, found))
 
 
 def feed(

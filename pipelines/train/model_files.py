@@ -1,77 +1,39 @@
 """Files that a finished training writes beside its weights, for `predict` and `export`.
 
     MODEL_DIR/tokenizer/    the files of the dataset's tokenizer
+    MODEL_DIR/reference.weights.h5    of dpo: the weights that rewards are relative to
     MODEL_DIR/model.json    task, model, steps, metrics, and the dataset's manifest without its splits; written last
 
     {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
      "backbone": {"class": "BertBackbone", "config": {…}, "has_bias": false}, "num_outputs": 2, "regression": false,
-     "mask_probability": 0.15, "decoder_start": null, "precision": "float32", "steps": 40, "eval_split": "validation",
-     "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
+     "mask_probability": 0.15, "beta": 1.0, "decoder_start": null, "precision": "float32", "steps": 40,
+     "eval_split": "validation", "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 
 A folder without model.json holds no finished model.
 """
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
-from typing import Annotated, Any
 
 import tensorflow as tf
 
 from pipelines.train.checkpoints import as_json, write_json
-from pipelines.train.config import Pooling, Task
 from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.tasks import decoder_start
+from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import local_paths
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
-from tfrecord_io.format.json_fields import WRONG, Count, decoded, load, mapping, text
-from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.labelled import StartToken
+from tfrecord_io.format.json_fields import WRONG, decoded, load, mapping
 
 TOKENIZER = "tokenizer"
+REFERENCE = "reference.weights.h5"
 _FILE_NAME = "model.json"
 _VERSION = 1
 _MOST_BYTES = 64 << 20  # a manifest without splits is small, but label names may be many
 _SOURCE = ("kind", "name", "revision")  # fields of the source kept with a model: no paths, no row ranges
-
-
-def _metrics(value: Any) -> dict[str, float]:
-    return {text(name): math.nan if each is None else float(each) for name, each in mapping(value).items()}
-
-
-def _manifest(value: Any) -> Manifest:
-    return manifests.parse(json.dumps(value))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainedModel:
-    """Description of a finished model. `pooling`: how rows were pooled for classify, else None.
-
-    `backbone`: KerasHub's class and its config; None for a user's own model. `manifest`: of the data, without splits.
-    `metrics`: of the evaluation of this model, on `eval_split`; {} and None without one.
-    """
-
-    task: Task
-    model: str
-    pooling: Pooling | None
-    backbone: Annotated[Mapping[str, Any], mapping] | None
-    num_outputs: Count
-    regression: bool
-    mask_probability: float
-    decoder_start: StartToken | None
-    precision: str
-    steps: Count
-    eval_split: str | None
-    metrics: Annotated[Mapping[str, float], _metrics]
-    manifest: Annotated[Manifest, _manifest]
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """Name of each class, or its number where the dataset has no names."""
-        return self.manifest.label_names or tuple(map(str, range(self.num_outputs)))
 
 
 def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
@@ -86,7 +48,8 @@ def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapp
         num_outputs=job.task.num_outputs,
         regression=job.task.regression,
         mask_probability=config.mask_probability,
-        decoder_start=decoder_start(config) if config.task == "seq2seq" else None,
+        beta=getattr(job.task, "beta", 1.0),
+        decoder_start=decoder_start(config) if job.task.kind.backbone == "encoder-decoder" else None,
         precision=config.precision or "float32",
         steps=steps,
         eval_split=job.eval_split,

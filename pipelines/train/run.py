@@ -192,8 +192,10 @@ class _Run:
         self._best_saves.close()
         steps = self._learner.step
         self._take_best()
-        model, left = self._engine.current(self._learner), {}
+        model, frozen, left = self._engine.current(self._learner), self._engine.frozen(self._learner), {}
         if self._engine.is_first:
+            if frozen:
+                checkpoints.save_weights(model, frozen, f"{self._config.model_dir.rstrip('/')}/{model_files.REFERENCE}")
             model_path, weights_path = checkpoints.save_model(model, self._config.model_dir)
             self._describe()
             self._progress.note(f"saved {model_path} and {weights_path}")

@@ -106,7 +106,9 @@ def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
     """Return the identity of a training, as its model folder records it (see `checkpoints`)."""
     # Stages after the first, which the fingerprint covers. Future stages may change (see `checkpoints.claimed`).
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
-    more = {checkpoints.STAGES: stages} if stages else {}
+    more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}
+    if tasks.TASKS[config.task].reference:
+        more |= {"beta": config.beta, "reference": config.reference}
     return {"data": data.manifest.fingerprint, "backend": keras.backend.backend(), **config.identity(), **more}
 
 
@@ -194,7 +196,7 @@ def require_split(data: InputFunctions, split: str, *, option: str, all_have_it:
 def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
     """Return whether a dataset has examples in a split, and for classify, labels too."""
     found = [each.splits[split] for each in evaluated(data, split).values()]
-    return any(config.task != "classify" or each.num_unlabelled < each.num_examples for each in found)
+    return any(tasks.TASKS[config.task].labels != "label" or each.num_unlabelled < each.num_examples for each in found)
 
 
 def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
@@ -205,7 +207,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
     splits = (config.train_split, *([] if eval_split is None else [eval_split]))
     found = [(each.root, each.splits[split].labels) for split in splits for each in evaluated(data, split).values()]
     ranges = [labels for _, labels in found if labels is not None]
-    if config.task not in ("classify", "tokens") or not ranges or len(ranges) < len(found):
+    if tasks.TASKS[config.task].labels is None or not ranges or len(ranges) < len(found):
         return config
     labels = functools.reduce(LabelRange.joined, ranges)
     num_labels = config.num_labels or labels.largest + 1
@@ -216,7 +218,9 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
     shown = ranges[0] if ranges[0].has_gaps_from_0 else labels
     expected = config.num_labels or shown.distinct or labels.largest + 1
     given = f"--num-labels {config.num_labels}: " if config.num_labels else ""
-    ways = ["build the data with --label-classes, which makes each value a class"] * (config.task == "classify")
+    ways = ["build the data with --label-classes, which makes each value a class"] * (
+        tasks.TASKS[config.task].labels == "label"
+    )
     ways += [f"give --num-labels {labels.largest + 1}"] * (labels.smallest >= 0)
     raise ConfigError(
         f"{given}{data.root}: its labels are {shown.text}, expected 0 to {expected - 1}", remedy=", or ".join(ways)

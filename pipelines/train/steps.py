@@ -29,11 +29,10 @@ from pipelines.train.config import Schedule
 from pipelines.train.metrics import WEIGHT
 from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
+from pipelines.train.tasks.kinds import Batch
 
 # Names of biases, and of the factors and offsets of norms, in Keras and KerasHub.
 _UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
-# Inputs by name, labels, weights.
-Batch = tuple[Mapping[str, Any], Any, Any]
 
 
 class Learner(abc.ABC):
@@ -61,6 +60,8 @@ class Learner(abc.ABC):
         self._shares = shares
         self._accumulate = config.accumulate
         variables = self.model.non_trainable_variables
+        # The state is the model's own, then the reference's weights.
+        self._own = len(variables)
         self._seeds = [at for at, each in enumerate(variables) if each.name == "seed_generator_state"]
         # Indices of the state that lasts beyond a call, such as running means.
         self._kept = [at for at, each in enumerate(variables) if at not in self._seeds and "float" in each.dtype]
@@ -121,9 +122,9 @@ class Learner(abc.ABC):
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
         """Return these rows' share of the global batch's loss, and all new state. `total`: its sum of weights."""
-        inputs, labels, example_weights = batch
+        _, labels, example_weights = batch
         example_weights = self.task.weights(labels, example_weights)
-        logits, new_state, penalties = self._called(weights, state, inputs, training=True)
+        logits, new_state, penalties = self._called(weights, state, batch, training=True)
         losses = self.task.losses(logits, labels, smoothing=True)
         loss = ops.divide_no_nan(ops.sum(losses * example_weights), total)
         # Losses of the model's own regularizers: each part of a global batch adds its share.
@@ -132,20 +133,28 @@ class Learner(abc.ABC):
     def sums(self, weights: list[Any], state: list[Any], batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the task's evaluation sums, and the values that it needs of each row."""
         inputs, labels, example_weights = batch
-        logits, _, _ = self._called(weights, state, inputs, training=False)
+        logits, _, _ = self._called(weights, state, batch, training=False)
         example_weights = self.task.weights(labels, example_weights)
         rows = self.task.rows(logits, labels, inputs)
         return self.task.sums(logits, labels, example_weights), {**rows, WEIGHT: example_weights} if rows else {}
 
     def _called(
-        self, weights: list[Any], state: list[Any], inputs: Mapping[str, Any], *, training: bool
+        self, weights: list[Any], state: list[Any], batch: Batch, *, training: bool
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Call the model; return the logits aligned with the labels, the new state, and the regularization losses."""
-        features = models.taken(self.model, inputs)
-        logits, state, penalties = self.model.stateless_call(
-            weights, state, features, training=training, return_losses=True
+        """Call the model; return the logits aligned with the labels, the new state, and the regularization losses.
+
+        With a reference, the logits are the differences from its own.
+        """
+        features = models.taken(self.model, self.task.features(batch[0]))
+        own, reference = state[: self._own], state[self._own :]
+        logits, new, penalties = self.model.stateless_call(
+            weights, own, features, training=training, return_losses=True
         )
-        return self.task.aligned(logits, inputs, taken=features), state, penalties
+        found = self.task.aligned(logits, batch, taken=features)
+        if reference:
+            logits = self.model.stateless_call(reference, own, features, training=False)[0]
+            found = found - self.task.aligned(logits, batch, taken=features)
+        return found, [*new, *reference], penalties
 
 
 def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:

@@ -142,7 +142,7 @@ def task(data: Data) -> BoundTask:
 
 def test_neither_question_nor_padding_can_be_an_answer(data: Data, task: BoundTask) -> None:
     inputs, labels, _ = next(iter(data.dataset("train", global_batch_size=16, objective=task.objective)))
-    logits = task.aligned(tf.zeros([16, data.manifest.row_length, 2]), inputs, taken=inputs).numpy()
+    logits = task.aligned(tf.zeros([16, data.manifest.row_length, 2]), (inputs, None, None), taken=inputs).numpy()
     features = next(iter(data.dataset("train", global_batch_size=16)))
     text = (features["char_ends"] > features["char_starts"]).numpy()
     text[:, 0] = True

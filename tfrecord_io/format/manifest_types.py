@@ -183,15 +183,15 @@ class Manifest:
 
     @property
     def row_length(self) -> int:
-        feature = self.schema.with_role("token_ids")
+        feature = self.schema.row_ids
         assert feature is not None, "a manifest has them"
         return feature.num_values
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield the contradictions in a manifest as messages. Only the first one is reliable."""
-    if manifest.schema.with_role("token_ids") is None:
-        yield "no feature of role 'token_ids', expected one"
+    if manifest.schema.row_ids is None:
+        yield "no feature of role 'token_ids', or 'chosen_ids' and 'rejected_ids', expected one"
     facts, lengths = manifest.tokenizer, manifest.bucket_lengths
     named = (facts.eos_id, facts.bos_id, facts.cls_id, facts.sep_id, facts.mask_id, facts.unk_id)
     ids = (*facts.special_ids, *facts.sentinel_ids, facts.pad_id, *named)

@@ -141,8 +141,8 @@ def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]
         else tf.fill([serialized_B.shape[0], *feature.shape], tf.constant(feature.constant, tf.int32))
         for feature in read
     }
-    if (mask_name := host_plan.mask_name(manifest.schema)) not in features:
-        features[mask_name] = token_mask(features, manifest.schema, TensorOps())
+    if host_plan.computes_mask(manifest.schema):
+        features[host_plan.mask_name(manifest.schema)] = token_mask(features, manifest.schema, TensorOps())
     return features
 
 

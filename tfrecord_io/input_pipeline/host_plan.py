@@ -149,8 +149,13 @@ def evaluation_steps(num_rows: int, *, global_batch_size: int) -> int:
 
 
 def mask_name(schema: Schema) -> str:
-    stored = schema.with_role("attention_mask")
+    stored = schema.mask_of("input")
     return "attention_mask" if stored is None else stored.name
+
+
+def computes_mask(schema: Schema) -> bool:
+    """Return whether elements get a mask that records don't store."""
+    return schema.with_role("token_ids") is not None and schema.with_role("attention_mask") is None
 
 
 def resume(

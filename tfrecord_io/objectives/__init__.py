@@ -29,6 +29,7 @@ Arrays keep the dtype of their features (int64 as stored); weights are float32.
     seq2seq          inputs         the row, and decoder inputs: the target shifted right, after a start token
                      labels         the target
     span_corruption  the same, from one row: spans of it are the target, see `spans`
+    preference       the inputs, labels and weights of causal_lm for both answers to a prompt, see `preference`
 
 The inputs are the features with roles token_ids, attention_mask, token_type_ids, segment_ids and positions that the
 dataset has, under their own names.
@@ -47,6 +48,7 @@ from tfrecord_io.objectives.labelled import (
     token_classification,
 )
 from tfrecord_io.objectives.masked import MASKED_POSITIONS, gathered_masked_lm, masked_lm
+from tfrecord_io.objectives.preference import preference
 from tfrecord_io.objectives.spans import span_corruption
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "compile_args",
     "gathered_masked_lm",
     "masked_lm",
+    "preference",
     "segment_attention_mask",
     "seq2seq",
     "span_answers",

@@ -11,13 +11,13 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Role, Schema
+from tfrecord_io.schema import Role, Schema, Side
 
 # Roles of features that describe a token to a model, besides ids and mask.
 _DESCRIPTIVE: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
 
 Features = Mapping[str, Any]
-# Inputs, labels (a dict if there are several) and weights.
+# Inputs, labels and weights (dicts if there are several).
 Result = tuple[dict[str, Any], Any, Any]
 # Takes features that include a mask, and the operations for their kind of arrays.
 Apply = Callable[[Features, Any], Result]
@@ -39,11 +39,18 @@ class TokenFeatures:
     inputs: tuple[str, ...]
 
     @classmethod
-    def of(cls, manifest: Manifest) -> TokenFeatures:
+    def of(cls, manifest: Manifest, *, side: Side = "input") -> TokenFeatures:
+        """Return the features of one side of the dataset's rows. Raises: ReaderError if it has none."""
         schema = manifest.schema
-        ids, mask = schema.with_role("token_ids"), host_plan.mask_name(schema)
-        assert ids is not None, "a manifest has them"
-        others = [feature.name for role in _DESCRIPTIVE if (feature := schema.with_role(role))]
+        ids, stored = schema.ids_of(side), schema.mask_of(side)
+        if ids is None:
+            layout, objective = ("another layout", "preference") if side == "input" else ("preference", "causal_lm")
+            raise ReaderError(
+                f"dataset {manifest.name!r}: no token ids of the {side} among the features {list(schema.names)}",
+                remedy=f"build the dataset with --layout {layout}, or choose another objective, such as {objective}",
+            )
+        mask = host_plan.mask_name(schema) if stored is None else stored.name
+        others = [feature.name for role in _DESCRIPTIVE if side == "input" and (feature := schema.with_role(role))]
         segments = schema.with_role("segment_ids")
         return cls(
             ids=ids.name,
@@ -89,20 +96,24 @@ class BoundObjective:
         inputs, labels, weights = self.apply(batch, ops)
         if not single:
             return inputs, labels, weights
-        first_labels = {name: each[0] for name, each in labels.items()} if isinstance(labels, dict) else labels[0]
-        return {name: values[0] for name, values in inputs.items()}, first_labels, weights[0]
+        return _first_row(inputs), _first_row(labels), _first_row(weights)
 
     def with_rng(self, features: Features, rng: np.random.Generator) -> Result:
         """Apply the objective to arrays with a generator, the signature of `grain.MapDataset.random_map`."""
         return self(features, rng=rng)
 
 
+def _first_row(values: Any) -> Any:
+    return {name: each[0] for name, each in values.items()} if isinstance(values, dict) else values[0]
+
+
 @dataclasses.dataclass(frozen=True)
 class Unbound:
     make: Callable[[Manifest, TokenFeatures], Apply]
+    side: Side = "input"
 
     def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens = TokenFeatures.of(manifest)
+        tokens = TokenFeatures.of(manifest, side=self.side)
         return BoundObjective(manifest.schema, tokens, self.make(manifest, tokens))
 
 

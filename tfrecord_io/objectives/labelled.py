@@ -147,12 +147,13 @@ def causal_lm() -> base.Objective:
 def _causal_lm(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
     feature = manifest.schema.with_role("loss_mask")
     loss_mask = None if feature is None else feature.name
-    return functools.partial(_next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=loss_mask)
+    return functools.partial(next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=loss_mask)
 
 
-def _next_token(
+def next_token(
     features: base.Features, ops: Any, *, tokens: base.TokenFeatures, pad_id: int, loss_mask: str | None
 ) -> base.Result:
+    """Return inputs, the next tokens [B, L], and their weights: 1 where `loss_mask`, if any, is 1 on the next token."""
     mask_BL = features[tokens.mask]
     # With padding on the left, the last pad would predict the first token: both must be tokens.
     counts_BL = (mask_BL > 0) & (base.shifted_left(mask_BL, 0, ops) > 0)

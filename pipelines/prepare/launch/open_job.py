@@ -28,7 +28,7 @@ from pipelines.prepare.plan.planning import ShardSpec
 from pipelines.prepare.process import threads
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners.runner import Runner
-from pipelines.prepare.sources.columns import chats
+from pipelines.prepare.sources.columns import chats, preferences
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.resolve import reader_options
@@ -194,7 +194,7 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
     """Return the names of the columns to read; None for all, since user functions may use any."""
     if config.functions:
         return None
-    chat_columns = chats.CANDIDATES if inputs.finds_chats else ()
+    chat_columns = (preferences if inputs.finds_pairs else chats).CANDIDATES if inputs.finds_chats else ()
     names = (*inputs.names, *chat_columns, config.label_column, config.hold_out_by, *config.keep_columns)
     return tuple(name for name in names if name is not None)
 

@@ -7,6 +7,7 @@ seq2seq   a text and its target text become one record
 concat    documents are joined, then cut at every L-th token
 pack      a record holds several whole documents
 chat      a conversation becomes one record, or several share a record
+preference  a prompt with a chosen and a rejected answer becomes one record
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from pipelines.prepare.layouts.base import permuted as permuted
 from pipelines.prepare.layouts.chat import ANSWERS, CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.documents import CONCAT, PACK
 from pipelines.prepare.layouts.pad import PAD, TOKENS
+from pipelines.prepare.layouts.preference import PREFERENCE
 from pipelines.prepare.layouts.rows_builder import LengthGroup as LengthGroup
 from pipelines.prepare.layouts.rows_builder import length_groups as length_groups
 from pipelines.prepare.layouts.seq2seq import SEQ2SEQ
@@ -37,6 +39,7 @@ LAYOUTS: dict[str, Layout] = {
     "tokens": TOKENS,
     "qa": QA,
     "chat": CHAT,
+    "preference": PREFERENCE,
 }
 
 
@@ -56,7 +59,9 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
             remedy=f"leave them out, or leave {flag} out",
         )
     inputs = layout.inputs(source)
-    return dataclasses.replace(inputs, joins_pairs=inputs.finds_chats and options.chat_template is None)
+    return dataclasses.replace(
+        inputs, joins_pairs=inputs.finds_pairs or (inputs.finds_chats and options.chat_template is None)
+    )
 
 
 def open_encoder(options: LayoutConfig, **given: Any) -> BatchEncoder:

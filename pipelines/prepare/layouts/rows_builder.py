@@ -148,7 +148,8 @@ class RowsBuilder(base.Builder):
         """Return the lineage of the records: each comes from one row."""
         whole, sequences = self._take_sequences()
         order = sequences[base.permuted(len(sequences), rng)]
-        rows, lengths = _usable_row_of(whole, order), whole.ragged["input_ids"].lengths[order]
+        ids = whole.ragged[self._fields[0].feature.name]
+        rows, lengths = _usable_row_of(whole, order), ids.lengths[order]
         return lambda record: [base.Piece(int(rows[record]), 0, int(lengths[record]))]
 
     def length_groups(self) -> tuple[LengthGroup, ...]:

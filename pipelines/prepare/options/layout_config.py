@@ -18,11 +18,14 @@ SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 Learn = Literal["all", "last", "each"]
 
 # Each layout is a file in `layouts`; options that only some layouts take name them in `taken_with`.
-LayoutName = Literal["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]
+LayoutName = Literal["pad", "concat", "pack", "chat", "preference", "seq2seq", "tokens", "qa"]
 
 _layout = functools.partial(option, group="Layout")
 _pad = functools.partial(option, group="Layout pad, and qa", fingerprint="changed")
 _joined = functools.partial(option, group="Layouts concat and pack", fingerprint="changed")
+_template = functools.partial(
+    option, group="Layouts chat and preference", taken_with=("chat", "preference"), fingerprint="changed"
+)
 _chat = functools.partial(option, group="Layout chat", taken_with=("chat",), fingerprint="changed")
 _seq2seq = functools.partial(option, group="Layout seq2seq", taken_with=("seq2seq",), fingerprint="changed")
 _tokens = functools.partial(option, group="Layout tokens", taken_with=("tokens",), fingerprint="changed")
@@ -56,7 +59,7 @@ class LayoutConfig:
     truncation: Truncation = _layout(
         "Which text is cut in rows that are too long.",
         "longest_first",
-        taken_with=("pad", "seq2seq", "tokens"),
+        taken_with=("pad", "seq2seq", "tokens", "preference"),
         fingerprint="always",
     )
     bucket_lengths: str | tuple[int, ...] | None = _pad(
@@ -82,13 +85,13 @@ class LayoutConfig:
     long_documents: LongDocuments = _joined(
         "What to do with documents of more than --max-length tokens, with --layout pack.", "split", taken_with=("pack",)
     )
-    chat_template: str | None = _chat(
+    chat_template: str | None = _template(
         "One of the tokenizer's chat templates, chatml, or a file. Default: the tokenizer's choice.",
         None,
         metavar="NAME_OR_FILE",
     )
-    chat_date: str | None = _chat("Date for chat templates that write today's date.", None, metavar="DATE")
-    chat_options: tuple[str, ...] = _chat(
+    chat_date: str | None = _template("Date for chat templates that write today's date.", None, metavar="DATE")
+    chat_options: tuple[str, ...] = _template(
         "Variable of the chat template, such as enable_thinking=false.", (), flags="--chat-option", metavar="KEY=VALUE"
     )
     learn: Learn | None = _chat(

@@ -166,10 +166,9 @@ class HoldOutOption:
 _source = functools.partial(option, group="Source")
 
 
-def _column(text: str, layout: str, brief: str = "") -> Any:
-    return option(
-        text, None, brief=brief, group=f"Layout {layout}", metavar="NAME", taken_with=(layout,), fingerprint="changed"
-    )
+def _column(text: str, *layouts: str, brief: str = "") -> Any:
+    group = f"Layout{'s' * (len(layouts) > 1)} {' and '.join(layouts)}"
+    return option(text, None, brief=brief, group=group, metavar="NAME", taken_with=layouts, fingerprint="changed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -265,7 +264,10 @@ class SourceConfig:
         least=1,
     )
     messages_column: str | None = _column("Column of conversations. Default: the usual names.", "chat")
-    tools_column: str | None = _column("Column of tools for the chat template. Default: tools.", "chat")
+    tools_column: str | None = _column("Column of tools for the chat template. Default: tools.", "chat", "preference")
+    prompt_column: str | None = _column("Column of prompts. Default: the usual names.", "preference")
+    chosen_column: str | None = _column("Column of preferred answers. Default: chosen.", "preference")
+    rejected_column: str | None = _column("Column of the other answers. Default: rejected.", "preference")
     target_column: str | None = _column("Column of texts to generate.", "seq2seq", brief="Column of texts to generate.")
     words_column: str | None = _column("Column of lists of words. Default: tokens.", "tokens")
     tags_column: str | None = _column("Column of the words' tags. Default: tags.", "tokens")
@@ -314,7 +316,8 @@ class SourceConfig:
     def named_columns(self) -> list[str]:
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
         # Layouts with these columns read no text column, so they may use its default name.
-        texts = () if self.messages_column or self.words_column else self.text_columns
+        others = (self.messages_column, self.words_column, self.prompt_column, self.chosen_column, self.rejected_column)
+        texts = () if any(others) else self.text_columns
         return [*texts, *filter(None, single), *self.keep_columns]
 
     @property

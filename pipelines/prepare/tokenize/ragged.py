@@ -37,6 +37,18 @@ class RaggedTokens:
         _gather(self.ids, self.offsets, order, offsets, ids)
         return RaggedTokens(ids, offsets)
 
+    def part(self, starts: np.ndarray, lengths: np.ndarray) -> RaggedTokens:
+        """Return `lengths` tokens of each sequence from its index `starts` on, both int64 [N]."""
+        offsets = offsets_of(lengths)
+        places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] + starts - offsets[:-1], lengths)
+        return RaggedTokens(self.ids[places], offsets)
+
+    def common_prefixes(self, others: RaggedTokens) -> np.ndarray:
+        """Count the first tokens that each sequence shares with the other one at its index, int64 [N]."""
+        shared = np.empty(len(self), np.int64)
+        _count_shared(self.ids, self.offsets, others.ids, others.offsets, shared)
+        return shared
+
 
 def concatenated(parts: Sequence[RaggedTokens]) -> RaggedTokens:
     """Concatenate the sequences of several ragged arrays."""
@@ -83,3 +95,14 @@ def _gather(source, source_offsets, order, offsets, out):  # type: ignore[no-unt
         start, at = np.uint64(source_offsets[order[index]]), np.uint64(offsets[index])
         for position in range(np.uint64(offsets[index + 1]) - at):
             out[at + np.uint64(position)] = source[start + np.uint64(position)]
+
+
+@jit
+def _count_shared(ids, offsets, others, other_offsets, shared):  # type: ignore[no-untyped-def]
+    for index in range(len(shared)):
+        first, second = offsets[index], other_offsets[index]
+        size = min(offsets[index + 1] - first, other_offsets[index + 1] - second)
+        count = 0
+        while count < size and ids[first + count] == others[second + count]:
+            count += 1
+        shared[index] = count

@@ -14,18 +14,11 @@ import keras
 import numpy as np
 from safetensors.numpy import save_file
 
-from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import BuiltModel, backbones
+from pipelines.train.tasks import TASKS
+from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError
 
-FAMILIES = ("BertBackbone",)
-_CLASSES = {
-    "mlm": "BertForMaskedLM",
-    "classify": "BertForSequenceClassification",
-    "tokens": "BertForTokenClassification",
-    "span": "BertForQuestionAnswering",
-}
-_HEADS = {"classify": "classifier", "tokens": "classifier", "span": "qa_outputs"}
 # Layers of KerasHub's backbone, and of each of its blocks, to their names in transformers. A dense layer's kernel is
 # [in, out] in Keras, with attention heads as a dimension of their own; a weight of transformers is [out, in].
 _EMBEDDINGS = {
@@ -52,13 +45,8 @@ _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
 def write(built: BuiltModel, trained: TrainedModel, folder: Path) -> None:
     """Write config.json and model.safetensors. Raises: ConfigError if transformers has no class for the model."""
-    if trained.task not in _CLASSES:
-        raise ConfigError(
-            f"--format transformers with BERT trained for {trained.task}, expected one of {', '.join(_CLASSES)}",
-            remedy="give --format saved-model or keras",
-        )
     side = trained.manifest.tokenizer.padding_side
-    if trained.task == "classify" and (trained.pooling != "first" or side != "right"):
+    if TASKS[trained.task].head == "rows" and (trained.pooling != "first" or side != "right"):
         how = f"pooling {trained.pooling}" if side == "right" else "rows padded on the left"
         raise ConfigError(
             f"--format transformers with BERT trained for classify with {how}: BertForSequenceClassification takes the "
@@ -74,7 +62,7 @@ def write(built: BuiltModel, trained: TrainedModel, folder: Path) -> None:
 def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
     """Return the content of config.json."""
     config: dict[str, Any] = {
-        "architectures": [_CLASSES[trained.task]],
+        "architectures": [f"BertFor{TASKS[trained.task].auto_class}"],
         "model_type": "bert",
         "vocab_size": backbone.vocabulary_size,
         "hidden_size": backbone.hidden_dim,
@@ -91,11 +79,11 @@ def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
         "pad_token_id": trained.manifest.tokenizer.pad_id,
         "torch_dtype": "float32",
     }
-    if trained.task in ("classify", "tokens"):
+    if TASKS[trained.task].labels:
         names = ("LABEL_0",) if trained.regression else trained.label_names
         config["id2label"] = {str(number): name for number, name in enumerate(names)}
         config["label2id"] = {name: number for number, name in enumerate(names)}
-    if trained.task == "classify":
+    if TASKS[trained.task].head == "rows":
         several = "multi" if trained.manifest.multi_hot_size else "single"
         config["problem_type"] = "regression" if trained.regression else f"{several}_label_classification"
     return config
@@ -113,17 +101,17 @@ def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray
         for ours, theirs in _BLOCK.items():
             block, prefix = f"transformer_layer_{number}/{ours}", f"bert.encoder.layer.{number}.{theirs}"
             found |= _layer(values, block, prefix, rows=width if ours.endswith(_SPLIT) else None)
-    if trained.task == "classify":
+    if TASKS[trained.task].head == "rows":
         found |= _layer(values, "pooled_dense", "bert.pooler.dense")
     # The head of mlm is in a model with the backbone, nested in the whole model.
     layers = [inner for layer in model.layers for inner in getattr(layer, "layers", [layer])]
     head = {f"{layer.name}/{each.name}": _float32(each) for layer in layers for each in layer.variables}
-    if trained.task == "mlm":
+    if TASKS[trained.task].head == "masked":
         found |= _layer(head, "head_dense", "cls.predictions.transform.dense")
         found |= _layer(head, "head_norm", "cls.predictions.transform.LayerNorm")
         found["cls.predictions.bias"] = head.get("head_bias/bias", np.zeros(backbone.vocabulary_size, np.float32))
     else:
-        found |= _layer(head, "logits", _HEADS[trained.task])
+        found |= _layer(head, "logits", TASKS[trained.task].hub_head)
     return {name: np.ascontiguousarray(value) for name, value in found.items()}
 
 

@@ -22,22 +22,16 @@ from safetensors.numpy import load_file, save_file
 
 from pipelines.train import model_files
 from pipelines.train.export import bert
-from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import backbones
+from pipelines.train.models.families import FAMILIES, family_of
 from pipelines.train.predict import loading
+from pipelines.train.tasks import TASKS
+from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import visible_line
 
 _CARD = "README.md"
 _MOST_LABELS = 50
-# The hub's name of each task, and the class that opens it.
-_TASKS = {
-    "classify": ("text-classification", "AutoModelForSequenceClassification"),
-    "tokens": ("token-classification", "AutoModelForTokenClassification"),
-    "mlm": ("fill-mask", "AutoModelForMaskedLM"),
-    "clm": ("text-generation", "AutoModelForCausalLM"),
-    "span": ("question-answering", "AutoModelForQuestionAnswering"),
-}
 
 
 def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
@@ -76,7 +70,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
     """Write config.json and model.safetensors; return the number of positions of the model."""
-    families = [*bert.FAMILIES, *DECODERS]
+    families = ["BertBackbone", *(each.backbone for each in FAMILIES.values() if each.causal_class)]
     if backbones.is_users(trained.model):
         raise ConfigError(
             f"--format transformers with a model of {trained.model}, which is your own: transformers has no class for "
@@ -90,7 +84,7 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
             f"--format transformers with a {family}, expected {' or '.join(families)}",
             remedy="give --format saved-model or keras",
         )
-    if family in bert.FAMILIES:
+    if family == "BertBackbone":
         bert.write(built, trained, folder)
     else:
         write_decoder(backbone, trained, folder)
@@ -100,7 +94,7 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
 
 def _require_loadable(trained: TrainedModel) -> None:
     family = str((trained.backbone or {}).get("class", ""))
-    if trained.task == "mlm" and ("Roberta" in family or "DistilBert" in family):
+    if TASKS[trained.task].head == "masked" and ("Roberta" in family or "DistilBert" in family):
         raise ConfigError(
             f"--format keras with a {family} trained for mlm: its embedding is a part of another layer and of the "
             "head, which Keras cannot load from one file",
@@ -159,16 +153,17 @@ def _card(trained: TrainedModel, *, kind: str) -> str:
     ]
     if trained.pooling is not None:
         rows.append(("pooling", trained.pooling))
-    if trained.task == "mlm":
+    if TASKS[trained.task].head == "masked":
         rows.append(("mask probability", f"{trained.mask_probability:g}"))
-    if trained.task in ("classify", "tokens") and not trained.regression:
+    if TASKS[trained.task].labels and not trained.regression:
         names = trained.label_names
         more = f" … ({len(names):,} in all)" if len(names) > _MOST_LABELS else ""
         rows.append(("labels", ", ".join(names[:_MOST_LABELS]) + more))
     rows += [(f"{name} on {trained.eval_split}", f"{value:.6g}") for name, value in trained.metrics.items()]
     table = "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
-    pipeline, name = _TASKS.get(trained.task, ("", "AutoModel"))
-    tag = f"pipeline_tag: {pipeline}\n" if pipeline else ""
+    task = TASKS[trained.task]
+    name = f"AutoModelFor{task.auto_class}" if task.auto_class else "AutoModel"
+    tag = f"pipeline_tag: {task.hub_task}\n" if task.hub_task else ""
     header = f"---\nlibrary_name: {'transformers' if kind == 'transformers' else 'keras'}\n{tag}---\n"
     title = f"# {_cell(manifest.name)}: {trained.task}"
     return f"{header}\n{title}\n\n| | |\n|---|---|\n{table}\n\n{_USES[kind].replace('CLASS', name)}\n"
@@ -202,23 +197,13 @@ def _cell(value: str) -> str:
     return visible_line(value).replace("|", "\\|")
 
 
-# Backbones that KerasHub 0.32 exports, text only, with their class in transformers.
-DECODERS = {
-    "GPT2Backbone": "GPT2LMHeadModel",
-    "Llama3Backbone": "LlamaForCausalLM",
-    "GemmaBackbone": "GemmaForCausalLM",
-    "MistralBackbone": "MistralForCausalLM",
-    "QwenBackbone": "Qwen2ForCausalLM",
-}
-
-
 def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
     """Write config.json and model.safetensors of a decoder with KerasHub's exporter.
 
     Raises: ConfigError if the model was trained for another task, or the exporter leaves out weights.
     """
     family = type(backbone).__name__
-    if trained.task != "clm":
+    if TASKS[trained.task].auto_class != "CausalLM":
         raise ConfigError(
             f"--format transformers with a {family} trained for {trained.task}, expected one trained for clm",
             remedy="give --format saved-model or keras, or train a BERT",
@@ -245,7 +230,7 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
             weights[name] = np.ascontiguousarray(weights[name].T.reshape(backbone.hidden_dim, -1).T)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     tokens = {"bos_token_id": facts.bos_id, "eos_token_id": facts.end_id, "pad_token_id": facts.pad_id}
-    config |= {"architectures": [DECODERS[family]], **tokens, "torch_dtype": "float32"}
+    config |= {"architectures": [family_of(backbone).causal_class], **tokens, "torch_dtype": "float32"}
     if family == "GPT2Backbone":
         config["activation_function"] = backbones.activation_of(backbone)
     if getattr(backbone, "head_dim", None) is not None:  # KerasHub writes hidden_size / heads for Mistral

@@ -12,7 +12,7 @@ building    puts the parts together, and checks that they fit     heads        f
 backbones   names that --model takes, and KerasHub's backbones    checkpoint   heads of transformers' checkpoints
 """
 
-from pipelines.train.models.building import BuiltModel, build, build_again, users_model
+from pipelines.train.models.building import BuiltModel, build, build_again, reference_of, users_model
 from pipelines.train.models.heads import inputs_of, taken
 
-__all__ = ["BuiltModel", "build", "build_again", "inputs_of", "taken", "users_model"]
+__all__ = ["BuiltModel", "build", "build_again", "inputs_of", "reference_of", "taken", "users_model"]

@@ -25,6 +25,8 @@ from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
 from pipelines.train.models import checkpoint, fit
 from pipelines.train.models.checkpoint import Checkpoint
+from pipelines.train.models.families import FAMILIES, family_of
+from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 
@@ -38,9 +40,10 @@ _SIZES = {
     "large": (24, 16, 1024),
     "xl": (48, 25, 1600),
 }
-_FAMILIES = ("bert", "gpt2", "t5", "bart")
 # Family and size of each model that is built from scratch.
-FROM_SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for size in _SIZES}
+FROM_SCRATCH = {
+    f"{name}-{size}": (family, size) for name, family in FAMILIES.items() if family.scratch for size in _SIZES
+}
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*\Z")
@@ -114,7 +117,7 @@ def scales_tied_logits(backbone: Any) -> bool:
     return type(backbone).__name__ == "T5Backbone" and bool(backbone.tie_embedding_weights)
 
 
-def check(backbone: Any, *, config: TrainConfig) -> None:
+def check(backbone: Any, *, config: TrainConfig, task: BoundTask) -> None:
     """Check that the task can use this kind of backbone. Raises: ConfigError if not."""
     feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
     if not ({"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}) and (
@@ -125,37 +128,31 @@ def check(backbone: Any, *, config: TrainConfig) -> None:
             "or those of an encoder and a decoder",
             remedy="choose a text encoder or decoder, or build it yourself: --model package.module:build",
         )
-    if (seq2seq := is_seq2seq(backbone)) != (config.task == "seq2seq"):
+    needed = task.kind.backbone
+    if (seq2seq := is_seq2seq(backbone)) != (needed == "encoder-decoder"):
         has = "an encoder with a decoder" if seq2seq else "no encoder with a decoder"
         raise ConfigError(
             f"--task {config.task} with --model {config.model}: it is {has}",
             remedy="choose --task seq2seq" if seq2seq else "choose t5-tiny, bart-tiny, or a preset of them",
         )
-    if config.task in ("mlm", "clm") and (config.task == "clm") != (causal := is_causal(backbone)):
+    if needed in ("encoder", "decoder") and (needed == "decoder") != (causal := is_causal(backbone)):
         kind = "a decoder, which does not see what follows" if causal else "an encoder, which sees what follows"
         raise ConfigError(
             f"--task {config.task} with --model {config.model}: it is {kind}",
-            remedy=f"choose --task {'clm' if causal else 'mlm'}, or another model",
+            remedy=f"choose {'bert' if causal else 'gpt2'}-tiny, or another model",
         )
 
 
 def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
     family, size = FROM_SCRATCH[config.model]
     layers, heads, width = _SIZES[size]
-    hub = keras_hub(config.model).models
-    sizes: dict[str, Any] = {
-        "vocabulary_size": manifest.tokenizer.vocab_size,
-        "num_layers": layers,
-        "num_heads": heads,
-        "hidden_dim": width,
-        "intermediate_dim": 4 * width,
-        "dropout": config.dropout,
-    }
-    if family == "t5":  # T5 1.0: relative positions, no gates, one tied embedding
-        return _with_spread_embedding(hub.T5Backbone(**sizes, activation="relu", use_gated_activation=False))
     target = manifest.schema.with_role("target_ids")
+    sizes = {"num_layers": layers, "num_heads": heads, "hidden_dim": width, "intermediate_dim": 4 * width}
     sizes["max_sequence_length"] = max(manifest.row_length, 0 if target is None else target.num_values)
-    return {"bert": hub.BertBackbone, "gpt2": hub.GPT2Backbone, "bart": hub.BartBackbone}[family](**sizes)
+    keywords = {word: sizes.get(value, value) for word, value in (family.scratch or {}).items()}
+    made = getattr(keras_hub(config.model).models, family.backbone)
+    backbone = made(vocabulary_size=manifest.tokenizer.vocab_size, dropout=config.dropout, **keywords)
+    return _with_spread_embedding(backbone) if family.backbone == "T5Backbone" else backbone
 
 
 def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
@@ -211,8 +208,7 @@ def adapted(backbone: Any, *, activation: str | None = None) -> Any:
 
 def connected(backbone: Any) -> Any:
     """Return the backbone; or an ordinary Keras model of its layers, where its config would not name the activation."""
-    exact = any(name in type(backbone).__name__ for name in ("Roberta", "DistilBert", "Bart"))
-    if activation_of(backbone) in (None, "gelu" if exact else "gelu_new"):
+    if activation_of(backbone) in (None, family_of(backbone).activation):
         return backbone
     return keras.Model(backbone.input, backbone.output, name=backbone.name)
 
@@ -249,12 +245,9 @@ def _with_spread_embedding(backbone: Any) -> Any:
     return backbone
 
 
-_KNOWN = ("BertBackbone", "GPT2Backbone")
-
-
 def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> None:
     """Check that documents sharing a row can be kept apart. Raises: ConfigError if the backbone cannot do it."""
-    if type(backbone).__name__ not in _KNOWN:
+    if not family_of(backbone).keeps_apart:
         raise ConfigError(
             f"dataset {manifest.name!r} has several documents in a row, and --model {config.model} has no way to keep "
             "them apart, expected BERT, GPT-2, or a model that takes segment_ids and positions",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from pipelines.train.config import Pooling, TrainConfig
@@ -29,13 +30,15 @@ _NO_EXPORT = (
 class BuiltModel:
     """Model with its KerasHub backbone, None in a user's own. `pooling`: how classify pools rows, else None.
 
-    `has_bias`: whether the logits of mlm have a bias. `notes`: lines for people on what was read of a checkpoint.
+    `has_bias`: whether the logits of mlm have a bias. `reference`: the frozen weights that a task compares with, in the
+    order of the trainable ones. `notes`: lines for people on what was read of a checkpoint.
     """
 
     model: keras.Model
     backbone: Any = None
     pooling: Pooling | None = None
     has_bias: bool = False
+    reference: tuple[np.ndarray, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -70,6 +73,36 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
     return built
 
 
+def reference_of(config: TrainConfig, manifest: Manifest, task: BoundTask, built: BuiltModel) -> tuple[np.ndarray, ...]:
+    """Return the weights of the model that `--reference` names, or of the model itself.
+
+    Raises: ConfigError if it has another architecture.
+    """
+    other = built
+    if config.reference is not None:
+        other = build(dataclasses.replace(config, model=config.reference), manifest, task)
+        ours, theirs = (_architecture(each) for each in (built, other))
+        if ours != theirs:
+            parts = [f"{name} {theirs.get(name)!r:.60}, not {ours.get(name)!r:.60}" for name in ours | theirs]
+            differing = [
+                part for part, name in zip(parts, ours | theirs, strict=True) if ours.get(name) != theirs.get(name)
+            ]
+            raise ConfigError(
+                f"--reference {config.reference}: it has {', '.join(differing[:3])}, expected the architecture of "
+                f"--model {config.model}",
+                remedy="give an earlier state of the same model",
+            )
+    return tuple(np.array(variable.value) for variable in other.model.trainable_variables)
+
+
+def _architecture(built: BuiltModel) -> dict[str, Any]:
+    shapes = [tuple(variable.shape) for variable in built.model.trainable_variables]
+    if (described := built.description) is None:
+        return {"weights": shapes}
+    named = {name: each for name, each in described["config"].items() if name not in ("name", "dtype", "dropout")}
+    return {**named, "class": described["class"], "activation": described["activation"], "weights": shapes}
+
+
 def build_again(
     backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None
 ) -> BuiltModel:
@@ -87,21 +120,21 @@ def build_again(
 
 def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
     backbone, checkpoint = backbones.make(config, manifest)
-    backbones.check(backbone, config=config)
+    backbones.check(backbone, config=config, task=task)
     if manifest.schema.with_role("segment_ids") is not None:
         backbones.require_apart(backbone, config=config, manifest=manifest)
     pooling = config.pooling
     if pooling == "auto":
         scratch = config.model in backbones.FROM_SCRATCH
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
-    has_bias = checkpoint is not None and task.name == "mlm" and checkpoint.has_mlm_head
+    has_bias = checkpoint is not None and task.kind.head == "masked" and checkpoint.has_mlm_head
     model = heads.with_head(backbone, manifest, task, pooling=pooling, has_bias=has_bias)
     notes: Sequence[str] = ()
     if checkpoint is not None:
         notes = checkpoint.load_head(model, task, manifest, pooling=pooling)
     elif os.path.isfile(os.path.join(config.model, "task.json")) and not config.from_scratch:
         notes = (f"--model {config.model}: warning: not used of it: the head of KerasHub's task",)
-    kept = pooling if config.task == "classify" else None
+    kept = pooling if task.kind.head == "rows" else None
     if kept not in (None, "first") and type(backbone).__name__ == "BertBackbone":
         notes = (*notes, _NO_EXPORT.format(kept))
     return BuiltModel(model=model, backbone=backbone, pooling=kept, has_bias=has_bias, notes=tuple(notes))
@@ -164,13 +197,13 @@ def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest,
     if MASKED_POSITIONS in given:
         given[MASKED_POSITIONS] = (2, 1)
     shapes = heads.taken(model, given)
-    rows: tuple[int, ...] = (2, length) if task.per_token else (2,)
-    rows = shapes.get(MASKED_POSITIONS, given[DECODER_INPUTS] if task.name == "seq2seq" else rows)
+    rows: tuple[int, ...] = (2,) if task.kind.head == "rows" else given.get(DECODER_INPUTS, (2, length))
+    rows = shapes.get(MASKED_POSITIONS, rows)
     shape = _output_shape(model, shapes, config=config, manifest=manifest)
     exact = not task.of_vocabulary
     if shape[:-1] != rows or (shape[-1] != task.num_outputs if exact else shape[-1] < task.num_outputs):
-        place = "T" if task.name == "seq2seq" else "L"
-        wanted = f"[B, {f'{place}, ' if task.per_token else ''}{task.num_outputs}]"
+        place = "" if task.kind.head == "rows" else "T, " if DECODER_INPUTS in given else "L, "
+        wanted = f"[B, {place}{task.num_outputs}]"
         got = str(["B", *shape[1:]]).replace("'", "")
         raise ConfigError(
             f"--model {config.model}: its output has shape {got}, expected logits {wanted} for --task {config.task}",

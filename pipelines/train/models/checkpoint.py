@@ -1,7 +1,7 @@
 """A checkpoint of `transformers`: KerasHub reads its backbone; the head, and what a backbone lacks, are read here.
 
     task       tensors of the file                              layers here
-    mlm        cls.predictions.*, lm_head.*, … (`_MLM`)         head_dense, head_norm, head_bias
+    mlm        cls.predictions.*, lm_head.*, … (`FAMILIES`)         head_dense, head_norm, head_bias
     classify   classifier.* behind a pooler                     logits: the rows of the dataset's own label names
     tokens     classifier.*                                     likewise
     span       qa_outputs.*                                     logits
@@ -26,23 +26,13 @@ from safetensors.numpy import save_file
 
 from pipelines.train.config import Pooling
 from pipelines.train.models import fit, settings
+from pipelines.train.models.families import FAMILIES, Family
 from pipelines.train.models.settings import Settings
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 
 _CONFIG, _FILE, _INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-_BERTS = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
-# Dense layer, norm and bias of each model type's masked language model.
-_MLM = {
-    "bert": ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
-    "albert": ("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
-    "distilbert": ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-    "roberta": _BERTS,
-    "xlm-roberta": _BERTS,
-}
-_POOLERS = {"bert": "pooler.dense", "albert": "pooler"}
-_CLASSIFIERS = {"classify": "classifier", "tokens": "classifier", "span": "qa_outputs"}
 _HEADS = re.compile(
     r"^(cls|lm_head|\w*classifier|qa_outputs|vocab_\w+|predictions|score|\w+_predictions|\w+_head|final_logits_bias)\b"
     r"|(^|\.)pooler\."
@@ -82,16 +72,20 @@ class Checkpoint:
     @property
     def has_mlm_head(self) -> bool:
         """Return whether the checkpoint has the head of a masked language model."""
-        return _MLM.get(self._type, ("", "", ""))[2] in self.files
+        return (self._family.masked_head or [""])[-1] in self.files
 
     @property
     def _type(self) -> str:
         return str(self.config["model_type"])
 
     @property
+    def _family(self) -> Family:
+        return FAMILIES[self._type]
+
+    @property
     def _lacks_pooler(self) -> bool:
-        pooler = _POOLERS.get(self._type)
-        return pooler is not None and not any(name.endswith(f"{pooler}.weight") for name in self.files)
+        pooler = self._family.pooler
+        return bool(pooler) and not any(name.endswith(f"{pooler}.weight") for name in self.files)
 
     def tensor(self, *names: str) -> np.ndarray:
         """Return the first tensor of these names in the checkpoint. Raises: ConfigError if it has none of them."""
@@ -126,7 +120,7 @@ class Checkpoint:
 
     def _add_pooler(self, folder: Path) -> None:
         base = f"{self._type}." if any(name.startswith(f"{self._type}.") for name in self.files) else ""
-        name, width = f"{base}{_POOLERS[self._type]}", int(self.config["hidden_size"])
+        name, width = f"{base}{self._family.pooler}", int(self.config["hidden_size"])
         kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
         made = {f"{name}.weight": kernel, f"{name}.bias": np.zeros(width, np.float32)}
         save_file(made, folder / "pooler.safetensors")
@@ -157,14 +151,14 @@ class Checkpoint:
         """
         # The head of mlm is in a model with the backbone, nested in the whole model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
-        pools = pooling == "first" and self._type in _POOLERS and manifest.tokenizer.padding_side == "right"
+        pools = pooling == "first" and bool(self._family.pooler) and manifest.tokenizer.padding_side == "right"
         lines: list[str] = []
-        if task.name == "mlm" and self.has_mlm_head:
+        if task.kind.head == "masked" and self.has_mlm_head:
             self._load_mlm(layers)
             lines = ["its head for masked words is loaded"]
-        elif self._has_classifier(task.name, pools=pools):
+        elif self._has_classifier(task, pools=pools):
             lines = self._load_classifier(layers["logits"], task, manifest)
-        if self._lacks_pooler and task.name == "classify" and pools:
+        if self._lacks_pooler and task.kind.head == "rows" and pools:
             lines.append("warning: it has no pooler, which begins at random")
         unused = self._unused(task)
         if names := sorted({name.removesuffix(".weight").removesuffix(".bias") for name in unused}):
@@ -198,22 +192,26 @@ class Checkpoint:
         return any(np.array_equal(value, self._value(each)) for each in used)
 
     def _load_mlm(self, layers: Mapping[str, Any]) -> None:
-        dense, norm, bias = _MLM[self._type]
+        dense, norm, bias = self._family.masked_head or ("", "", "")
         layers["head_dense"].set_weights([self.tensor(f"{dense}.weight").T, self.tensor(f"{dense}.bias")])
         scale, shift = self.tensor(f"{norm}.weight", f"{norm}.gamma"), self.tensor(f"{norm}.bias", f"{norm}.beta")
         layers["head_norm"].set_weights([scale, shift])
         layers["head_bias"].set_weights([np.zeros((1, len(self.tensor(bias)))), self.tensor(bias)])
 
-    def _has_classifier(self, task: str, *, pools: bool) -> bool:
+    def _has_classifier(self, task: BoundTask, *, pools: bool) -> bool:
         """Return whether it has a classifier of the form that models of the task have here."""
         made_for = str((self.config.get("architectures") or [""])[0])
-        fits = ("TokenClass" in made_for) == (task == "tokens") and (task != "classify" or pools)
-        return fits and f"{_CLASSIFIERS.get(task)}.weight" in self.files and "pre_classifier.weight" not in self.files
+        of_tokens, kind = "TokenClass" in made_for, task.kind
+        fits = of_tokens == (kind.auto_class == "TokenClassification") and (
+            kind.head != "rows" or pools or kind.hub_head == "score"
+        )
+        return fits and f"{kind.hub_head}.weight" in self.files and "pre_classifier.weight" not in self.files
 
     def _load_classifier(self, logits: Any, task: BoundTask, manifest: Manifest) -> list[str]:
         """Load the classifier, its outputs found by label name if there are any; return a line."""
-        name, ours = _CLASSIFIERS[task.name], manifest.label_names
-        kernel, bias = self._value(f"{name}.weight").T, self._value(f"{name}.bias")
+        name, ours = task.kind.hub_head, manifest.label_names
+        kernel = self._value(f"{name}.weight").T
+        bias = self._value(f"{name}.bias") if f"{name}.bias" in self.files else np.zeros(kernel.shape[-1])
         given = self.config.get("id2label") or {}
         theirs = [str(given.get(str(number), f"LABEL_{number}")) for number in range(len(bias))]
         listing = f"its classes are {', '.join(theirs[:5])}{' …' if len(theirs) > 5 else ''}"

@@ -8,6 +8,7 @@ from keras import ops
 
 from pipelines.train.config import Pooling
 from pipelines.train.models import backbones
+from pipelines.train.models.families import family_of
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK, MASKED_POSITIONS
@@ -28,12 +29,12 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
 def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
     """Create a model's Keras inputs, int32, by feature name; L is None where rows have several lengths."""
     schema = manifest.schema
-    names = TokenFeatures.of(manifest).inputs
+    names = task.tokens(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
-    if task.name == "mlm":
+    if task.kind.head == "masked":
         # All rows of a batch have the same number of positions, but an evaluation may use another share than training.
         lengths[MASKED_POSITIONS] = None
-    if task.name == "seq2seq":
+    if task.kind.backbone == "encoder-decoder":
         target = schema.with_role("target_ids")
         assert target is not None, "the objective was bound, which needs it"
         lengths |= dict.fromkeys((DECODER_INPUTS, DECODER_MASK), target.num_values)
@@ -45,14 +46,15 @@ def with_head(
 ) -> keras.Model:
     """Build the whole model: inputs, backbone and the task's head. `has_bias`: that of mlm, as in checkpoints."""
     inputs = inputs_of(manifest, task)
-    core, feeds = _fed(backbone, manifest, inputs)
+    tokens = task.tokens(manifest)
+    core, feeds = _fed(backbone, manifest, inputs, tokens)
     if task.of_vocabulary:
-        if task.name == "mlm":
+        if task.kind.head == "masked":
             feeds[MASKED_POSITIONS] = inputs[MASKED_POSITIONS]
         logits = _language_model(backbone, core, task, has_bias=has_bias)(feeds)
     else:
-        found, mask = core(feeds), inputs[TokenFeatures.of(manifest).mask]
-        if task.per_token:
+        found, mask = core(feeds), inputs[tokens.mask]
+        if task.kind.head == "tokens":
             states = _sequence(found)
         elif pooling == "first" and "pooled_output" in found and manifest.tokenizer.padding_side == "right":
             # The first token, through the pooler's dense layer of the checkpoint (BERT, arXiv:1810.04805, section
@@ -65,9 +67,11 @@ def with_head(
     return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
 
 
-def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[keras.Model, dict[str, Any]]:
+def _fed(
+    backbone: Any, manifest: Manifest, inputs: dict[str, Any], tokens: TokenFeatures
+) -> tuple[keras.Model, dict[str, Any]]:
     """Return the model from tokens to states, and its inputs: the backbone, or a copy that keeps documents apart."""
-    tokens, schema = TokenFeatures.of(manifest), manifest.schema
+    schema = manifest.schema
     ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:
         return backbones.connected(backbone), {
@@ -101,16 +105,16 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bi
     be loaded as two layers, one of them without weights, which fails.
     """
     inputs, states = dict(core.input), _sequence(core.output)
-    if task.name == "mlm":
+    if task.kind.head == "masked":
         inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
         states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
         states = keras.layers.Dense(backbone.token_embedding.output_dim, name="head_dense")(states)
         # As in the layers of KerasHub's backbones: an exported model has one activation and epsilon for all layers.
         activation = backbones.activation_of(backbone)
         states = ops.relu(states) if activation == "relu" else ops.gelu(states, approximate=activation != "gelu")
-        epsilon = 1e-5 if "Roberta" in type(backbone).__name__ else 1e-12
+        epsilon = family_of(backbone).head_epsilon
         states = keras.layers.LayerNormalization(epsilon=epsilon, name="head_norm")(states)
-    if task.name == "seq2seq" and backbones.scales_tied_logits(backbone):
+    if backbones.scales_tied_logits(backbone):
         states = states * states.shape[-1] ** -0.5
     logits = backbone.token_embedding(states, reverse=True)
     if has_bias:  # Keras has no layer of a bias alone; this one's kernel stays 0

@@ -133,9 +133,13 @@ class JaxEngine:
                 (model.trainable_variables, learner.state["weights"]),
                 (model.non_trainable_variables, learner.state["others"]),
             ):
-                for variable, value in zip(variables, values, strict=True):
+                for variable, value in zip(variables, values, strict=False):  # the reference's weights follow
                     variable.assign(np.asarray(whole(value)))
         return model
+
+    def frozen(self, learner: GlobalStep) -> list[np.ndarray]:
+        whole = jax.jit(lambda values: values, out_shardings=learner.replicated)
+        return [np.asarray(whole(value)) for value in learner.reference]
 
     def train(self, learner: GlobalStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
         batches = self._batches(feed)

@@ -17,7 +17,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps import Batch, Learner
+from pipelines.train.steps import Learner
+from pipelines.train.tasks.kinds import Batch
 
 AXIS = "batch"
 State = dict[str, Any]
@@ -45,7 +46,7 @@ class GlobalStep(Learner):
             return jax.device_put(values, where)
 
         weights = [np.asarray(each.value) for each in built.model.trainable_variables]
-        others = [np.asarray(each.value) for each in built.model.non_trainable_variables]
+        others = [*(np.asarray(each.value) for each in built.model.non_trainable_variables), *built.reference]
         zeros = [np.zeros_like(each) for each in weights]
         first = {"weights": weights, "others": others, "means": zeros, "squares": zeros, "step": np.int32(0)}
         self.state: State = jax.tree.map(placed, first)
@@ -53,6 +54,11 @@ class GlobalStep(Learner):
         self._train = jax.jit(self._taken, donate_argnums=0, out_shardings=(shardings, self.replicated))
         self._sums = jax.jit(self.sums, out_shardings=self.replicated)
         self._compiled: dict[Any, Any] = {}
+
+    @property
+    def reference(self) -> list[Any]:
+        """The reference's weights, arrays on the mesh."""
+        return self.state["others"][self._own :]
 
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
         (loss, new), gradients = jax.value_and_grad(self.loss, has_aux=True)(weights, state, batch, total)

@@ -121,6 +121,9 @@ class TensorFlowEngine:
     def current(self, learner: ReplicaStep) -> keras.Model:
         return learner.built.model
 
+    def frozen(self, learner: ReplicaStep) -> list[np.ndarray]:
+        return [each.numpy() for each in learner.reference]
+
     def train(
         self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
     ) -> None:

@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps import Batch, Learner
+from pipelines.train.steps import Learner
+from pipelines.train.tasks.kinds import Batch
 
 _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
@@ -39,9 +40,11 @@ class ReplicaStep(Learner):
             [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for each in self._weights] for _ in range(2)
         )
         self._step = tf.Variable(tf.zeros([], tf.int64), trainable=False)
+        self.reference = [tf.Variable(each, trainable=False) for each in built.reference]
+        self._others = [*(each.value for each in self.model.non_trainable_variables), *self.reference]
         self._gradients: dict[Any, Callable[..., Any]] = {}
         self._sums: dict[Any, Callable[..., Any]] = {}
-        weights, state = specs_of(self._weights), specs_of(self.model.non_trainable_variables)
+        weights, state = specs_of(self._weights), specs_of(self._others)
         total, seed_spec = tf.TensorSpec([], keras.config.floatx()), tf.TensorSpec([2], tf.int32)
         for spec in batch_specs:
             key = _shapes(spec)
@@ -58,7 +61,8 @@ class ReplicaStep(Learner):
     def saved(self) -> dict[str, Any]:
         """State that a checkpoint needs to resume exactly, as lists of variables in a fixed order."""
         weights = [variable.value for variable in self.model.variables]
-        return {"weights": weights, "means": self._means, "squares": self._squares, "step": self._step}
+        state = {"weights": weights, "means": self._means, "squares": self._squares, "step": self._step}
+        return {**state, "reference": self.reference} if self.reference else state
 
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -85,15 +89,14 @@ class ReplicaStep(Learner):
         seed = tf.constant([self._seed % 2**31, self._seed // 2**31 % 2**31], tf.int32)
         for number in (step, replica.replica_id_in_sync_group):
             seed = self.fold_in(seed, number)
-        others = [variable.value for variable in self.model.non_trainable_variables]
         gradients_of = self._gradients[_shapes(batch)]
-        loss, gradients, kept = gradients_of(weights, values_of(others), _plain(batch), total, seed)
+        loss, gradients, kept = gradients_of(weights, values_of(self._others), _plain(batch), total, seed)
         loss, *gradients = replica.all_reduce(_SUM, [loss, *gradients])
         updated = self._update(step, weights, gradients, values_of(self._means), values_of(self._squares))
         variables, values = [*self._weights, *self._means, *self._squares], [each for part in updated for each in part]
         for index, value in zip(self._kept, kept, strict=True):
             if index in self._moving:  # such as running means; they are averaged over the replicas
-                variables.append(others[index])
+                variables.append(self._others[index])
                 values.append(replica.all_reduce(_MEAN, value))
         replica.merge_call(_assign, args=([*variables, self._step], [*values, step + 1]))
         return loss
@@ -103,8 +106,7 @@ class ReplicaStep(Learner):
 
         See `tasks.BoundTask`.
         """
-        state = values_of([variable.value for variable in self.model.non_trainable_variables])
-        sums, rows = self._sums[_shapes(batch)](values_of(self._weights), state, _plain(batch))
+        sums, rows = self._sums[_shapes(batch)](values_of(self._weights), values_of(self._others), _plain(batch))
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, each) for name, each in sums.items()}
         return sums, {name: replica.all_gather(each, axis=0) for name, each in rows.items()}

@@ -12,8 +12,8 @@ import tensorflow as tf
 from pipelines.train import model_files, models, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import said
-from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import BuiltModel, backbones, fit
+from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
@@ -56,9 +56,20 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
     return built
 
 
+def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
+    """Load the model with the weights that rewards are relative to. Raises: as `load_model`."""
+    built = load_model(model_dir, trained, build=build)
+    with local_copy(f"{model_dir.rstrip('/')}/{model_files.REFERENCE}") as path:
+        try:
+            built.model.load_weights(path)
+        except Exception as error:  # from HDF5, or any layer
+            raise _unreadable(path, error) from error
+    return built
+
+
 def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> BuiltModel:
     assert trained.backbone is not None, "asked only where there is one"
-    named = trained.manifest.label_names is not None or trained.task not in ("classify", "tokens")
+    named = trained.manifest.label_names is not None or tasks.TASKS[trained.task].labels is None
     config = TrainConfig(
         data=model_dir,
         task=trained.task,

@@ -20,6 +20,7 @@ import json
 import os
 import tempfile
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,12 +28,12 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from pipelines.terminal.console import say
-from pipelines.train import backends, checkpoints, model_files, targets
+from pipelines.train import backends, checkpoints, model_files, targets, tasks
 from pipelines.train.config import PredictConfig
 from pipelines.train.engines import DeviceEngine
-from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
-from pipelines.train.predict.predictors import Predictor, open_predictor
+from pipelines.train.predict.predictors import Predictor
+from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 from tfrecord_io.input_pipeline import host_plan
@@ -56,8 +57,14 @@ def predict(config: PredictConfig) -> int:
     if tf.io.gfile.isdir(config.output) or (tf.io.gfile.exists(config.output) and not config.overwrite):
         remedy = "give another --output" + ("" if tf.io.gfile.isdir(config.output) else ", or --overwrite")
         raise OutputError(f"--output {config.output}: it is there already", remedy=remedy)
+    if (kind := tasks.TASKS[trained.task].predictor) is None:
+        raise ConfigError(
+            f"--model {config.model_dir}: trained for mlm, which predicts masked words and nothing for a row",
+            remedy='give --fill-mask "a text with a [MASK]" instead of --data',
+        )
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
-    predictor = open_predictor(config, trained, data.manifest, tokenizer=tokenizer)
+    predictor = kind(config=config, trained=trained, manifest=data.manifest, tokenizer=tokenizer)
+    predictor.check()
     engine = backends.opened(target, config)
     say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
     table = _with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
@@ -96,7 +103,9 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
             remedy="build the data with "
             + (options if len(known) > 1 else f"--max-length {there}, without --bucket-lengths"),
         )
-    if missing := sorted(set(TokenFeatures.of(other).inputs) - set(TokenFeatures.of(manifest).inputs)):
+    side = tasks.TASKS[trained.task].side
+    needed, given = (set(TokenFeatures.of(each, side=side).inputs) for each in (other, manifest))
+    if missing := sorted(needed - given):
         raise ConfigError(
             f"--data {data.root}: no feature {missing[0]!r}, which the model was trained with",
             remedy="build the data with the layout and options of the data that the model was trained on",
@@ -105,18 +114,23 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
 
 def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
     """Return predictions with `_beside`'s columns, one row per record, by row length, then in file order."""
-    model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
+    trained = predictor.trained
+    loads = [loading.load_model, *[loading.load_reference] * tasks.TASKS[trained.task].reference]
+    models = [
+        engine.place_model(functools.partial(load, config.model_dir, trained, build=config.build)) for load in loads
+    ]
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
     parts = []
     for part in [each for each in of_lengths if each.num_examples(config.split)]:
         kept = part.manifest.schema.of_bytes
         batches = part.dataset(config.split, global_batch_size=config.batch_size, training=False, keep=kept)
-        of_part, run = dataclasses.replace(predictor, manifest=part.manifest), None
+        of_part, runs = dataclasses.replace(predictor, manifest=part.manifest), list[Any]()
         for batch in batches.as_numpy_iterator():
             given = of_part.device_features(batch)
-            run = run or engine.predict(model, of_part.outputs, like=given)
+            runs = runs or [engine.predict(each, of_part.outputs, like=given) for each in models]
             counts = batch[host_plan.WEIGHT] > 0  # the others are fill rows of the last batch
-            outputs = {name: values[counts] for name, values in run(given).items()}
+            found, *other = (run(given) for run in runs)
+            outputs = {name: (values - other[0][name] if other else values)[counts] for name, values in found.items()}
             features = {name: each[counts] for name, each in batch.items()}
             columns = of_part.columns(outputs, features)
             parts.append(pa.table(columns | _beside(features, part.manifest, taken=columns)))

@@ -17,9 +17,9 @@ import tensorflow as tf
 from keras import ops
 
 from pipelines.train import metrics
-from pipelines.train.config import PredictConfig, Task
-from pipelines.train.model_files import TrainedModel
+from pipelines.train.config import PredictConfig
 from pipelines.train.predict import decoding
+from pipelines.train.trained_model import TrainedModel
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
@@ -69,6 +69,14 @@ class Predictor(abc.ABC):
     def texts(self, runs: Iterable[np.ndarray], **options: Any) -> list[str]:
         """Decode each run of token ids to text."""
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
+
+    def check(self) -> None:
+        """Check the options and the data. Raises: ConfigError if the task does not take them."""
+        task = self.trained.task
+        if self.config.beams > 1:
+            raise ConfigError(f"--beams {self.config.beams} with a model of task {task}, expected --generate N with it")
+        if self.config.generate:
+            raise ConfigError(f"--generate with a model of task {task}, expected one of clm")
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         """Select the features of B rows that `outputs` needs on the devices."""
@@ -190,6 +198,10 @@ class SpanPredictor(Predictor):
 class TargetPredictor(Predictor):
     """Generator of a target for each row, at most as long as the dataset's targets."""
 
+    def check(self) -> None:
+        if self.config.generate:
+            super().check()
+
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         facts, beams, start = self.manifest.tokenizer, self.config.beams, self.trained.decoder_start
         length = self.manifest.schema[self.feature("target_ids")].num_values
@@ -224,6 +236,17 @@ class CausalPredictor(Predictor):
 
     A row without room for N more tokens loses as many of its first tokens as needed.
     """
+
+    def check(self) -> None:
+        if not (count := self.config.generate):
+            super().check()
+        elif self.tokens.segments is not None:
+            raise ConfigError("--generate with packed rows, expected one text in a row")
+        elif count >= (length := self.manifest.row_length):
+            raise ConfigError(
+                f"--generate {count}, but the model's rows have {length} tokens, the prompt included",
+                remedy=f"give at most --generate {length - 1}",
+            )
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         apply = objectives.causal_lm().bind(self.manifest)
@@ -290,39 +313,3 @@ def _names_of(ids: np.ndarray, names: tuple[str, ...]) -> pa.Array:
 def _lists_of(has_NC: np.ndarray, names: tuple[str, ...]) -> pa.Array:
     """Return the names of the classes of each row."""
     return pa.array([[names[each] for each in np.flatnonzero(row)] for row in has_NC], pa.list_(pa.string()))
-
-
-_PREDICTORS: dict[Task, type[Predictor]] = {
-    "classify": ClassPredictor,
-    "tokens": TokenPredictor,
-    "clm": CausalPredictor,
-    "span": SpanPredictor,
-    "seq2seq": TargetPredictor,
-}
-
-
-def open_predictor(
-    config: PredictConfig, trained: TrainedModel, manifest: Manifest, *, tokenizer: Callable[[], Any]
-) -> Predictor:
-    """Return the predictor for a model's task. Raises: ConfigError if the task, rows or options have none."""
-    if trained.task == "mlm":
-        raise ConfigError(
-            f"--model {config.model_dir}: trained for mlm, which predicts masked words and nothing for a row",
-            remedy='give --fill-mask "a text with a [MASK]" instead of --data',
-        )
-    predictor = _PREDICTORS[trained.task](config=config, trained=trained, manifest=manifest, tokenizer=tokenizer)
-    if config.beams > 1 and trained.task != "seq2seq" and not config.generate:
-        raise ConfigError(f"--beams {config.beams} with a model of task {trained.task}, expected --generate N with it")
-    if not config.generate:
-        return predictor
-    if trained.task != "clm":
-        raise ConfigError(f"--generate with a model of task {trained.task}, expected one of clm")
-    if predictor.tokens.segments is not None:
-        raise ConfigError("--generate with packed rows, expected one text in a row")
-    if config.generate >= manifest.row_length:
-        raise ConfigError(
-            f"--generate {config.generate}, but the model's rows have {manifest.row_length} tokens, the prompt "
-            "included",
-            remedy=f"give at most --generate {manifest.row_length - 1}",
-        )
-    return predictor

@@ -4,10 +4,12 @@ docs/reference/training.md has the table of losses and metrics. All values are w
 taken once, over the whole global batch or the whole evaluation, so that neither replicas with fewer weights nor fill
 rows bias it.
 
-    kinds   tasks by their labels      binding   from options and manifest to a task
+    kinds   tasks by their labels      table     an entry per task
+    pairs   tasks on pairs of answers  binding   from options and manifest to a task
 """
 
-from pipelines.train.tasks.binding import bind, decoder_start
+from pipelines.train.tasks.binding import bind
 from pipelines.train.tasks.kinds import BoundTask
+from pipelines.train.tasks.table import TASKS, decoder_start
 
-__all__ = ["BoundTask", "bind", "decoder_start"]
+__all__ = ["TASKS", "BoundTask", "bind", "decoder_start"]

@@ -1,53 +1,21 @@
 """Bind `--task` to a dataset's manifest: the objective, the number of model outputs, and the kind of labels."""
 
 import contextlib
-import dataclasses
-from collections.abc import Callable
 from typing import get_args
 
-from pipelines.train.config import Task, TrainConfig
-from pipelines.train.tasks.kinds import BoundTask, NumberTask, SeveralClassesTask, SpanTask, answers
-from tfrecord_io import objectives
+from pipelines.train.config import TrainConfig
+from pipelines.train.tasks.kinds import BoundTask, NumberTask, SeveralClassesTask, SpanTask
+from pipelines.train.tasks.table import TASKS, decoder_start
 from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import Objective
-from tfrecord_io.objectives.base import Unbound
 from tfrecord_io.objectives.labelled import StartToken
 from tfrecord_io.schema import Role
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Kind:
-    """Definition of a task. `labels`: role of the predicted labels, None for spans and vocabulary tokens.
-
-    `num_outputs`: set if neither labels nor vocabulary determine it.
-    """
-
-    objective: Callable[[TrainConfig], Objective]
-    labels: Role | None = None
-    per_token: bool = True
-    num_outputs: int | None = None
-    bound: type[BoundTask] = BoundTask
-
-
-# To add a task, add a line here and its name to `config.Task`.
-_KINDS: dict[Task, _Kind] = {
-    "classify": _Kind(
-        objective=lambda config: objectives.classification(num_labels=config.num_labels),
-        labels="label",
-        per_token=False,
-    ),
-    "tokens": _Kind(objective=lambda _: objectives.token_classification(), labels="token_labels"),
-    "span": _Kind(objective=lambda _: Unbound(answers), num_outputs=2, bound=SpanTask),
-    "mlm": _Kind(objective=lambda config: objectives.gathered_masked_lm(config.mask_probability)),
-    "clm": _Kind(objective=lambda _: objectives.causal_lm()),
-    "seq2seq": _Kind(objective=lambda config: objectives.seq2seq(decoder_start_id=decoder_start(config))),
-}
-
-
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     """Bind the task to a dataset. Raises: ConfigError if the dataset does not allow it."""
-    kind = _KINDS[config.task]
+    kind = TASKS[config.task]
     _check_decoder_start(config, manifest)
     objective = kind.objective(config)
     _require_fit(objective, config, manifest)
@@ -57,12 +25,15 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     several = kind.labels == "label" and manifest.multi_hot_size
     task = (NumberTask if regression else SeveralClassesTask if several else kind.bound)(
         name=config.task,
+        kind=kind,
         num_outputs=num_outputs,
-        per_token=kind.per_token,
         regression=regression,
         label_smoothing=config.label_smoothing,
         objective=objective,
+        **kind.settings(config),
     )
+    if config.reference is not None and not kind.reference:
+        raise ConfigError(f"--reference with --task {config.task}, expected --task dpo", remedy="leave it out")
     if config.label_smoothing and isinstance(task, (NumberTask, SpanTask)):
         raise ConfigError(
             f"--label-smoothing {config.label_smoothing} with --task {config.task}, expected labels that are classes",
@@ -78,7 +49,7 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
 
 def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
     start = decoder_start(config)
-    if config.task == "seq2seq" and getattr(manifest.tokenizer, f"{start}_id") is None:
+    if TASKS[config.task].backbone == "encoder-decoder" and getattr(manifest.tokenizer, f"{start}_id") is None:
         has = [name for name in get_args(StartToken) if getattr(manifest.tokenizer, f"{name}_id") is not None]
         raise ConfigError(
             f"--decoder-start {start}: tokenizer {manifest.tokenizer.name!r} of dataset {manifest.name!r} has no such "
@@ -87,22 +58,15 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
         )
 
 
-def decoder_start(config: TrainConfig) -> StartToken:
-    """Return the first token of targets: EOS for BART, padding for T5. Only their configurations specify it."""
-    if config.decoder_start != "auto":
-        return config.decoder_start
-    return "eos" if "bart" in config.model.lower() else "pad"
-
-
 def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) -> None:
     """Check early that the objective fits the dataset. Raises: ConfigError, with the tasks that the dataset allows."""
     try:
         objective.bind(manifest)
     except ReaderError as error:
         fitting = []
-        for task in get_args(Task):
+        for task, kind in TASKS.items():
             with contextlib.suppress(ReaderError):
-                _KINDS[task].objective(config).bind(manifest)
+                kind.objective(config).bind(manifest)
                 fitting.append(task)
         allowed = f": this dataset allows --task {', '.join(fitting)}" if fitting else ""
         raise ConfigError(f"--task {config.task}: {error.cause}", remedy=error.remedy + allowed) from error

@@ -6,23 +6,25 @@ positions are masked, in the loss and in predictions.
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
 from pipelines.train import metrics
-from pipelines.train.config import Task
+from pipelines.train.config import Task, TrainConfig
 from pipelines.train.metrics import Evaluated
+from pipelines.train.predict.predictors import Predictor
 from tfrecord_io import objectives
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import MASKED_POSITIONS, Objective
 from tfrecord_io.objectives.base import Apply, TokenFeatures, required
-from tfrecord_io.schema import Role
+from tfrecord_io.schema import Role, Side
 
-_OF_VOCABULARY = ("mlm", "clm", "seq2seq")
+# Inputs by name, labels, weights.
+Batch = tuple[Mapping[str, Any], Any, Any]
 _OF_COUNTS = {
     "accuracy": metrics.accuracy,
     "f1": metrics.f1,
@@ -32,15 +34,43 @@ _OF_COUNTS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BoundTask:
-    """Task bound to a dataset. `num_outputs`: the last dimension of the logits: classes, 1 for a number, or V.
+class TaskKind:
+    """Entry of a task in the table `TASKS`.
 
-    `per_token`: logits are per token, not per row.
+    objective: the reader's objective, from the options.
+    bound: loss and metrics. settings: its further fields, from the options.
+    predictor: what `train-tpu predict` writes; None for nothing.
+    head: logits of rows, of tokens, or of the vocabulary, for each token or only at masked positions.
+    backbone: the kind of model that the task needs.
+    side: whose token ids the task reads. labels: role of the predicted labels.
+    num_outputs: where neither labels nor vocabulary determine it.
+    auto_class, hub_task: transformers' AutoModelFor… class of the exported model, and the hub's name of its task.
+    hub_head: name of the head's layer in a checkpoint of transformers.
+    reference: whether the loss compares the model with a frozen copy of its first weights.
     """
 
+    objective: Callable[[TrainConfig], Objective]
+    bound: type["BoundTask"]
+    settings: Callable[[TrainConfig], Mapping[str, Any]] = lambda _: {}
+    predictor: type[Predictor] | None
+    head: Literal["rows", "tokens", "vocabulary", "masked"]
+    backbone: Literal["any", "encoder", "decoder", "encoder-decoder"] = "any"
+    side: Side = "input"
+    labels: Role | None = None
+    num_outputs: int | None = None
+    auto_class: str = ""
+    hub_task: str = ""
+    hub_head: str = ""
+    reference: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundTask:
+    """Task bound to a dataset. `num_outputs`: the last dimension of the logits: classes, 1 for a number, or V."""
+
     name: Task
+    kind: TaskKind
     num_outputs: int
-    per_token: bool
     regression: bool
     label_smoothing: float
     objective: Objective
@@ -48,33 +78,40 @@ class BoundTask:
     @property
     def of_vocabulary(self) -> bool:
         """Return whether the task predicts tokens of the vocabulary, so that `num_outputs` is V."""
-        return self.name in _OF_VOCABULARY
+        return self.kind.head in ("vocabulary", "masked")
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Names of the metrics that `metrics` returns."""
         if self.of_vocabulary:
             return ("loss", "accuracy", "perplexity")
-        if self.name == "tokens":
+        if self.kind.head == "tokens":
             return ("loss", "accuracy", "macro_f1")
         return ("loss", "accuracy", *(["f1"] if self.num_outputs == 2 else []), "macro_f1", "matthews")
 
-    def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
+    def tokens(self, manifest: Manifest) -> TokenFeatures:
+        """Return the names of the model's token features."""
+        return TokenFeatures.of(manifest)
+
+    def features(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return features for the model from the objective's inputs."""
+        return inputs
+
+    def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
         """Select the logits that have labels. The model's own inputs, `taken`, may lack `masked_positions`."""
+        inputs = batch[0]
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
 
     def weights(self, labels: Any, weights: Any) -> Any:
         """Return the weights, set to 0 for rows without a label (-1, as in unlabelled test splits)."""
-        if self.name != "classify" or self.regression:
-            return weights
-        return ops.where(labels < 0, 0.0, weights)
+        return ops.where(labels < 0, 0.0, weights) if self.kind.head == "rows" else weights
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         """Return the unweighted loss of each label, float32, in the shape of the weights."""
         logits = ops.cast(logits, "float32")  # a softmax over a vocabulary needs more than bfloat16's 8 bits
-        if self.name == "classify":
+        if self.kind.head == "rows":
             labels = ops.maximum(labels, 0)  # -1 has weight 0, see `weights`, but its loss must still be finite
         exact = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         if not (smoothing and self.label_smoothing):
@@ -85,10 +122,7 @@ class BoundTask:
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
         """Return the sums that are added over replicas and steps, float32."""
-        losses = self.losses(logits, labels, smoothing=False)
-        found = {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
-        if self.regression or self.name == "span":  # their metrics come from `rows`
-            return found
+        found = loss_sums(self.losses(logits, labels, smoothing=False), weights)
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
             return {**found, "hits": ops.sum(ops.where(predicted == labels, weights, 0.0))}
@@ -113,6 +147,11 @@ def weighted_sum(values: Any, weights: Any) -> Any:
     return ops.sum(ops.where(weights == 0, 0.0, values * weights))
 
 
+def loss_sums(losses: Any, weights: Any) -> dict[str, Any]:
+    """Return the sums of which the quotient is the loss."""
+    return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberTask(BoundTask):
     """Regression task: logits [B, 1], labels float32 [B]. The loss is the squared error."""
@@ -120,6 +159,13 @@ class NumberTask(BoundTask):
     @property
     def metric_names(self) -> tuple[str, ...]:
         return ("loss", "mae", "pearson", "spearman")
+
+    def weights(self, labels: Any, weights: Any) -> Any:
+        del labels  # any number is a label
+        return weights
+
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
+        return loss_sums(self.losses(logits, labels, smoothing=False), weights)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         del smoothing  # label smoothing needs classes
@@ -162,10 +208,10 @@ class SeveralClassesTask(BoundTask):
         return ops.mean(each, axis=-1)
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        losses = self.losses(logits, labels, smoothing=False)
+        found = loss_sums(self.losses(logits, labels, smoothing=False), weights)
         predicted, actual = ops.cast(logits > 0, "float32"), ops.cast(labels, "float32")
         counts = [ops.matmul(weights, each) for each in (predicted * actual, predicted, actual)]
-        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights), "counts": ops.stack(counts)}
+        return {**found, "counts": ops.stack(counts)}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
         counts = found.sums["counts"]
@@ -204,9 +250,9 @@ class SpanTask(BoundTask):
     def metric_names(self) -> tuple[str, ...]:
         return ("loss", "exact_match", "token_f1")
 
-    def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
+    def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
         del taken
-        text_BL = _text(inputs)
+        text_BL = _text(batch[0])
         first_L = ops.arange(text_BL.shape[1]) == 0
         return ops.where(ops.logical_or(text_BL, first_L)[..., None], ops.cast(logits, "float32"), _MASKED)
 
@@ -214,6 +260,9 @@ class SpanTask(BoundTask):
         del smoothing  # most positions that would share the label are masked
         each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
         return ops.mean(each, axis=1)
+
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
+        return loss_sums(self.losses(logits, labels, smoothing=False), weights)
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         read: dict[str, Any] = {role: inputs[f"{_PREFIX}{role}"] for role in _ROLES}

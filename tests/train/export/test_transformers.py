@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 from pipelines.train import model_files
 from pipelines.train.export import exporting
 from pipelines.train.models.checkpoint import opened
+from pipelines.train.models.families import family_of
 from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
@@ -146,4 +147,4 @@ def test_kerashubs_decoders_come_back_with_the_same_logits(tmp_path: Path, famil
     inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
     found, expected = (each.token_embedding(each(inputs), reverse=True) for each in (again, backbone))
     np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [exporting.DECODERS[family]]
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [family_of(backbone).causal_class]

@@ -53,13 +53,13 @@ from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 
 # Optional columns of every form, and of some forms; required and optional columns of each form.
-_EVERY = ("tools", "chat_template_kwargs")
+EVERY = ("tools", "chat_template_kwargs")
 _MORE = {"ShareGPT": ("system",), "Alpaca": ("input", "system", "history")}
-_FORMS = {form: (needed, (*_MORE.get(form, ()), *_EVERY)) for form, needed in CHATS.items()}
+_FORMS = {form: (needed, (*_MORE.get(form, ()), *EVERY)) for form, needed in CHATS.items()}
 FORMS = "messages, conversations, prompt with completion, or instruction with output"
 # Columns that may hold conversations, and their purposes if these have another name.
 CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))
-_PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
+PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
 PAIR: tuple[Literal["prompt", "completion"], ...] = ("prompt", "completion")
 # Purposes of columns that may be null.
 OPTIONAL = ("tools", "options", "input", "system", "history")
@@ -72,12 +72,17 @@ def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
     """
     common = [name for name in splits[0] if all(name in known for known in splits)]
     needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
-    found = {_PURPOSES.get(name, name): name for name in needed}
+    found = {PURPOSES.get(name, name): name for name in needed}
     if named is not None:
         is_other = named in splits[0] and is_sharegpt(splits[0][named].kind)
         found, more = {"messages": named}, _FORMS["ShareGPT" if is_other else "messages"][1]
-    fitting = [name for name in more if name in common and all(_fits(name, known[name].kind) for known in splits)]
-    return {**found, **{_PURPOSES.get(name, name): name for name in fitting}}
+    return {**found, **optional(more, splits)}
+
+
+def optional(names: Sequence[str], splits: Sequence[Columns]) -> dict[Any, str]:
+    """Return the optional columns of suitable types in every split, by purpose."""
+    fitting = [name for name in names if all(name in known and _fits(name, known[name].kind) for known in splits)]
+    return {PURPOSES.get(name, name): name for name in fitting}
 
 
 def are_text_pairs(nested: Mapping[Any, str], columns: Columns) -> bool:
@@ -91,7 +96,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
     if name == "history":
         return is_list(kind) and is_list(kind.value_type) and is_text(kind.value_type.value_type)
     is_other = name == "chat_template_kwargs" and pa.types.is_struct(kind)
-    return is_text(kind) or is_other or (name in _EVERY and (is_json(kind) or (name == "tools" and is_list(kind))))
+    return is_text(kind) or is_other or (name in EVERY and (is_json(kind) or (name == "tools" and is_list(kind))))
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
@@ -106,14 +111,14 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 def form_of(names: Sequence[str]) -> str:
     """Return the remedy for rows with column names of conversations, or an empty string."""
+    if {"chosen", "rejected"} <= set(names):
+        return (
+            "the columns are those of preference pairs: add --layout preference; to learn only the chosen answers, "
+            "--layout chat --messages-column chosen for lists of messages, or --text-column chosen for texts"
+        )
     form = next((form for form, needed in CHATS.items() if set(needed) <= set(names)), "")
     if form:
         return f"the columns are those of chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
-    if {"chosen", "rejected"} <= set(names):
-        return (
-            "the columns are those of preference pairs: add --layout chat --messages-column chosen to learn the chosen "
-            "answers, if these are lists of messages; or --text-column chosen for texts"
-        )
     return ""
 
 
@@ -132,19 +137,25 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose, with conversations of any form as one column `messages`."""
+    """Return the columns by purpose, with conversations of any form as one column `messages`.
+
+    Prompts without answers are conversations, too.
+    """
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     parts: list[pa.Array] = []
     if "messages" in nested:
-        parts = [_with_roles(nested["messages"])]
+        parts = [with_roles(nested["messages"])]
+    elif "completion" in nested:
+        parts = [_of_prompt(turns(nested["prompt"], "user")), turns(nested["completion"], "assistant")]
     elif "prompt" in nested:
-        parts = [_of_prompt(_turns(nested["prompt"], "user")), _turns(nested["completion"], "assistant")]
+        parts = [turns(nested["prompt"], "user")]
     elif "instruction" in nested:
         asked = nested["instruction"]
         if "input" in nested:
             asked = _lines(asked, nested["input"])
         history = [_history(nested["history"])] if "history" in nested else []
-        parts = [*history, _turns(asked, "user"), _turns(nested["output"], "assistant")]
+        answers = [turns(nested["output"], "assistant")] if "output" in nested else []
+        parts = [*history, turns(asked, "user"), *answers]
     others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES or purpose == "tools"}
     if not parts:
         return others
@@ -156,7 +167,8 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     return {"messages": parts[0] if len(parts) == 1 else _joined(parts), **others}
 
 
-def _with_roles(messages: pa.Array) -> pa.Array:
+def with_roles(messages: pa.Array) -> pa.Array:
+    """Return lists of messages with `role` and `content`."""
     items = messages.flatten()
     if is_json(items.type):
         return _lists(_as_json(map(renamed, objects_of(items)), items.type), list_lengths(messages))
@@ -187,8 +199,9 @@ def _are_sharegpt(messages: pa.Array) -> np.ndarray:
     return np.bincount(owners[changed], minlength=len(messages)) > 0
 
 
-def _turns(column: pa.Array, role: str) -> pa.Array:
-    return _with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
+def turns(column: pa.Array, role: str) -> pa.Array:
+    """Return lists of messages unchanged, or texts as one message of this role each."""
+    return with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
 
 
 def _texts(contents: pa.Array, roles: Sequence[str | None], lengths: np.ndarray | None = None) -> pa.Array:

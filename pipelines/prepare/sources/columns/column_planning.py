@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
-from pipelines.prepare.sources.columns import chats, labels
+from pipelines.prepare.sources.columns import chats, labels, preferences
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose
 from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, list_lengths, type_name, with_names
 from pipelines.prepare.sources.columns.messages import is_json
@@ -47,17 +47,13 @@ def plan_types(
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
     if inputs.finds_chats:
-        found = chats.recognised(list(columns.values()), inputs.nested.get("messages"))
-        nested = {**found, **inputs.nested}
-        joins_pairs = inputs.joins_pairs and all(chats.are_text_pairs(nested, known) for known in columns.values())
-        nested = {name: nested[name] for name in chats.PAIR} if joins_pairs else nested
-        inputs = dataclasses.replace(inputs, nested=nested, joins_pairs=joins_pairs)
+        inputs = _with_chats(inputs, list(columns.values()))
     for split, known in columns.items():
         _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
     return ColumnPlan(
         texts=inputs.texts,
         nested=inputs.nested,
-        chats=chats.described(inputs.nested, next(iter(columns.values()))) + ", joined as texts" * inputs.joins_pairs,
+        chats=_described(inputs, next(iter(columns.values()))),
         joins_pairs=inputs.joins_pairs,
         label=_labels(config.label_column, columns=columns, classes=config.label_classes),
         tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
@@ -65,6 +61,30 @@ def plan_types(
             _same(functools.partial(_kept_type, name), column=name, columns=columns) for name in config.keep_columns
         ),
     )
+
+
+def _with_chats(inputs: Inputs, splits: Sequence[Columns]) -> Inputs:
+    """Return the inputs with the columns of conversations, or only the columns of texts if texts stay texts."""
+    if inputs.finds_pairs:
+        found, are_texts, texts = (
+            preferences.recognised(splits, inputs.nested),
+            preferences.are_texts,
+            preferences.TEXTS,
+        )
+    else:
+        found = chats.recognised(splits, inputs.nested.get("messages"))
+        are_texts, texts = chats.are_text_pairs, chats.PAIR
+    nested = {**found, **inputs.nested}
+    present = all(name in known for name in nested.values() for known in splits)  # otherwise `_require` raises
+    joins_pairs = inputs.joins_pairs and present and all(are_texts(nested, known) for known in splits)
+    nested = {name: nested[name] for name in texts if name in nested} if joins_pairs else nested
+    return dataclasses.replace(inputs, nested=nested, joins_pairs=joins_pairs)
+
+
+def _described(inputs: Inputs, columns: Columns) -> str:
+    pairs = inputs.finds_pairs
+    found = preferences.described(inputs.nested) if pairs else chats.described(inputs.nested, columns)
+    return found + ", joined as texts" * inputs.joins_pairs
 
 
 def plan_columns(
@@ -109,7 +129,8 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
         raise ColumnError(
             f"split {split!r} has no column {', '.join(map(repr, missing))}",
             remedy=_missing_remedy(missing, schema=schema, kind=kind, of_texts=missing[0] in inputs.texts)
-            + (f"; conversations are found in {chats.FORMS}" if inputs.finds_chats and "messages" in missing else ""),
+            + (f"; conversations are found in {chats.FORMS}" if inputs.finds_chats and "messages" in missing else "")
+            + ("; name the answers with --chosen-column and --rejected-column" if inputs.finds_pairs else ""),
         )
     for name in inputs.texts:
         if _is_within_media(schema, name):
@@ -130,7 +151,7 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected {expected}",
                 remedy=f"choose another --{purpose}-column: {_listing(schema, fits)}"
-                if purpose not in chats.CANDIDATES or purpose == "messages"
+                if purpose not in chats.CANDIDATES or purpose == "messages" or inputs.finds_pairs
                 else "name a column of messages with --messages-column",
             )
 
@@ -267,12 +288,17 @@ def _is_chat_part(kind: pa.DataType) -> bool:
     return is_text(kind) or _is_message_list(kind)
 
 
+def _is_answer(kind: pa.DataType) -> bool:
+    return _is_chat_part(kind) or preferences.fits(kind)
+
+
 # Check of the column's type, and the expected type in words, by purpose.
 _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
     "target": (is_text, "text"),
     "messages": (_is_message_list, "lists of messages with a role and a content, or with from and value"),
     "prompt": (_is_chat_part, "text, or lists of messages"),
     "completion": (_is_chat_part, "text, or lists of messages"),
+    **dict.fromkeys(("chosen", "rejected"), (_is_answer, "text, a message, or lists of messages")),
     **dict.fromkeys(("instruction", "output"), (is_text, "text")),
     **dict.fromkeys(("tools", "options", "input", "system", "history"), (lambda kind: True, "anything")),
     "words": (_is_list_of(is_text), "lists of words"),

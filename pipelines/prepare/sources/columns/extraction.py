@@ -7,7 +7,7 @@ tokenizing:
     held_out            in another split by --hold-out, not an error (not_held_out: not in this held-out split)
     text_null           a text is null
     target_null         the text to generate is null
-    prompt_null         the prompt is null (also completion_null, instruction_null, output_null)
+    prompt_null         the prompt is null (also completion_null, instruction_null, output_null, chosen_null, and so on)
     words_null          the list of words is null (tags_null: the list of tags)
     word_null           a word is null (tag_null: a tag)
     tags_length         tags and words differ in number
@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.sources.columns import chats
+from pipelines.prepare.sources.columns import chats, preferences
 from pipelines.prepare.sources.columns.labels import (
     INT32,
     LabelPlan,
@@ -58,20 +58,21 @@ from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
 # Purposes of columns that are not plain text columns; most of these columns are nested.
 ChatPurpose = Literal["messages", "tools", "options", "prompt", "completion", "instruction", "input", "output"]
-Purpose = Literal[ChatPurpose, "system", "history", "words", "tags", "answers", "target"]
+Purpose = Literal[ChatPurpose, "system", "history", "chosen", "rejected", "words", "tags", "answers", "target"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
     """Input columns, which become tokens: text columns, and nested columns by purpose.
 
-    `finds_chats`: look for conversations (see `chats`); `nested` takes precedence. `joins_pairs`: prompts and
-    completions that are texts stay texts.
+    `finds_chats`: look for conversations (see `chats`); `nested` takes precedence. `finds_pairs`: look for preference
+    pairs of conversations (see `preferences`). `joins_pairs`: prompts and completions that are texts stay texts.
     """
 
     texts: tuple[str, ...] = ()
     nested: Mapping[Purpose, str] = dataclasses.field(default_factory=dict)
     finds_chats: bool = False
+    finds_pairs: bool = False
     joins_pairs: bool = False
 
     @property
@@ -197,10 +198,11 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | No
         values = np.asarray(column.flatten() if feature.shape else column)
         arrays[feature.name] = values.astype(feature.array_dtype).reshape(len(column), *feature.shape)
     nested = {each: _utf8(batch.column(name), name) for each, name in plan.nested.items()}
+    as_messages = preferences.as_pairs if "chosen" in nested else chats.as_messages
     rows = Rows(
         texts=tuple(_utf8(batch.column(name), name) for name in plan.texts),
         arrays=arrays,
-        nested=nested if plan.joins_pairs else chats.as_messages(nested),
+        nested=nested if plan.joins_pairs else as_messages(nested),
         numbers=np.flatnonzero(reasons == "") if numbers is None else numbers[reasons == ""],
     )
     return rows, reasons

@@ -16,7 +16,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from pipelines.prepare.tokenize.chat.conversation import (
     plain_rows,
 )
 from pipelines.prepare.tokenize.chat.environment import Spans
+from pipelines.prepare.tokenize.chat.pairs import pair_of
 from pipelines.prepare.tokenize.chat.part_masks import skipped_spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 
@@ -41,6 +42,8 @@ TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
 # Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages;
 # its byte spans to learn, [start, stop, start, stop, …], in order and disjoint; and its spans to skip: no token that
 # overlaps one is learned. A row that cannot be used has a single one, with the reason, empty otherwise, and a detail.
+# A row with a column `chosen` is a preference pair; it has three: the prompt with the generation prompt, and the prompt
+# with the chosen and with the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -53,6 +56,8 @@ RENDERED = pa.schema(
     }
 )
 
+# Columns of lists of messages.
+_CONVERSATIONS = ("messages", "chosen", "rejected")
 # The limits apply to the whole process, and Jinja holds the GIL anyway.
 _one_at_a_time = threading.Lock()
 
@@ -114,6 +119,13 @@ class ChatTemplate:
                 rejected = Rejected(rejected.reason, f"message {lacking[0]} {detail} ({rejected.detail})")
             raise rejected from None
 
+    def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
+        """Render a conversation, with or without the generation prompt. Raises: as `render`."""
+        text = self._run(conversation, prompt=prompt)
+        if not are_plain:
+            check_parts_read(conversation.messages, text)
+        return text
+
     def _skipped(self, finder: AnswerFinder, part: Conversation, found: Rendering, learned: Sequence[int]) -> Spans:
         skipped: Spans = []
         for index in part.withheld.keys() & learned:
@@ -121,8 +133,8 @@ class ChatTemplate:
                 skipped += skipped_spans(self._run, part, found.text, index, own)
         return joined(skipped)
 
-    def _run(self, conversation: Conversation) -> bytes:
-        return self.finder(conversation).program.run(conversation).text
+    def _run(self, conversation: Conversation, *, prompt: bool = False) -> bytes:
+        return self.finder(conversation).program.run(conversation, prompt=prompt).text
 
 
 def message_of(batch: pa.RecordBatch) -> bytes:
@@ -146,16 +158,14 @@ def render(settings: str, message: bytes) -> bytes:
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)
-        messages = batch.column("messages")
-        plain = plain_rows(messages)
-        of_rows = [objects_of(messages) if plain is None else plain]
-        for name in ("tools", "options"):
-            has_any = name in batch.schema.names
-            of_rows.append(objects_of(batch.column(name)) if has_any else [None] * len(messages))
+        names = batch.schema.names
+        plain = {name: plain_rows(batch.column(name)) for name in _CONVERSATIONS if name in names}
+        of_rows = {**plain, **{name: objects_of(batch.column(name)) for name in names if plain.get(name) is None}}
+        are_plain = None not in plain.values()
         found = [
             (row, *result)
-            for row, given in enumerate(zip(*of_rows, strict=True))
-            for result in _rendered(template, *given, are_plain=plain is not None)
+            for row, values in enumerate(zip(*of_rows.values(), strict=True))
+            for result in _rendered(template, dict(zip(of_rows, values, strict=True)), are_plain=are_plain)
         ]
     columns = [pa.array([each[i] for each in found], kind.type) for i, kind in enumerate(RENDERED)]
     return message_of(pa.record_batch(columns, RENDERED))
@@ -183,19 +193,28 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 
 
 def _rendered(
-    template: ChatTemplate, messages: list[Any] | None, tools: Any, options: Any, *, are_plain: bool
+    template: ChatTemplate, row: Mapping[str, Any], *, are_plain: bool
 ) -> list[tuple[int, bytes, list[int], list[int], str, str]]:
-    """Render one conversation. Return its results without the row."""
-    try:
-        if not messages:
-            raise Rejected("messages_empty")
+    """Render one conversation or pair. Return its results without the row."""
+    tools, options = row.get("tools"), row.get("options")
+
+    def conversation_with(messages: list[Any]) -> Conversation:
         if are_plain and tools is options is None:
-            conversation = Conversation(messages)
-        else:
-            learns_prompts = template.settings.learns_prompts
-            conversation = conversation_of(
-                messages, tools, options, needs=template.needs, learns_prompts=learns_prompts
-            )
+            return Conversation(messages)
+        learns_prompts = template.settings.learns_prompts
+        return conversation_of(messages, tools, options, needs=template.needs, learns_prompts=learns_prompts)
+
+    try:
+        if "chosen" in row:
+            pair = pair_of(row.get("messages"), row["chosen"], row["rejected"])
+            parts = ((pair.prompt, True), (pair.prompt + pair.chosen, False), (pair.prompt + pair.rejected, False))
+            return [
+                (len(part), template.text(conversation_with(part), prompt=prompt, are_plain=are_plain), [], [], "", "")
+                for part, prompt in parts
+            ]
+        if not row["messages"]:
+            raise Rejected("messages_empty")
+        conversation = conversation_with(row["messages"])
         return [
             (count, text, list(itertools.chain(*spans)), list(itertools.chain(*skipped)), "", "")
             for text, spans, count, skipped in template.render(conversation, are_plain=are_plain)

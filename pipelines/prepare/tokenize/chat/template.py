@@ -30,6 +30,8 @@ REWRITES = (
     "a model has to give it, in a row of its own"
 )
 
+_PAIR = {"messages": QUESTION, "chosen": ANSWER, "rejected": {**ANSWER, "content": "this one"}}
+
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
@@ -71,7 +73,7 @@ class Texts:
 class Rendered:
     """Rendered batch of N conversations: T `texts`, one per conversation or one per answer.
 
-    `owners`, `num_messages` int64 [T]: each text's row, ascending, and the number of the row's messages in it. Unusable
+    `owners`, `num_messages` int64 [T]: each text's row, ascending, and the number of its messages. Unusable
     rows have one empty text. `reasons` object [N], '' for usable rows; `details` by row.
     """
 
@@ -93,6 +95,8 @@ class ChatRenderer:
 
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
         """Render conversations: lists of `messages`, optionally with `tools` and `options` per row.
+
+        With `chosen` and `rejected`, a row is a preference pair, and its usable rows have three texts (`RENDERED`).
 
         Raises: TokenizerError if the template can render no conversation at all.
         """
@@ -157,12 +161,13 @@ def open_template(
     date: str | None = None,
     name: str | None = None,
     options: Sequence[str] = (),
+    finds_answers: bool = True,
     **more: Any,
 ) -> ChatRenderer:
     """Open the tokenizer's chat template called `name`, by default the one that `transformers` uses.
 
-    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template. `more`: other
-    fields of `Settings`.
+    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template.
+    `finds_answers`: whether the answers' places in the text are needed. `more`: other fields of `Settings`.
     Raises: TokenizerError if there is none (with that name), if it writes a date and none is given, if it exceeds the
         limits, or if it does not show which part of a conversation is the assistant's.
     """
@@ -178,7 +183,11 @@ def open_template(
         **more,
     )
     renderer = ChatRenderer(settings)
-    renderer.notes = (*_notes_of_trial(renderer.learning("all")), *builtin_templates.notes_on(tokenizer, name))
+    if finds_answers:
+        renderer.notes = _notes_of_trial(renderer.learning("all"))
+    else:
+        renderer.render({name: pa.array([[each]]) for name, each in _PAIR.items()})
+    renderer.notes += builtin_templates.notes_on(tokenizer, name)
     return renderer
 
 
@@ -250,7 +259,7 @@ def _require_named(tokenizer: HFTokenizer, *, name: str | None) -> None:
         )
     if not found:
         raise TokenizerError(
-            f"--layout chat needs a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
+            f"conversations need a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
             remedy="add one with --chat-template chatml, or --chat-template FILE; or choose a chat model's tokenizer",
         )
     if name is None and names and "default" not in names:

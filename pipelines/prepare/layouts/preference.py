@@ -1,0 +1,272 @@
+"""Layout `preference`: a prompt with its chosen and its rejected answer becomes one record.
+
+    {"prompt": "The sky is", "chosen": " blue.", "rejected": " a fish."}
+
+    chosen_input_ids          The sky is blue . </s> .  .      L = 8, padding ('.') always on the right
+    chosen_attention_mask      1   1  1   1   1   1  0  0
+    chosen_loss_mask           0   0  0   1   1   1  0  0      1 on the answer
+    rejected_input_ids        The sky is a fish . </s> .
+    rejected_attention_mask    1   1  1  1   1  1   1  0
+    rejected_loss_mask         0   0  0  1   1  1   1  0
+
+The ids are those of TRL 1.16 (`DPOTrainer._prepare_dataset`), and with `--truncation-side right` the masks those of its
+`DataCollatorForPreference` with keep_start, with `left` those with keep_end:
+
+    prompt              the template with the generation prompt        texts: the tokenizer's own row, without EOS
+    prompt + answer     the template without it                        joined, with EOS unless the answer ends with it
+
+An answer starts where the tokens of the prompt and of either row first differ. That may be before the end of the prompt
+if the template or the tokenizer writes a prompt otherwise once an answer follows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature
+from pipelines.prepare.layouts.documents import open_engines
+from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
+from pipelines.prepare.sources.columns.preferences import ANSWERS
+from pipelines.prepare.tokenize.chat.template import open_template
+from pipelines.prepare.tokenize.engines import Engine, utf8_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, framed, open_frame
+from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.schema import Role, Side
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Texts:
+    """Texts of N rows: the prompt, and the prompt with each answer.
+
+    `reasons` object [N], '' for usable rows; `details` by row.
+    """
+
+    prompt: pa.Array
+    chosen: pa.Array
+    rejected: pa.Array
+    reasons: np.ndarray
+    details: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+
+def _inputs(source: SourceConfig) -> Inputs:
+    if source.text_columns != SourceConfig.text_columns:
+        raise ConfigError(
+            "--layout preference with --text-column, expected columns of prompts and answers",
+            remedy="name them with --prompt-column, --chosen-column and --rejected-column",
+        )
+    purposes: tuple[Purpose, ...] = ("prompt", *ANSWERS, "tools")
+    named = {purpose: getattr(source, f"{purpose}_column") for purpose in purposes}
+    nested = {purpose: name for purpose, name in named.items() if name}
+    return Inputs(nested=nested, finds_chats=True, finds_pairs=True)
+
+
+def _open_encoder(context: LayoutContext) -> _PreferenceEncoder:
+    if (truncation := context.layout.truncation) in ("only_first", "only_second"):
+        raise ConfigError(
+            f"--layout preference with --truncation {truncation}: both answers' rows are cut in the same way",
+            remedy="leave it out, or give --truncation do_not_truncate",
+        )
+    texts = (_PlainTexts if context.columns.joins_pairs else _ChatTexts)(context)
+    return beside_reference(lambda engine: _PreferenceEncoder(engine, context, texts), *open_engines(context))
+
+
+class _PlainTexts:
+    """Prompts and answers that are texts."""
+
+    def __init__(self, context: LayoutContext) -> None:
+        tokenizer = context.tokenizer
+        if (eos := tokenizer.eos_token) is None:
+            raise TokenizerError(
+                "an answer ends with an EOS token, but this tokenizer has none",
+                remedy="set eos_token in its tokenizer_config.json",
+            )
+        self._eos, self.frame = str(eos), open_frame(tokenizer, "tokenizer")
+        self.notes: tuple[str, ...] = ()
+        if context.layout.chat_template or tokenizer.chat_template:
+            self.notes = ("prompt and answers are joined as texts, without a chat template, as in TRL",)
+
+    def of(self, rows: Rows) -> _Texts:
+        chosen, rejected = (rows.nested[side].cast(pa.large_string()) for side in ANSWERS)
+        if "prompt" in rows.nested:
+            prompt = rows.nested["prompt"].cast(pa.large_string())
+        else:
+            prompt, chosen, rejected = _without_shared(chosen, rejected)
+        reasons = np.full(len(rows), "", dtype=object)
+        reasons[np.asarray(pc.equal(chosen, rejected))] = "answers_equal"
+        for side, answer in (("rejected", rejected), ("chosen", chosen)):
+            reasons[np.asarray(pc.equal(answer, ""))] = f"{side}_empty"
+        return _Texts(
+            prompt=prompt, chosen=self._joined(prompt, chosen), rejected=self._joined(prompt, rejected), reasons=reasons
+        )
+
+    def _joined(self, prompt: pa.Array, answer: pa.Array) -> pa.Array:
+        ends = pc.ends_with(answer, self._eos)
+        end = pc.if_else(ends, pa.scalar("", pa.large_string()), pa.scalar(self._eos, pa.large_string()))
+        return pc.binary_join_element_wise(prompt, answer, end, pa.scalar("", pa.large_string()))
+
+
+def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return the common beginnings of texts, and the rest of each, as TRL's `extract_prompt`.
+
+    A space before the first different letter belongs to the rest, and so does the last letter of the shorter text.
+    TRL also cuts texts without a common beginning before their last letter, if that is a space; this does not.
+    """
+    first, second = (RaggedTokens(*utf8_of(texts)) for texts in (chosen, rejected))
+    size = first.common_prefixes(second)
+    before = first.offsets[:-1]
+    differs = size < np.minimum(first.lengths, second.lengths)
+    size -= ~differs & (size > 0)
+    while len(inside := np.flatnonzero((size > 0) & _continues(first, size))):
+        size[inside] -= 1
+    after_space = np.flatnonzero(differs & (size > 0))
+    size[after_space] -= first.ids[before[after_space] + size[after_space] - 1] == ord(" ")
+    none = np.zeros_like(size)
+    return (
+        _strings(first.part(none, size)),
+        _strings(first.part(size, first.lengths - size)),
+        _strings(second.part(size, second.lengths - size)),
+    )
+
+
+def _continues(texts: RaggedTokens, places: np.ndarray) -> np.ndarray:
+    """Return whether the byte at each text's place is within a letter, bool [N]."""
+    inside = places < texts.lengths
+    found = np.zeros(len(places), bool)
+    found[inside] = texts.ids[(texts.offsets[:-1] + places)[inside]] & 0xC0 == 0x80
+    return found
+
+
+def _strings(texts: RaggedTokens) -> pa.Array:
+    offsets, data = pa.py_buffer(texts.offsets), pa.py_buffer(np.ascontiguousarray(texts.ids))
+    return pa.LargeStringArray.from_buffers(len(texts), offsets, data)
+
+
+class _ChatTexts:
+    """Prompts and answers that are messages, written by the chat template."""
+
+    frame = DocumentFrame()
+
+    def __init__(self, context: LayoutContext) -> None:
+        layout = context.layout
+        self._template = open_template(
+            context.tokenizer,
+            date=layout.chat_date,
+            name=layout.chat_template,
+            options=layout.chat_options,
+            finds_answers=False,
+        )
+        self.notes = self._template.notes
+
+    def of(self, rows: Rows) -> _Texts:
+        rendered = self._template.render(rows.nested)
+        first = np.searchsorted(rendered.owners, np.arange(len(rows)))
+        # Rows that can't be used have one empty text.
+        places = [pa.array(first + (rendered.reasons == "") * at) for at in range(3)]
+        prompt, chosen, rejected = (rendered.texts.strings.take(each) for each in places)
+        return _Texts(
+            prompt=prompt, chosen=chosen, rejected=rejected, reasons=rendered.reasons, details=rendered.details
+        )
+
+
+def _fields(side: Side, context: LayoutContext) -> tuple[Field, Field]:
+    length = context.length
+    mask = feature(_ROLES[side][1], "1 on tokens, 0 on padding", length)
+    ids = feature(_ROLES[side][0], f"token ids of the prompt and the {side} answer", length)
+    learned = feature(_ROLES[side][2], f"1 on the tokens of the {side} answer", length)
+    return Field(feature=ids, fill=context.facts.pad_id, mask=mask), Field(feature=learned, laid_out=UINT8)
+
+
+_ROLES: dict[str, tuple[Role, Role, Role]] = {
+    "chosen": ("chosen_ids", "chosen_mask", "chosen_loss_mask"),
+    "rejected": ("rejected_ids", "rejected_mask", "rejected_loss_mask"),
+}
+
+
+class _PreferenceEncoder(RowsEncoder):
+    """Batch encoder for pairs from `texts`."""
+
+    may_reject = True
+
+    def __init__(self, engine: Engine, context: LayoutContext, texts: _PlainTexts | _ChatTexts) -> None:
+        super().__init__(engine, context, list(itertools.chain(*(_fields(side, context) for side in ANSWERS))))
+        self._engine, self._texts, self.notes = engine, texts, texts.notes
+        self._cuts_left = context.tokenizer.truncation_side == "left"
+
+    def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        texts = self._texts.of(rows)
+        prompts, *_, starts = self._tokens(texts)
+        count = int(np.count_nonzero((starts < prompts.lengths) & (texts.reasons == "")))
+        if not count:
+            return ()
+        return (
+            f"in {count:,} of {len(rows):,} sampled rows the answer's tokens start before the end of the prompt's, "
+            "because the prompt alone is written otherwise than before an answer; as in TRL, the rest of the prompt's "
+            "own tokens is left out",
+        )
+
+    def encode(self, rows: Rows) -> Encoded:
+        texts = self._texts.of(rows)
+        _, *answered, starts = self._tokens(texts)
+        reasons = self._reasons(texts.reasons, starts, *answered)
+        ragged: dict[str, RaggedTokens] = {}
+        for side, ids in zip(ANSWERS, answered, strict=True):
+            ragged |= self._row(side, ids, starts)
+        full_lengths = np.sum([ids.lengths for ids in answered], axis=0)
+        kept = np.sum([ragged[f"{side}_input_ids"].lengths for side in ANSWERS], axis=0)
+        return Encoded(
+            ragged=ragged,
+            arrays=rows.arrays,
+            reasons=reasons,
+            full_lengths=full_lengths,
+            tokens_cut=int((full_lengths - kept)[reasons == ""].sum()),
+            details=texts.details,
+        )
+
+    def _tokens(self, texts: _Texts) -> tuple[RaggedTokens, RaggedTokens, RaggedTokens, np.ndarray]:
+        """Return the tokens of the prompts and of both rows, and the index of the answers' first token, int64 [N]."""
+        prompts, chosen, rejected = (
+            framed(self._engine.encode(each), self._texts.frame)
+            for each in (texts.prompt, texts.chosen, texts.rejected)
+        )
+        starts = np.minimum(prompts.common_prefixes(chosen), prompts.common_prefixes(rejected))
+        return prompts, chosen, rejected, starts
+
+    def _reasons(
+        self, known: np.ndarray, starts: np.ndarray, chosen: RaggedTokens, rejected: RaggedTokens
+    ) -> np.ndarray:
+        """Return why each row can't be used, object [N]: the `known` reason, or one that its tokens show."""
+        length = self._context.length
+        longest, shared = np.maximum(chosen.lengths, rejected.lengths), chosen.common_prefixes(rejected)
+        keeps_all = self._context.layout.truncation == "do_not_truncate"
+        reasons = known.copy()
+        for reason, holds in {
+            "chosen_empty": chosen.lengths == starts,
+            "rejected_empty": rejected.lengths == starts,
+            "answers_equal": (shared == longest) & (chosen.lengths == rejected.lengths),
+            "too_long": (longest > length) & keeps_all,
+            "prompt_too_long": (starts >= length) & (not self._cuts_left),
+        }.items():
+            reasons[(reasons == "") & holds] = reason
+        return reasons
+
+    def _row(self, side: Side, ids: RaggedTokens, starts: np.ndarray) -> dict[str, RaggedTokens]:
+        """Return one side's ids and loss mask, cut to L tokens."""
+        is_answer = np.arange(len(ids.ids)) >= np.repeat(ids.offsets[:-1] + starts, ids.lengths)
+        mask, kept = (
+            RaggedTokens(is_answer.astype(np.uint8), ids.offsets),
+            np.minimum(ids.lengths, self._context.length),
+        )
+        first = (ids.lengths - kept) * self._cuts_left
+        return {f"{side}_input_ids": ids.part(first, kept), f"{side}_loss_mask": mask.part(first, kept)}
+
+
+PREFERENCE = Layout(open_encoder=_open_encoder, inputs=_inputs)

@@ -1,0 +1,79 @@
+"""Recognize preference pairs by their columns, and convert them: a prompt, a chosen and a rejected answer.
+
+    prompt, chosen      texts                          they stay texts, without a template
+    and rejected        lists of messages              a prompt that both answers repeat isn't repeated
+                        a text, lists of messages      the prompt is the first user message
+    ShareGPT            conversations                  the prompt, as in layout `chat`, optional: system
+    Alpaca              instruction                    the prompt, as in layout `chat`, optional: input, system, history
+    chosen and          texts, or lists of messages    the prompt is the beginning that both share (`shared_turns`)
+    rejected
+
+    every form          optional: tools, chat_template_kwargs
+
+An answer to a list of messages is a list of messages, one message, or its text. The first form with all its columns is
+used. Sources: TRL 1.16 (`DPOTrainer._prepare_dataset`, `data_utils.extract_prompt`), LLaMA-Factory 0.9.5
+(`data.converter`, ranking).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.sources.columns import chats
+from pipelines.prepare.sources.columns.labels import is_text
+from pipelines.prepare.sources.parquet.stored_columns import is_list
+from pipelines.prepare.sources.resolve.features import Columns
+
+ANSWERS: tuple[Literal["chosen", "rejected"], ...] = ("chosen", "rejected")
+TEXTS: tuple[Literal["prompt", "chosen", "rejected"], ...] = ("prompt", *ANSWERS)
+# The column of the prompt and the optional columns of each form.
+_FORMS = {
+    "prompt": (("prompt",), ()),
+    "ShareGPT": (("conversations",), ("system",)),
+    "Alpaca": (("instruction",), ("input", "system", "history")),
+    "implicit prompt": ((), ()),
+}
+CANDIDATES = (*TEXTS, *chats.CANDIDATES)
+
+
+def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
+    """Return the columns of the first matching form, by purpose. `named`: the user's choice of columns, by purpose."""
+    common = [name for name in splits[0] if all(name in known for known in splits)]
+    answers = {purpose: named.get(purpose, purpose) for purpose in ANSWERS}
+    if "prompt" in named:
+        return {"prompt": named["prompt"], **answers, **chats.optional(chats.EVERY, splits)}
+    needed, more = next(columns for columns in _FORMS.values() if set(columns[0]) <= set(common))
+    asked = {chats.PURPOSES.get(name, name): name for name in needed}
+    return {**asked, **answers, **chats.optional((*more, *chats.EVERY), splits)}
+
+
+def are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
+    """Return whether pairs are texts, with or without a prompt."""
+    used = [columns[nested[purpose]].kind for purpose in TEXTS if purpose in nested]
+    return "messages" not in nested and "instruction" not in nested and all(map(is_text, used))
+
+
+def described(nested: Mapping[Any, str]) -> str:
+    """Return a phrase with the form and columns, such as `ShareGPT (conversations, chosen, rejected)`."""
+    purposes = {chats.PURPOSES.get(name, name): form for form, ((name, *_), _) in list(_FORMS.items())[:-1]}
+    form = next((form for purpose, form in purposes.items() if purpose in nested), "implicit prompt")
+    return f"{form} ({', '.join(nested.values())})"
+
+
+def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
+    """Return the columns by purpose: lists of messages `messages` (the prompt, if not implicit), chosen, rejected."""
+    asked = {purpose: column for purpose, column in nested.items() if purpose not in ANSWERS}
+    return {**chats.as_messages(asked), **{purpose: _answers(nested[purpose]) for purpose in ANSWERS}}
+
+
+def _answers(column: pa.Array) -> pa.Array:
+    if is_text(column.type) or is_list(column.type):
+        return chats.turns(column, "assistant")
+    return chats.with_roles(pa.LargeListArray.from_arrays(pa.array(np.arange(len(column) + 1)), column))
+
+
+def fits(kind: pa.DataType) -> bool:
+    """Return whether a type holds a message."""
+    return pa.types.is_struct(kind) and bool({"role", "from"} & {field.name for field in kind})

@@ -1,0 +1,54 @@
+"""Find the prompt of a preference pair, as lists of messages.
+
+The processes that render templates import this module, so it imports nothing heavy.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pipelines.prepare.tokenize.chat.conversation import Rejected
+
+Messages = Sequence[Any]
+
+
+class Pair(NamedTuple):
+    """The messages of a prompt and of its two answers."""
+
+    prompt: list[Any]
+    chosen: list[Any]
+    rejected: list[Any]
+
+
+def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pair:
+    """Return a row's pair. The prompt is what both answers begin with if it is None, or if they repeat it.
+
+    Raises: Rejected if the prompt or an answer is empty, or both answers are equal.
+    """
+    if prompt is None or all(_repeats(answer, prompt) for answer in (chosen, rejected)):
+        size = shared_turns(chosen, rejected)
+        prompt, chosen, rejected = chosen[:size], chosen[size:], rejected[size:]
+    for name, answer in (("chosen", chosen), ("rejected", rejected)):
+        if not any(map(_says_anything, answer)):
+            raise Rejected(f"{name}_empty")
+    if not prompt:
+        raise Rejected("prompt_empty")
+    if chosen == rejected:
+        raise Rejected("answers_equal")
+    return Pair(list(prompt), list(chosen), list(rejected))
+
+
+def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
+    """Count the first items that both share, but leave the shorter one its last item, as TRL's `extract_prompt`."""
+    most = max(min(len(chosen), len(rejected)) - 1, 0)
+    return next((at for at in range(most) if chosen[at] != rejected[at]), most)
+
+
+def _repeats(answer: Messages, prompt: Messages) -> bool:
+    """Return whether an answer begins with the prompt, with or without a system message before it."""
+    is_system = bool(answer) and isinstance(answer[0], dict) and answer[0].get("role") == "system"
+    starts = (0, 1) if is_system else (0,)
+    return any(list(answer[start : start + len(prompt)]) == list(prompt) for start in starts)
+
+
+def _says_anything(message: Any) -> bool:
+    return not isinstance(message, dict) or any(value for name, value in message.items() if name != "role")

@@ -1,0 +1,162 @@
+"""Tasks on pairs of answers: DPO (arXiv:2305.18290) and reward models (arXiv:2203.02155), with the losses of TRL 1.16.
+
+    dpo       score of an answer: the log-probability of its tokens by the model, less that by the reference
+    reward    score of an answer: the model's one output at the last token
+    loss      -log sigmoid(beta (chosen - rejected) - margin)       beta 1 for reward; a margin for reward, or 0
+    reward    beta score                                            of an answer, in metrics and predictions
+
+Label smoothing E takes (1 - E) of this loss and E of that of the pair swapped, as if a share E were labelled wrong. A
+model takes `token_ids` and `padding_mask`. Both answers of pair i are rows 2i and 2i + 1 of one call, so that a device
+keeps its own pairs.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+from keras import ops
+
+from pipelines.train.metrics import Evaluated
+from pipelines.train.predict.predictors import Arrays, Call, Predictor
+from pipelines.train.tasks.kinds import Batch, BoundTask, TaskKind, loss_sums, weighted_sum
+from tfrecord_io import objectives
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives.base import Apply, Features, Result, TokenFeatures, Unbound
+
+_SIDES = ("chosen", "rejected")
+_TOKENS = TokenFeatures(ids="token_ids", mask="padding_mask", segments=None, inputs=("token_ids", "padding_mask"))
+MARGIN = "margin"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairTask(BoundTask):
+    """Task on pairs. `aligned` returns the scores of both answers, float32 [B, 2]."""
+
+    beta: float = 1.0
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("loss", "accuracy", "chosen_reward", "rejected_reward", "margin")
+
+    def tokens(self, manifest: Manifest) -> TokenFeatures:
+        del manifest
+        return _TOKENS
+
+    def features(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return rows_of_both(inputs)
+
+    def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
+        del taken
+        return scores(logits, *batch[1:], of_tokens=self.of_vocabulary)
+
+    def weights(self, labels: Any, weights: Any) -> Any:
+        del labels  # 0 for a row that fills up a batch
+        return ops.max(ops.concatenate([weights[side] for side in _SIDES], axis=1), axis=1)
+
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
+        gain_B = self.beta * (logits[:, 0] - logits[:, 1]) - labels.get(MARGIN, 0.0)
+        share = self.label_smoothing if smoothing else 0.0
+        return (1.0 - share) * ops.softplus(-gain_B) + share * ops.softplus(gain_B)
+
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
+        rewards_B2 = self.beta * logits
+        return {
+            **loss_sums(self.losses(logits, labels, smoothing=False), weights),
+            "accuracy": weighted_sum(ops.cast(logits[:, 0] > logits[:, 1], "float32"), weights),
+            **{f"{side}_reward": weighted_sum(rewards_B2[:, at], weights) for at, side in enumerate(_SIDES)},
+        }
+
+    def metrics(self, found: Evaluated) -> dict[str, float]:
+        means = {name: found.mean(name) for name in self.metric_names[:-1]}
+        return {**means, "margin": means["chosen_reward"] - means["rejected_reward"]}
+
+
+def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's features [2B, L] from those of the chosen and the rejected answers [B, L]."""
+    pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in _SIDES], axis=1) for name in _TOKENS.inputs}
+    return {name: ops.reshape(each, (-1, each.shape[-1])) for name, each in pairs.items()}
+
+
+def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any], *, of_tokens: bool) -> Any:
+    """Return the scores of both answers, float32 [B, 2], from the logits [2B, L, V] or [2B, 1] of `rows_of_both`."""
+    logits = ops.cast(logits, "float32")
+    if not of_tokens:
+        return ops.reshape(logits, (-1, 2))
+    labels_BL, weights_BL = (
+        ops.reshape(ops.stack([each[side] for side in _SIDES], axis=1), logits.shape[:2]) for each in (labels, weights)
+    )
+    losses_BL = ops.sparse_categorical_crossentropy(labels_BL, logits, from_logits=True)
+    return ops.reshape(-ops.sum(ops.where(weights_BL > 0, losses_BL * weights_BL, 0.0), axis=1), (-1, 2))
+
+
+def _with_margin(manifest: Manifest, tokens: TokenFeatures) -> Apply:
+    """Bind the objective `preference`, and add the margin to the labels if the dataset has such a number."""
+    del tokens
+    pairs = objectives.preference().bind(manifest)
+    if MARGIN not in manifest.schema.names:
+        return pairs.apply
+    if (feature := manifest.schema[MARGIN]).dtype not in ("float32", "int64") or feature.shape:
+        raise ReaderError(
+            f"dataset {manifest.name!r}: feature {MARGIN!r} has {feature.dtype} {list(feature.shape)}, expected a "
+            "number for each pair",
+            remedy="build the dataset without this column, or with numbers in it",
+        )
+    return functools.partial(_labels_with_margin, pairs=pairs.apply)
+
+
+def _labels_with_margin(features: Features, operations: Any, *, pairs: Apply) -> Result:
+    inputs, labels, weights = pairs(features, operations)
+    return inputs, {**labels, MARGIN: operations.floats(features[MARGIN])}, weights
+
+
+class PairPredictor(Predictor):
+    """Predictor of the rewards of both answers."""
+
+    def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
+        apply = objectives.preference().bind(self.manifest)
+        given = {name: tf.constant(each) for name, each in features.items()}
+        inputs, labels, weights = apply(given, seed=tf.zeros([2], tf.int64))
+        flat = {
+            f"{kind}/{side}": each[side] for kind, each in (("labels", labels), ("weights", weights)) for side in each
+        }
+        return {name: each.numpy() for name, each in {**inputs, **flat}.items()}
+
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        labels, weights = ({side: features[f"{kind}/{side}"] for side in _SIDES} for kind in ("labels", "weights"))
+        logits = call(rows_of_both(features))
+        return {"scores": scores(logits, labels, weights, of_tokens=self.trained.task == "dpo")}
+
+    def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
+        rewards_N2 = self.trained.beta * outputs["scores"]
+        return {f"{side}_reward": pa.array(rewards_N2[:, at], pa.float32()) for at, side in enumerate(_SIDES)}
+
+
+DPO = TaskKind(
+    objective=lambda _: objectives.preference(),
+    bound=PairTask,
+    settings=lambda config: {"beta": config.beta},
+    predictor=PairPredictor,
+    head="vocabulary",
+    backbone="decoder",
+    side="chosen",
+    reference=True,
+    auto_class="CausalLM",
+    hub_task="text-generation",
+)
+REWARD = TaskKind(
+    objective=lambda _: Unbound(_with_margin, side="chosen"),
+    bound=PairTask,
+    predictor=PairPredictor,
+    head="rows",
+    backbone="decoder",
+    side="chosen",
+    num_outputs=1,
+    auto_class="SequenceClassification",
+    hub_task="text-classification",
+    hub_head="score",
+)
