@@ -64,6 +64,7 @@ class BuildOptions(TypedDict, total=False):
     stride: int | None
     special_tokens: SpecialTokens | None
     remainder: Remainder | None
+    segments: bool | None
     long_documents: LongDocuments | None
     chat_template: Path | None  # a name, such as chatml, or a file
     chat_date: str | None

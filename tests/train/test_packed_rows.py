@@ -20,9 +20,9 @@ DOCUMENTS = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 3, 0]])
 POSITIONS = np.array([[0, 1, 2, 3, 0, 1, 2, 0, 1, 0]])
 
 
-@pytest.fixture(scope="module")
-def packed() -> Path:
-    return building.built(building.REVIEWS, layout="pack", max_length=64)
+@pytest.fixture(scope="module", params=[{"layout": "pack"}, {"layout": "concat", "segments": True}])
+def packed(request: pytest.FixtureRequest) -> Path:
+    return building.built(building.REVIEWS, max_length=64, **request.param)
 
 
 def alone(backbone: Any, ids: np.ndarray) -> np.ndarray:

@@ -7,6 +7,12 @@ concat: documents are joined, then cut at every L-th token. Only the last record
     records      a b c </s>     d </s> e f     g </s> h i     </s> . . .
     num_tokens        4              4              4             1
 
+With --segments the rows have segments and positions instead, so that attention can end at documents. A document that
+continues in the next row is segment 1 from position 0 there, as in Grain's `ConcatThenSplitIterDataset`.
+
+    segment_ids  1 1 1 1     1 1 2 2     1 1 2 2     1 0 0 0
+    positions    0 1 2 3     0 1 0 1     0 1 0 1     0 0 0 0
+
 pack: a row holds whole documents, each with its own segment and positions.
 
     documents      a b c | d | e f g h i      L = 8, each followed by a separator, '|'
@@ -118,11 +124,14 @@ class PackBuilder(base.Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Builder that joins documents and cuts at every L-th token. `drop`: leave out a last record with padding."""
+    """Builder that joins documents and cuts at every L-th token.
 
-    def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool) -> None:
+    `drop`: leave out a last record with padding. `segments`: mark documents, instead of counting tokens.
+    """
+
+    def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool, segments: bool = False) -> None:
         super().__init__(length=length, pad_id=pad_id, frame=frame)
-        self._drop = drop
+        self._drop, self._segments = drop, segments
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
         joined = packing.join(lengths, length=self._length, order=order)
@@ -135,6 +144,8 @@ class JoinBuilder(PackBuilder):
         return joined.rows(0, num_whole)
 
     def _laid_out(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
+        if self._segments:
+            return super()._laid_out(ragged, part)
         return {"input_ids": self._ids(ragged, part), "num_tokens": part.num_tokens.astype(np.int32)}
 
 
@@ -151,7 +162,7 @@ class _DocumentEncoder(base.BatchEncoder):
 
     def features(self) -> tuple[Feature, ...]:
         length = self._context.length
-        if self._context.layout.name == "pack":
+        if self._context.layout.name == "pack" or self._context.layout.segments:
             return packed_features(length)
         return base.input_ids(length), base.feature("num_tokens", "tokens of this row that are not padding")
 
@@ -180,7 +191,8 @@ class _DocumentEncoder(base.BatchEncoder):
         length, pad_id, layout = self._context.length, self._context.facts.pad_id, self._context.layout
         if layout.name == "pack":
             return PackBuilder(length=length, pad_id=pad_id, frame=self._frame)
-        return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=layout.remainder == "drop")
+        drop, segments = layout.remainder == "drop", layout.segments
+        return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=drop, segments=segments)
 
 
 def _open_encoder(context: base.LayoutContext) -> base.BatchEncoder:

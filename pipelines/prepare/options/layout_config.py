@@ -82,6 +82,11 @@ class LayoutConfig:
         taken_with=("concat",),
         fingerprint="always",
     )
+    segments: bool = _joined(
+        "Store segments and positions that restart at each document, with --layout concat.",
+        False,
+        taken_with=("concat",),
+    )
     long_documents: LongDocuments = _joined(
         "What to do with documents of more than --max-length tokens, with --layout pack.", "split", taken_with=("pack",)
     )

@@ -185,6 +185,8 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
     )
     if manifest.layout["name"] == "pack":
         cut = "Longer ones are divided, or were rejected."
+    elif manifest.layout["name"] == "concat":
+        cut = "One that continues in the next row counts in both."
     if manifest.schema.with_role("segment_ids") is not None:
         return found, "documents", f"Documents in the rows, {split.source_of_figures}. {cut}"
     if manifest.schema.with_role("attention_mask") is not None:

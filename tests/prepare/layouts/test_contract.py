@@ -131,6 +131,12 @@ CASES = {
         runs=_of("text", truncation=True, max_length=40),
     ),
     "concat": Case(example="reviews", options={"layout": "concat", "shard_size": "8kB"}, unusable=NULL, runs=_joined),
+    "concat, segments": Case(
+        example="reviews",
+        options={"layout": "concat", "segments": True, "shard_size": "12kB"},
+        unusable=NULL,
+        runs=_joined,
+    ),
     "pack": Case(
         example="reviews",
         options={"layout": "pack", "max_length": 64, "compression": "gzip", "shard_size": "3kB"},

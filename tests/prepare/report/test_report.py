@@ -103,6 +103,7 @@ def test_what_is_learned_of_a_row_is_told(tmp_path: Path) -> None:
     [
         {"compression": "gzip", "label_column": "label"},
         {"layout": "concat", "special_tokens": "none"},
+        {"layout": "concat", "segments": True},
         {"bucket_lengths": "16,32,64", "max_length": None, "hold_out": "test=train:10%", "split": "train"},
     ],
 )

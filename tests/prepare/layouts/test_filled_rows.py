@@ -1,0 +1,48 @@
+"""Rows of several documents are those of Grain's packers."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.prepare.layouts.base import Encoded
+from pipelines.prepare.layouts.documents import JoinBuilder, PackBuilder
+from pipelines.prepare.tokenize.ragged import from_lists
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame
+
+SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=60)
+
+
+def documents_of(sizes: Sequence[int]) -> list[list[int]]:
+    """Documents of these sizes; all tokens are distinct."""
+    return [list(range(start, stop)) for start, stop in itertools.pairwise(np.cumsum([1, *sizes]).tolist())]
+
+
+def rows_of(builder: PackBuilder, documents: list[list[int]]) -> dict[str, list[list[int]]]:
+    """All rows that a builder makes of documents, by feature."""
+    ids = from_lists(documents, dtype=np.dtype(np.int32))
+    reasons = np.full(len(ids), "", object)
+    builder.add(Encoded(ragged={"input_ids": ids}, arrays={}, reasons=reasons, full_lengths=ids.lengths))
+    chunks = list(builder.chunks(None))
+    return {name: [row for each in chunks for row in each[name].tolist()] for name in chunks[0]}
+
+
+def of_grain(packer: str, documents: list[list[int]], **options: Any) -> Iterator[dict[str, list[int]]]:
+    """Rows of the packer of `grain.experimental`."""
+    grain = pytest.importorskip("grain")
+    source = grain.MapDataset.source([{"x": np.array(each)} for each in documents]).to_iter_dataset()
+    for row in getattr(grain.experimental, packer)(source, **options):
+        yield {name: np.asarray(values).tolist() for name, values in row.items()}
+
+
+@given(sizes=SIZES, length=st.integers(1, 24))
+def test_segments_of_joined_documents_are_those_of_grain(sizes: list[int], length: int) -> None:
+    documents = documents_of(sizes)
+    builder = JoinBuilder(length=length, pad_id=0, frame=DocumentFrame(), drop=False, segments=True)
+    rows = list(of_grain("ConcatThenSplitIterDataset", documents, length_struct={"x": length}))
+    expected = {"input_ids": "x", "segment_ids": "x_segment_ids", "positions": "x_positions"}
+    assert rows_of(builder, documents) == {ours: [row[theirs] for row in rows] for ours, theirs in expected.items()}
