@@ -188,15 +188,17 @@ def _prepare(work: pathlib.Path) -> None:
     _export(work, "pack", "parquet", *needed, "--documents", output="pack-axolotl")
     names = ("attention_mask=input_mask", "token_type_ids=segment_ids", "label=label_ids")
     _export(work, "pad", "tfrecord", *(word for name in names for word in ("--rename", name)))
+    columns = ("--text-column", "en", "--target-column", "de", "--target-length", "64")
+    _build(work, "seq2seq", *columns, data="translations")
     for program in ("transformers_4.py", "transformers_exports.py"):
         _ours(f"scripts/clients/{program}", str(work), "write")
     (work / "prepared").touch()
 
 
-def _build(work: pathlib.Path, layout: str, *options: str) -> None:
+def _build(work: pathlib.Path, layout: str, *options: str, data: str = "reviews") -> None:
     output = ["--output", str(work / layout), "--tokenizer", str(work / "tokenizer"), "--layout", layout]
     lengths = ["--max-length", "64", "--shard-size", "20kB"]
-    _ours("-m", "prep_tfrecords", "build", "examples/reviews", *output, *lengths, *options)
+    _ours("-m", "prep_tfrecords", "build", f"examples/{data}", *output, *lengths, *options)
 
 
 def _export(work: pathlib.Path, layout: str, to: str, *options: str, output: str = "") -> None:

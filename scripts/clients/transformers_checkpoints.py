@@ -1,6 +1,6 @@
-"""Random checkpoints of transformers, with each setting: logits of PyTorch and of the model that train-tpu begins with.
+"""Compare PyTorch's logits of random checkpoints, with each setting, with those of the model that train-tpu loads.
 
-PyTorch runs in a process of its own: its LLVM and TensorFlow's refuse to be in one.
+PyTorch runs in a separate process, because it and TensorFlow cannot load their two copies of LLVM into one.
 """
 
 import json
@@ -21,7 +21,12 @@ _DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_po
 _BERT = {**_SMALL, "max_position_embeddings": 64}
 _ROBERTA = {**_BERT, "max_position_embeddings": 66, "layer_norm_eps": 1e-5, "type_vocab_size": 1}
 _SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-# Model type, what else config.json says.
+_BART = {"d_model": 32, "max_position_embeddings": 64, "decoder_start_token_id": 0} | {
+    f"{side}_{name}": size
+    for side in ("encoder", "decoder")
+    for name, size in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))
+}
+# Model type, and the other settings in config.json.
 CASES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("llama", _GROUPED),
     ("llama", {**_GROUPED, "rms_norm_eps": 1e-2}),
@@ -49,12 +54,18 @@ CASES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     *(("albert", {**_BERT, "embedding_size": 16, "hidden_act": name}) for name in ("gelu", "gelu_new")),
     *((name, _ROBERTA) for name in ("roberta", "xlm-roberta")),
     *(("distilbert", {**_DISTILBERT, "activation": name}) for name in ("gelu", "relu")),
+    *(("bart", {**_BART, "activation_function": name}) for name in ("gelu", "gelu_new")),
 )
 _MASKED = ("bert", "albert", "roberta", "xlm-roberta", "distilbert")
+_CLASSES = {"mlm": "MaskedLM", "seq2seq": "Seq2SeqLM", "clm": "CausalLM"}
+
+
+def _task(kind: str) -> str:
+    return "mlm" if kind in _MASKED else "seq2seq" if kind == "bart" else "clm"
 
 
 def write(work: pathlib.Path) -> None:
-    """Save a random model of each case, with its settings, and its logits. No bias is 0, no scale 1."""
+    """Save a random model and its logits for each case. No bias is 0, and no scale is 1."""
     import torch
     import transformers
 
@@ -63,14 +74,15 @@ def write(work: pathlib.Path) -> None:
     for number, (kind, changes) in enumerate(CASES):
         torch.manual_seed(number)
         config = transformers.AutoConfig.for_model(kind, vocab_size=int(given["vocab_size"]), **changes)
-        maker = transformers.AutoModelForMaskedLM if kind in _MASKED else transformers.AutoModelForCausalLM
+        maker = getattr(transformers, f"AutoModelFor{_CLASSES[_task(kind)]}")
         model = maker.from_config(config, attn_implementation="eager").eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.add_(torch.randn_like(parameter) * (0.3 if "attn" in name or "attention" in name else 0.1))
-            # RoBERTa's positions depend on what is padding.
+            # RoBERTa's positions depend on the padding.
             ids = torch.tensor(given["ids"], dtype=torch.long).masked_fill(mask == 0, config.pad_token_id or 0)
-            logits = model(input_ids=ids, attention_mask=mask).logits
+            decoder = {"decoder_input_ids": ids, "decoder_attention_mask": mask} if kind == "bart" else {}
+            logits = model(input_ids=ids, attention_mask=mask, **decoder).logits
         folder = work / str(number)
         model.save_pretrained(folder)
         np.save(folder / "logits.npy", logits.numpy())
@@ -82,16 +94,20 @@ def write(work: pathlib.Path) -> None:
 
 
 def furthest(kind: str, folder: pathlib.Path) -> float:
-    """The largest difference of the logits."""
+    """Return the largest difference of the logits."""
     from pipelines.train import models, setup
     from pipelines.train.config import TrainConfig
+    from tfrecord_io import objectives
 
-    task, given = "mlm" if kind in _MASKED else "clm", np.load(folder.parent / "given.npz")
+    task, given = _task(kind), np.load(folder.parent / "given.npz")
     options: Any = {"data": str(WORK / "pad"), "task": task, "model": str(folder), "model_dir": str(folder / "run")}
+    if task == "seq2seq":
+        options |= {"data": str(WORK / "seq2seq"), "decoder_start": "pad"}
     job = setup.check(TrainConfig(**options, tpu="none"))
     model = models.build(job.config, job.data.manifest, job.task).model
     ids, mask = given["ids"], given["mask"]
     inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    inputs |= {objectives.DECODER_INPUTS: ids, objectives.DECODER_MASK: mask}
     if task == "mlm":
         inputs["masked_positions"] = np.tile(np.arange(ids.shape[1], dtype=np.int32), (len(ids), 1))
     ours = np.asarray(model({name: each for name, each in inputs.items() if name in model.input}, training=False))
@@ -99,7 +115,7 @@ def furthest(kind: str, folder: pathlib.Path) -> float:
 
 
 def main() -> None:
-    """Compare the cases."""
+    """Compare all cases."""
     from tfrecord_io import reader
 
     work = WORK / "checkpoints"

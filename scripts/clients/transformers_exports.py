@@ -1,9 +1,12 @@
-"""Exports of `train-tpu` in transformers: classify, tokens and mlm give the logits of the Keras model.
+"""Exports of `train-tpu` in transformers: logits are those of the Keras model, and greedy texts those of `predict`.
 
-transformers_exports.py WORK           in an environment with PyTorch: compare with logits.npz in WORK/exports/TASK
-transformers_exports.py WORK write     in this project's: train, export, and write those
+transformers_exports.py WORK           with PyTorch: compare with logits.npz in WORK/exports/TASK
+transformers_exports.py WORK write     in this project's environment: train, export, and write those
+
+The GPT-2 is trained with a tokenizer that has [SEP] but no EOS, so its texts end with [SEP].
 """
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -15,24 +18,33 @@ CLASSES = {
     "classify": "AutoModelForSequenceClassification",
     "tokens": "AutoModelForTokenClassification",
     "mlm": "AutoModelForMaskedLM",
+    "clm": "AutoModelForCausalLM",
 }
-HOME = pathlib.Path(sys.argv[1], "exports")
+WORK = sys.argv[1]
+HOME = pathlib.Path(WORK, "exports")
+REVIEWS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "reviews" / "train.jsonl"
+NEW = 12  # tokens to generate
+_DECODER = ("input_ids", "attention_mask")
+_TOKENIZER = ("--tokenizer", f"{WORK}/tokenizer", "--max-length", "64")
+_TRAIN = ("scripts/train_tpu.py",)
 
 
 def write() -> None:
-    """Train a tiny BERT for each task, export it, and compute its logits by Keras."""
+    """Train a tiny model for each task, export it, and compute its logits by Keras."""
     from pipelines.train import model_files
     from pipelines.train.predict import loading
     from tfrecord_io import random_access
 
     for task in CLASSES:
-        data, trained, output = f"{sys.argv[1]}/pad", HOME / f"{task}-trained", HOME / task
+        data, trained, output = f"{WORK}/pad", HOME / f"{task}-trained", HOME / task
         if task == "tokens":
-            data = f"{sys.argv[1]}/tokens"
+            data = f"{WORK}/tokens"
             _run("-m", "prep_tfrecords", "build", "examples/tags", "--output", data, "--layout", "tokens", *_TOKENIZER)
-        options = ["--data", data, "--task", task, "--model", "bert-tiny", "--tpu", "none", "--backend", "jax"]
+        options = ["--data", data, "--task", task, "--tpu", "none", "--backend", "jax"]
+        options += ["--model", "gpt2-tiny", "--learning-rate", "1e-3"] if task == "clm" else ["--model", "bert-tiny"]
         options += ["--pooling", "first"] * (task == "classify")  # as the class of transformers does
-        _run(*_TRAIN, *options, "--steps", "3", "--model-dir", str(trained))
+        steps = "150" if task == "clm" else "3"
+        _run(*_TRAIN, *options, "--steps", steps, "--model-dir", str(trained))
         _run(*_TRAIN, "export", "--model", str(trained), "--format", "transformers", "--output", str(output))
         rows = random_access.open(data)["train"].batch(list(range(16)))
         ids = rows["input_ids"].astype("int32")
@@ -44,12 +56,18 @@ def write() -> None:
         logits = model({name: given[name] for name in named}, training=False)
         stored: dict[str, Any] = {**given, "logits": np.asarray(logits)}
         np.savez(output / "logits.npz", **stored)
+    (HOME / "prompts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in _prompts()))
+    data = f"{WORK}/prompts"
+    _run("-m", "prep_tfrecords", "build", str(HOME / "prompts.jsonl"), "--output", data, "--layout", "pad", *_TOKENIZER)
+    output = ("--split", "train", "--output", str(HOME / "generated.jsonl"))
+    model_dir = str(HOME / "clm-trained")
+    _run(*_TRAIN, "predict", "--model", model_dir, "--data", data, "--generate", str(NEW), "--tpu", "none", *output)
 
 
-_TOKENIZER = ("--tokenizer", f"{sys.argv[1]}/tokenizer", "--max-length", "64")
-
-
-_TRAIN = ("scripts/train_tpu.py",)
+def _prompts() -> list[str]:
+    """Return the first words of 20 reviews."""
+    texts = [json.loads(line)["text"] for line in REVIEWS.open(encoding="utf-8")][:20]
+    return [" ".join(text.split()[: 2 + number]) for number, text in enumerate(texts)]
 
 
 def _run(*words: str) -> None:
@@ -59,23 +77,48 @@ def _run(*words: str) -> None:
 
 
 def compare() -> None:
-    """Exit with the first task that has other logits, or lacks weights."""
+    """Exit with the first task that has other logits, other weights or other generated texts."""
     import torch
     import transformers
 
     for task, name in CLASSES.items():
         kind = getattr(transformers, name)
-        model, found = kind.from_pretrained(HOME / task, output_loading_info=True)
+        model, loaded = kind.from_pretrained(HOME / task, output_loading_info=True)
+        if wrong := {key: names for key, names in loaded.items() if names}:
+            sys.exit(f"{task}: {wrong}")
         stored = dict(np.load(HOME / task / "logits.npz"))
         expected, _ = stored.pop("logits"), stored.pop("masked_positions", None)
-        given = {key: torch.from_numpy(each).long() for key, each in stored.items()}
+        given = {key: torch.from_numpy(each).long() for key, each in stored.items() if task != "clm" or key in _DECODER}
+        seen = stored["attention_mask"] > 0 if expected.ndim == 3 else slice(None)
         with torch.no_grad():
             logits = model.eval()(**given).logits.numpy()
-        seen = stored["attention_mask"] > 0 if logits.ndim == 3 else slice(None)
-        apart = float(np.abs(logits - expected)[seen].max())
-        if apart > 2e-6 or found["missing_keys"]:
-            sys.exit(f"{task}: logits {apart:.1e} apart, missing weights {found['missing_keys']}")
-        print(f"{task}: logits {apart:.1e} apart")
+            texts = _generated(model) if task == "clm" else ""
+            exact = model.double()(**given).logits.numpy()
+        apart, ours, theirs = (
+            float(np.abs(one - other)[seen].max())
+            for one, other in ((expected, logits), (expected, exact), (logits, exact))
+        )
+        print(f"{task}: logits {apart:.1e} apart, from float64 {ours:.1e} and PyTorch's {theirs:.1e}{texts}")
+        if apart > 2e-6:
+            sys.exit(f"{task}: logits {apart:.1e} apart")
+
+
+def _generated(model: Any) -> str:
+    """Compare greedy texts with those of `train-tpu predict`."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(HOME / "clm")
+    rows = [json.loads(line) for line in (HOME / "generated.jsonl").open(encoding="utf-8")]
+    ended = 0
+    for row, prompt in zip(rows, _prompts(), strict=True):
+        given = tokenizer(prompt, return_tensors="pt")["input_ids"][:, :-1]
+        found = model.generate(given, max_new_tokens=NEW, do_sample=False)[0, given.shape[1] :]
+        ended += len(found) < NEW
+        text = tokenizer.decode(found, skip_special_tokens=True)
+        if text != row["generated"]:
+            sys.exit(f"{prompt!r}: {text!r}, predict writes {row['generated']!r}")
+    assert 0 < ended < len(rows), ended
+    return f", {len(rows)} greedy texts equal, {ended} of them end before {NEW} tokens"
 
 
 if __name__ == "__main__":

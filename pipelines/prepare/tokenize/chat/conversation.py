@@ -33,7 +33,7 @@ ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
 # Names of the same field. Templates read the first or the second (as in `transformers` 5.23).
-_REASONING = ("reasoning_content", "thinking", "reasoning")
+REASONING = ("reasoning_content", "thinking", "reasoning")
 _ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
 
@@ -51,14 +51,15 @@ class Rejected(Exception):
 class Conversation:
     """Conversation as a template renders it. All values have JSON types.
 
-    `unlearned`: indices of messages that are never learned, whatever their role. `withheld`: for answers learned
-    in part, by index, whether each character of the content is withheld. `options`: the row's own template variables.
+    `unlearned`: indices of messages that are never learned, whatever their role. `withheld`: for answers learned in
+    part, by index and field (`content` or `reasoning_content`), whether each character is withheld. `options`: the
+    row's own template variables.
     """
 
     messages: Sequence[Message]
     tools: list[Any] | None = None
     unlearned: frozenset[int] = frozenset()
-    withheld: Mapping[int, Sequence[bool]] = dataclasses.field(default_factory=dict)
+    withheld: Mapping[int, Mapping[str, Sequence[bool]]] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def learned(self) -> list[int]:
@@ -162,7 +163,7 @@ def conversation_of(
     """Return a row's conversation. `learns_prompts`: learn answers within a prompt like those in a completion.
 
     Messages with `weight` 0 (as OpenAI defines) or `train` false (as in Axolotl's documentation) are not learned;
-    `train` wins. Nor are such parts of a content, and characters that Axolotl's `train_detail` excludes.
+    `train` wins. Nor are such parts of a content or thought, and characters that Axolotl's `train_detail` excludes.
 
     Raises: Rejected if a message has no role, only a role, content that is not text, or an unclear mask; or if tools,
         arguments or options have a wrong form.
@@ -176,7 +177,7 @@ def conversation_of(
         characters = _withheld(said, f"message {index}")
         if not _is_learned(said, f"message {index}") or of_prompt:
             unlearned.add(index)
-        elif any(characters):
+        elif characters:
             withheld[index] = characters
         kept.append(_message(said, index, needs))
     return Conversation(kept, _tools(tools), frozenset(unlearned), withheld, _options(options))
@@ -209,22 +210,28 @@ def _is_learned(said: Message, place: str) -> bool:
     return True
 
 
-def _withheld(said: Message, place: str) -> list[bool]:
-    """Take masks of parts out of a message; return which characters of its content they withhold, [] for none."""
-    content, details = said.get("content", ""), said.pop("train_detail", None)
-    withheld = [False] * len(content) if isinstance(content, str) and details else []
-    if isinstance(content, list | dict):
-        content = [content] if isinstance(content, dict) else content
-        said["content"] = parts = [dict(part) if isinstance(part, dict) else part for part in content]
-        for part in parts:
-            is_part = isinstance(part, dict) and isinstance(part.get("text"), str)
-            withheld += [not _is_learned(part, f"a part of {place}")] * len(part["text"]) if is_part else []
+def _withheld(said: Message, place: str) -> dict[str, list[bool]]:
+    """Take masks of parts out of a message; return which characters they withhold, by field, if any."""
+    found, details = {"content": _of_parts(said, "content", place)}, said.pop("train_detail", None)
     if details == []:  # as in Axolotl
         said.setdefault("train", False)
     elif details is not None:
-        learned = _learned_characters(details, len(withheld), place)
-        withheld = [each or not kept for each, kept in zip(withheld, learned, strict=True)]
-    return withheld
+        learned = _learned_characters(details, len(found["content"]), place)
+        found["content"] = [each or not kept for each, kept in zip(found["content"], learned, strict=True)]
+    for name in reversed([name for name in REASONING if name in said]):  # the first one counts
+        found["reasoning_content"] = _of_parts(said, name, f"the thought of {place}")
+    return {name: characters for name, characters in found.items() if any(characters)}
+
+
+def _of_parts(said: Message, name: str, place: str) -> list[bool]:
+    """Take `train` and `weight` out of a field's parts; return which characters of its texts they withhold."""
+    if not isinstance(content := said.get(name, ""), list | dict):
+        return [False] * len(content) if isinstance(content, str) else []
+    content = [content] if isinstance(content, dict) else content
+    said[name] = parts = [dict(part) if isinstance(part, dict) else part for part in content]
+    texts = [part for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    flags = [(not _is_learned(part, f"a part of {place}"), len(part["text"])) for part in texts]
+    return [flag for flag, size in flags for _ in range(size)]
 
 
 def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
@@ -244,18 +251,19 @@ def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
 def _message(said: Message, index: int, needs: Needs) -> Message:
     if said.keys() == {"role"}:
         raise Rejected("content_null", f"message {index} has nothing but the role {said['role']!r}")
-    if not isinstance(content := said.get("content", ""), str):
-        parts = content if isinstance(content, list) else [content]
-        for part in parts:
+    for name in ("content", *REASONING):
+        if isinstance(parts := said.get(name, ""), str) or not (name == "content" or isinstance(parts, list | dict)):
+            continue
+        for part in parts if isinstance(parts, list) else [parts]:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
                 kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
                 raise Rejected("content_not_text", f"message {index} holds {kind}")
-        if needs.joins(said["role"]):
-            said["content"] = "".join(part["text"] for part in parts)
+        if name != "content" or needs.joins(said["role"]):  # templates write thoughts as texts
+            said[name] = "".join(part["text"] for part in parts)
     if "tool_calls" in said:
         said["tool_calls"] = _tool_calls(said["tool_calls"], index, needs)
     said = _json_types(said)
-    reasoning = next((said[name] for name in _REASONING if name in said), None)
+    reasoning = next((said[name] for name in REASONING if name in said), None)
     return said if reasoning is None else {"thinking": reasoning, **said, "reasoning_content": reasoning}
 
 

@@ -8,7 +8,8 @@ Private letters are put where a run of learned or of withheld characters begins,
 
 Without the letters, the text has to be the same. If it isn't, the template strips white space where a letter is, or
 looks at the beginning. Then the letters move behind white space, and at last the first one goes. A letter may get lost
-with a thought that the template leaves out. In both cases more is skipped than was asked for, never less.
+with a thought that the template leaves out. In both cases more is skipped than was asked for, never less. Only a
+message's `reasoning_content` without any letter in the text is left out by the template, and skips nothing.
 """
 
 import bisect
@@ -16,8 +17,9 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, Conversation, Message, Rejected
+from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, REASONING, Conversation, Message, Rejected
 from pipelines.prepare.tokenize.chat.environment import Spans
 
 _PRIVATE = range(0xE000, 0xF900)
@@ -26,21 +28,28 @@ _Marks = list[tuple[int, str]]
 
 
 def skipped_spans(
-    render: Callable[[Conversation], bytes], conversation: Conversation, text: bytes, index: int, learned: Spans
+    render: Callable[[Conversation], bytes],
+    conversation: Conversation,
+    text: bytes,
+    index: int,
+    field: str,
+    learned: Spans,
 ) -> Spans:
-    """Find the byte spans of an answer's withheld characters in `text`, as `render` writes the conversation.
+    """Find the byte spans of withheld characters in an answer's field in `text`, as `render` writes the conversation.
 
     `learned`: the answer's own spans, not empty. Raises: Rejected if their places are not certain.
     """
-    messages, withheld = conversation.messages, conversation.withheld[index]
+    messages, withheld = conversation.messages, conversation.withheld[index][field]
     starts = [at for at in range(len(withheld)) if at == 0 or withheld[at] != withheld[at - 1]]
     free = (letter for letter in map(chr, _PRIVATE) if letter.encode() not in text)
     letters = "".join(itertools.islice(free, len(starts) + 1))
     if len(letters) > len(starts):
-        for marks, is_moved in _trials("".join(_texts(messages[index])), starts, letters):
-            marked = [*messages[:index], _with(messages[index], marks), *messages[index + 1 :]]
+        for marks, is_moved in _trials("".join(_texts(messages[index][field])), starts, letters):
+            marked = [*messages[:index], _with(messages[index], field, marks), *messages[index + 1 :]]
             found = _tried(render, dataclasses.replace(conversation, messages=marked))
             if (places := _places(found, text, letters)) is not None:
+                if not places and field != "content":
+                    return []
                 places = [(0, learned[0][0]), *places, (len(starts), learned[-1][1])]
                 return [
                     (len(text[:start].rstrip()) if is_moved else start, stop)
@@ -71,22 +80,23 @@ def _trials(content: str, starts: Sequence[int], letters: str) -> list[tuple[_Ma
     return [(list(zip([*starts, size], letters, strict=True)), False), (behind, True), (behind[1:], True)]
 
 
-def _texts(message: Message) -> list[str]:
-    content = message["content"]
+def _texts(content: Any) -> list[str]:
     return [content] if isinstance(content, str) else [part["text"] for part in content]
 
 
-def _with(message: Message, marks: _Marks) -> Message:
-    """Return the message with marks in its content, in the part that begins at or before each."""
-    texts = _texts(message)
+def _with(message: Message, field: str, marks: _Marks) -> Message:
+    """Return the message with marks in a field and its other names, in the part that begins at or before each."""
+    content = message[field]
+    texts = _texts(content)
     starts = list(itertools.accumulate(map(len, texts), initial=0))[:-1]
     for place, letter in reversed(marks):
         part = bisect.bisect_right(starts, place) - 1
         at = place - starts[part]
         texts[part] = texts[part][:at] + letter + texts[part][at:]
-    if isinstance(content := message["content"], str):
-        return {**message, "content": texts[0]}
-    return {**message, "content": [{**part, "text": text} for part, text in zip(content, texts, strict=True)]}
+    if isinstance(content, str):
+        names = REASONING if field in REASONING else (field,)
+        return {**message, **{name: texts[0] for name in names if message.get(name) == content}}
+    return {**message, field: [{**part, "text": text} for part, text in zip(content, texts, strict=True)]}
 
 
 def _tried(render: Callable[[Conversation], bytes], conversation: Conversation) -> str:

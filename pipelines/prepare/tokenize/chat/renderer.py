@@ -130,7 +130,8 @@ class ChatTemplate:
         skipped: Spans = []
         for index in part.withheld.keys() & learned:
             if own := finder.spans(part, found, [index]):
-                skipped += skipped_spans(self._run, part, found.text, index, own)
+                for field in part.withheld[index]:
+                    skipped += skipped_spans(self._run, part, found.text, index, field, own)
         return joined(skipped)
 
     def _run(self, conversation: Conversation, *, prompt: bool = False) -> bytes:

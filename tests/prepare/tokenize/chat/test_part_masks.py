@@ -134,6 +134,51 @@ def test_thoughts_that_a_template_moves_or_drops_keep_their_masks(name: str, ans
                 assert (word in said) == is_learned
 
 
+def thinking(pieces: Pieces, name: str, **answer: Any) -> Message:
+    """An answer with a thought in parts, with a mask in each that is not learned."""
+    return {"role": "assistant", "content": "four", **answer, name: as_parts(pieces, "train")["content"]}
+
+
+# Templates with thoughts of all answers, of the last one, and with white space at the ends stripped.
+_THOUGHT = "{% if m.reasoning_content is defined and %s %}<think>{{ m.reasoning_content%s }}</think>{% endif %}"
+_REASONERS = {
+    name: "{% for m in messages %}<|im_start|>{{ m.role }} "
+    + _THOUGHT.replace("%s", when, 1).replace("%s", strip)
+    + "{{ m.content }}<|im_end|>{% endfor %}"
+    for name, when, strip in (("all", "true", ""), ("last", "loop.last", ""), ("stripped", "true", ".strip()"))
+}
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking", "reasoning"])
+@pytest.mark.parametrize("answer", [*ANSWERS, *AT_THE_ENDS])
+@pytest.mark.parametrize("reasoner", _REASONERS)
+def test_parts_of_a_thought_are_withheld(reasoner: str, answer: str, name: str) -> None:
+    template, pieces = opened(_REASONERS[reasoner]), {**ANSWERS, **AT_THE_ENDS}[answer]
+    plain = thinking([(whole(pieces)["content"], True)], name)
+    text, said = learned(template, QUESTION, plain, QUESTION, plain)
+    assert learned(template, QUESTION, {**plain, name: plain[name][0]["text"]}, QUESTION, plain) == (text, said)
+    kept = "".join(piece for piece, is_kept in pieces if is_kept)
+    masked = thinking(pieces, name)
+    found, learned_text = learned(template, QUESTION, masked, QUESTION, masked)
+    assert found == text
+    content = whole(pieces)["content"]
+    expected = said.replace(content.strip() if reasoner == "stripped" else content, kept)
+    if reasoner == "stripped" or answer in AT_THE_ENDS:  # white space at a border may be withheld too
+        expected, learned_text = ("".join(each.split()) for each in (expected, learned_text))
+    assert learned_text == expected
+
+
+def test_masks_of_a_thought_and_of_the_answer_are_both_honoured() -> None:
+    template, pieces = opened(_REASONERS["all"]), ANSWERS["letters of a word"]
+    masked = thinking(pieces, "thinking", **as_details(ANSWERS["the end"]))
+    assert learned(template, QUESTION, masked)[1].endswith("<think>antpe</think>The answer is 4.<|im_end|>")
+
+
+def test_a_thought_that_is_no_text_rejects_the_row() -> None:
+    with pytest.raises(Rejected, match=r"content_not_text.*message 0 holds image"):
+        learned(opened(_REASONERS["all"]), {"role": "assistant", "content": "", "thinking": [{"type": "image"}]})
+
+
 @pytest.mark.parametrize("learn", ["all", "last", "each"])
 def test_masks_belong_to_their_own_answers(learn: Any) -> None:
     template = opened(TEMPLATES["chatml"], learn=learn)
