@@ -18,7 +18,7 @@ from pipelines.prepare.storage import object_storage
 from tests import building
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Faults, through
-from tests.prepare.dataset.test_commit import committed, request
+from tests.support.commits import committed, request
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError
 
