@@ -11,6 +11,7 @@ import cloup
 
 from pipelines.cli.request import WithFunctions, folder, takes_consent, takes_dataset
 from pipelines.configs import functions_of
+from pipelines.prepare.options.addresses import ADDRESS
 from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, write_json
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError
@@ -19,7 +20,7 @@ from tfrecord_io.local_paths import local_path
 
 @cloup.command(short_help="Write a page of charts, tables and rows of a dataset.")
 @takes_dataset
-@click.option("--output", "-o", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
+@click.option("--output", "-o", required=True, metavar="FILE", help=f"HTML file, local or at a {ADDRESS} address.")
 @common(progress=False)
 def report(dataset: str, output: str) -> None:
     """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing."""
@@ -141,7 +142,7 @@ _size = functools.partial(click.option, type=click.IntRange(min=1), show_default
 
 @cloup.command(short_help="Check that a bucket, a TPU or a dataset is ready.")
 @click.argument("dataset", required=False, callback=folder)
-@click.option("--output", "-o", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
+@click.option("--output", "-o", metavar="OUT", help=f"Output of a future build: a folder or a {ADDRESS} address.")
 @click.option(
     "--region", metavar="REGION", help="Region of the TPU or the workers, to compare with the bucket's location."
 )

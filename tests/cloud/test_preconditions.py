@@ -18,7 +18,7 @@ from pipelines.prepare.storage import object_storage
 from tests import building
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Faults, through
-from tests.prepare.dataset.test_commit import committed, request
+from tests.support.commits import committed, request
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError
 
@@ -37,17 +37,17 @@ class TestObjects:
     def test_what_was_there_is_replaced(self, gcs: Gcs, bucket: str, size: int) -> None:
         path = f"gs://{bucket}/file"
         for content in (b"a" * size, b"b" * size):
-            storage.write_bytes(path, content, replacing=storage.generations([path])[path])
+            storage.write_bytes(path, content, replacing=storage.versions([path])[path])
             assert gcs.read(bucket, "file") == content
 
     def test_what_came_since_stays(self, gcs: Gcs, bucket: str, size: int) -> None:
         path = f"gs://{bucket}/file"
         gcs.write(bucket, "file", b"old")
-        for seen in (0, storage.generations([path])[path]):
+        for seen in (0, storage.versions([path])[path]):
             gcs.write(bucket, "file", b"n" * size)
             with pytest.raises(OutputError, match=f"{path}: not written, since another job has written it") as caught:
                 storage.write_bytes(path, b"o" * size, replacing=seen)
-            now = storage.generations([path])[path]
+            now = storage.versions([path])[path]
             assert f"expected generation {seen or 'none'}, got {now}" in caught.value.cause
             assert "let one job at a time write" in caught.value.remedy
             assert "upload_id" not in "".join(traceback.format_exception(caught.value))
@@ -56,7 +56,7 @@ class TestObjects:
     def test_what_was_deleted_since_does_not_come_back(self, gcs: Gcs, bucket: str, size: int) -> None:
         path = f"gs://{bucket}/file"
         gcs.write(bucket, "file", b"old")
-        seen = storage.generations([path])[path]
+        seen = storage.versions([path])[path]
         gcs.delete(bucket, "file")
         with pytest.raises(OutputError, match=f"since it was deleted .*expected generation {seen}, got none"):
             storage.write_bytes(path, b"o" * size, replacing=seen)
@@ -65,9 +65,9 @@ class TestObjects:
     def test_the_same_content_is_no_conflict(self, gcs: Gcs, bucket: str, size: int) -> None:
         path = f"gs://{bucket}/file"
         gcs.write(bucket, "file", b"x" * size)
-        before = storage.generations([path])
+        before = storage.versions([path])
         storage.write_bytes(path, b"x" * size, replacing=0)
-        assert storage.generations([path]) == before
+        assert storage.versions([path]) == before
 
     def test_an_upload_whose_answer_was_lost_is_no_conflict(
         self, gcs: Gcs, bucket: str, size: int, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +81,7 @@ class TestObjects:
 
 def test_elsewhere_nothing_is_asked_and_the_last_one_wins(tmp_path: Any) -> None:
     for path in (str(tmp_path / "file"), "memory://folder/file"):
-        assert storage.generations([path]) == {}
+        assert storage.versions([path]) == {}
         for content in (b"first", b"second"):
             storage.write_bytes(path, content, replacing=0)
             assert storage.read_bytes(path) == content
@@ -183,9 +183,9 @@ class TestJobs:
     def test_a_shard_that_was_not_there_at_the_start_is_not_deleted(self, gcs: Gcs, bucket: str, job: OpenJob) -> None:
         shard, before = job.job.shard_name(first_task(job)), gcs.names(bucket)
         paths = shard_files.paths(job.job, shard)
-        shard_files.delete(job.job, shard, generations=dict.fromkeys(paths, 0))
+        shard_files.delete(job.job, shard, versions=dict.fromkeys(paths, 0))
         assert gcs.names(bucket) == before
-        shard_files.delete(job.job, shard, generations=storage.generations(paths))
+        shard_files.delete(job.job, shard, versions=storage.versions(paths))
         assert len(gcs.names(bucket)) == len(before) - 2
 
     def test_a_delayed_worker_of_the_same_job_does_no_harm(

@@ -143,7 +143,7 @@ def test_small_objects_and_whole_listings_cost_one_request(
         assert len(running.requests) == 11
         storage.read_many([f"gs://{bucket}/out/{number}" for number in range(10)])
         assert len(running.requests) == 21
-        storage.generations([f"gs://{bucket}/out/{number}" for number in range(5, 15)])
+        storage.versions([f"gs://{bucket}/out/{number}" for number in range(5, 15)])
         assert len(running.requests) == 31
 
 
@@ -320,7 +320,7 @@ def test_who_pays_is_what_fsspec_was_told(machine: Proxy, monkeypatch: pytest.Mo
 
     machine.answer = answer
     storage.delete("gs://bucket/file")
-    assert storage.generations(["gs://bucket/file"]) == {"gs://bucket/file": 0}
+    assert storage.versions(["gs://bucket/file"]) == {"gs://bucket/file": 0}
     assert len(paths) == 2
     assert all("userProject=my-project" in path for path in paths)
 

@@ -19,7 +19,7 @@ from tests.building import Outcome
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Faults, through
 from tests.prepare.append import appended
-from tests.prepare.append.test_append_stopped import stop_at_second_shard
+from tests.prepare.append.appended import stop_at_second_shard
 from tests.support import limits
 from tfrecord_io.errors import OutputError
 

@@ -37,9 +37,9 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import plan_files, receipts, reservation, source_record
 from tests import building
 from tests.building import REVIEWS, built
-from tests.prepare.dataset.test_plans import GROUPS, SHARDS, job_in, plan_of
 from tests.support import frames, limits
-from tests.tfrecord_io.format.test_manifest import make
+from tests.support.manifests import make
+from tests.support.plans import GROUPS, SHARDS, job_in, plan_of
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError, PrepError
 from tfrecord_io.examples import Payloads

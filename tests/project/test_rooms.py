@@ -7,16 +7,13 @@ each other's dependencies.
 import ast
 import functools
 import graphlib
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import building
-from tests.support import limits
+from tests.support.imported import imported_by, imported_in_turn
 
 PREPARE_ROOMS = [
     *("options", "process", "storage", "runners", "sources", "dedup", "tokenize", "tokenizer_training", "layouts"),
@@ -143,23 +140,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 # In fresh processes
 
 HEAVY = {"tensorflow", "keras", "apache_beam", "datasets", "transformers", "pandas"}
-_LIST = "\nimport json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))\n"
-
-
-def imported_by(program: str, *arguments: object) -> set[str]:
-    """The top-level modules that a fresh process has imported after running `program`."""
-    (found,) = imported_in_turn([program], *arguments)
-    return found
-
-
-def imported_in_turn(programs: list[str], *arguments: object) -> list[set[str]]:
-    """As `imported_by`, after each of several programs that one fresh process runs one after another."""
-    command = [sys.executable, "-c", _LIST.join([*programs, ""]), *map(str, arguments)]
-    ended = subprocess.run(command, env=building.environment(), capture_output=True, text=True, timeout=limits.PROCESS)
-    assert ended.returncode == 0, ended.stderr
-    listings = [set(json.loads(line)) for line in ended.stdout.splitlines() if line.startswith('["')]
-    assert len(listings) == len(programs)
-    return listings
 
 
 def imports(modules: list[str]) -> str:
@@ -214,7 +194,7 @@ def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
         "from pipelines.prepare.storage import local_storage\n"
         "path = storage.join(sys.argv[1], 'deep', 'file')\n"
         "with local_storage.held(sys.argv[1], work_folder='.prep'):\n"
-        "    storage.write_bytes(path, b'x', replacing=storage.generations([path]).get(path))\n"
+        "    storage.write_bytes(path, b'x', replacing=storage.versions([path]).get(path))\n"
         "assert (storage.read_bytes(path), storage.size(path), storage.exists(path)) == (b'x', 1, True)\n"
         "assert list(storage.read_folder(sys.argv[1])) == ['deep/file']\n"
         "storage.delete(path)\n"

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests import building
 from tests.building import REPOSITORY
-from tests.tfrecord_io.format.test_manifest import JSON, document, places
+from tests.support.manifests import JSON, document, places
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.schema import ROLES, DType, Role

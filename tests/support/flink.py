@@ -6,15 +6,22 @@ scripts/get_flink_job_server.py gets it. Where that was not done, or Java is mis
 """
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from pipelines.prepare.shards import shard_writer
 from scripts import get_flink_job_server
+from tests import building
+from tests.building import REVIEWS, read_manifest
 from tests.support import servers
 from tests.support.servers import Server
+from tfrecord_io import manifest
 
 # A small heap, and no time spent on optimizing what runs for seconds.
 _JVM = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -46,3 +53,25 @@ def job_server(folder: Path) -> Iterator[Server]:
 def _logged_port(log: str) -> str | None:
     found = re.search(r"JobService started on localhost:(\d+)\n(?=.*Job server now running)", log)
     return found.group(1) if found else None
+
+
+def check_same(dataset: Path, output: Path, *beam_args: str, workers: int = 1, **changes: object) -> None:
+    """Build in other processes, and compare every file with a plain build."""
+    plain = building.built(dataset, **changes)
+    options = building.options(output, **{**changes, "workers": workers})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shard_writer, "write", None)  # whatever gets made was made by another process
+        outcome = building.command("build", dataset, "--json", *options, "--", *beam_args)
+    assert outcome.status == 0, outcome.err
+    assert building.files(output) == building.files(plain)
+    assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(plain))
+
+
+def written(path: Path, rows: list[dict[str, object]]) -> Path:
+    """A source that is read in place, since ingesting would take another job and more workers."""
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def reviews() -> list[dict[str, object]]:
+    return [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text().splitlines()]

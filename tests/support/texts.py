@@ -9,7 +9,12 @@
 Seeds: document i depends on (seed, i) only, so a longer list starts with the shorter one, on every Python version.
 """
 
+import json
 import random
+
+import numpy as np
+
+from tests.building import REVIEWS
 
 MAX_WORDS = 400
 
@@ -303,3 +308,21 @@ def _code_point(rng: random.Random) -> str:
         return chr(rng.randrange(*rng.choice(_BUSY_BLOCKS)))
     number = rng.randrange(0x110000 - 0x800) if rng.random() < 0.5 else rng.randrange(0x10000 - 0x800)
     return chr(number if number < 0xD800 else number + 0x800)
+
+
+_WORDS = " ".join(sentences(100, seed=7)).split()
+_SIGNS = "".join(MULTI_SCRIPT)
+
+
+def english(words: int, rng: np.random.Generator) -> str:
+    return " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
+
+
+def foreign(signs: int, rng: np.random.Generator) -> str:
+    return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
+
+
+def reviews() -> list[str]:
+    """The texts of the example's training split."""
+    lines = (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines]

@@ -19,8 +19,8 @@ from pipelines.train.models import BuiltModel
 from pipelines.train.models import checkpoint as backbone_checkpoint
 from pipelines.train.predict import loading
 from tests.support import checkpoints
+from tests.support.bert_exports import bert_logits, exported
 from tests.train import training
-from tests.train.export.test_transformers import bert_logits, exported
 from tests.train.finished import done, finished
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError

@@ -19,8 +19,8 @@ from pipelines.train.metrics import Evaluated
 from pipelines.train.models import backbones
 from pipelines.train.tasks.kinds import BoundTask
 from tests import building
+from tests.support.objectives import TAGS_SCHEMA
 from tests.tfrecord_io.conftest import PAD_SCHEMA, make_manifest
-from tests.tfrecord_io.objectives.test_objectives_labelled import TAGS_SCHEMA
 from tests.train import training
 from tests.train.finished import done
 from tfrecord_io import objectives, reader

@@ -31,7 +31,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     """
     # Read before the manifest, so that another job's manifest in between is not replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
-    generations = storage.generations([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
+    versions = storage.versions([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
     rows = {split: job.splits[split].num_rows for split in sorted(job.splits)}
     splits, unused = {}, {}
@@ -71,7 +71,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         },
         generations=(*generations_of(before), made) if job.appends_to is not None and before is not None else (),
     )
-    _write(job, result, {**tokenizer, **tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}, generations)
+    _write(job, result, {**tokenizer, **tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}, versions)
     _remove_copy(job)
     return result
 
@@ -183,8 +183,8 @@ def _manifest_before(job: Job) -> Manifest | None:
     return before
 
 
-def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: Mapping[str, storage.Version]) -> None:
-    """Write the files, the manifest last; `generations` are the versions that may be replaced, by path."""
+def _write(job: Job, result: Manifest, files: Mapping[str, bytes], versions: Mapping[str, int]) -> None:
+    """Write the files, the manifest last; `versions` are those that may be replaced, by path."""
     if job.appends_to is not None:
         # Keep the previous manifest, byte for byte, for readers that continue with its rows alone.
         content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
@@ -195,7 +195,7 @@ def _write(job: Job, result: Manifest, files: Mapping[str, bytes], generations: 
         if name in (next(iter(files)), manifest.FILE_NAME):
             reservation.require_own(job)
         path = storage.join(job.root, name)
-        storage.write_bytes(path, content, inside=job.root, replacing=generations.get(path))
+        storage.write_bytes(path, content, inside=job.root, replacing=versions.get(path))
     if result.generations:
         _delete_tfds(job)
 

@@ -73,7 +73,7 @@ class RejectedRows:
             line["content"] = _content(without_reasons(batch.slice(index, 1)))
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
-    def write(self, path: str, *, inside: str | None = None, replacing: storage.Version | None = None) -> None:
+    def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
         """Write the rows as JSON lines to `path`; without rows, delete the file of an earlier run.
 
         `inside`, `replacing`: as in `storage`.

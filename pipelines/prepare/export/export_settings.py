@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from pipelines.option_fields import check, option, require_taken
+from pipelines.prepare.options.addresses import ADDRESS
 from tfrecord_io.errors import ConfigError
 
 ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
@@ -41,7 +42,7 @@ class ExportSettings:
     documents: bool = option(
         "A row for each document of concat and pack, not padded. Parquet only.", False, taken_with=("parquet",)
     )
-    output: str = option("New folder, local or at a gs:// address.", flags="--output -o", metavar="DIR")
+    output: str = option(f"New folder, local or at a {ADDRESS} address.", flags="--output -o", metavar="DIR")
     splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
     workers: int | None = option("Worker processes; never changes a byte.", None, metavar="N", least=1)
     beam_args: tuple[str, ...] = ()

@@ -37,6 +37,7 @@ from pipelines.prepare.export.export_settings import ExportFormat, ExportSetting
 from pipelines.prepare.export.megatron import MegatronWriter
 from pipelines.prepare.export.parquet import ParquetWriter
 from pipelines.prepare.export.writer import Writer
+from pipelines.prepare.options.addresses import ADDRESS
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.runner import Work
@@ -212,7 +213,7 @@ class _Job:
         if missing := [task.shard.name for task in self.tasks if task.shard.name not in made]:
             raise OutputError(
                 f"{self.output}: the job is done, but {len(missing)} files are not here, the first for {missing[0]}",
-                remedy="workers on other machines need an --output that they share with this one, such as gs://",
+                remedy=f"workers on other machines need an --output that they share with this one, such as {ADDRESS}",
             )
         tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
         exported = {

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import os
 import platform
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -19,15 +18,15 @@ from typing import Any
 
 import tfrecord_io
 from pipelines.prepare import storage
+from pipelines.prepare.options.addresses import bucket_of
 from pipelines.prepare.process import cores
 from pipelines.prepare.process.packages import PACKAGES
-from pipelines.prepare.storage import gcs, storage_errors
-from tfrecord_io.errors import OutputError, PrepError
+from pipelines.prepare.storage.storage_errors import store_of
+from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_secrets
 
 # Least free space: room for a few shards of the default size.
 _LEAST_FREE_BYTES = 1 << 30
-_CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,12 +62,11 @@ def describe_machine() -> dict[str, str]:
 
 def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
     """Check `output`, also for a TPU in `region` (or zone), until all other checks would fail. Raises: ConfigError."""
-    bucket, folder = storage_errors.bucket_of(output), storage.local_path(output)
+    bucket, folder = bucket_of(output), storage.local_path(output)
     if bucket is not None:
-        yield _credentials_check()
-        for check in _bucket_checks(output, bucket, region=region):
-            yield check
-            if check.name == "bucket" and check.ok is False:
+        for name, ok, found, remedy in store_of(output).checks(output, region=region):
+            yield Check(name=name, ok=ok, found=found, remedy=remedy)
+            if name == "bucket" and ok is False:
                 return
     if folder is None:
         yield from _operation_checks(output)
@@ -108,50 +106,3 @@ def _attempt(name: str, operation: Callable[[], Any]) -> Check:
     except OutputError as error:
         return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)
     return Check(name=name, ok=True, found="allowed")
-
-
-def _credentials_check() -> Check:
-    if host := os.environ.get(gcs.EMULATOR):
-        return Check(name="credentials", ok=True, found=f"none needed: {gcs.EMULATOR} names an emulator at {host}")
-    if "token" in gcs.configured():
-        return Check(name="credentials", ok=None, found="a token set for fsspec, which overrides all other credentials")
-    remedy = storage_errors.LOGIN_REMEDY
-    try:
-        found = gcs.find_credentials()
-    except PrepError as error:
-        return Check(name="credentials", ok=False, found=error.cause, remedy=error.remedy)
-    if found is None:
-        return Check(name="credentials", ok=False, found="none: only public objects can be read", remedy=remedy)
-    account = next((text for each in ("service_account_email", "account") if (text := getattr(found, each, None))), "")
-    return Check(name="credentials", ok=True, found=f"{type(found).__module__} {account}".strip())
-
-
-def _bucket_checks(output: str, bucket: str, *, region: str | None) -> Iterator[Check]:
-    try:
-        with storage_errors.as_output_error(f"gs://{bucket}"), gcs.bucket(output) as (described, _):
-            described.reload(timeout=gcs.TIMEOUT, retry=storage_errors.library_retry(output))
-    except OutputError as error:
-        if error.__context__ is None or storage_errors.status_of(error.__context__) != 403:
-            yield Check(name="bucket", ok=False, found=error.cause, remedy=error.remedy)
-            return
-        remedy = error.remedy.replace("storage.objectAdmin", "storage.legacyBucketReader")
-        yield Check(name="bucket", ok=None, found=f"its metadata cannot be read: {error.cause}", remedy=remedy)
-        return
-    kind = described.location_type or "region"
-    yield Check(name="bucket", ok=True, found=f"{described.location}, {kind}, {described.storage_class or ''}")
-    if region is not None:
-        yield _region_check(described, bucket, region=re.sub(r"-[a-z]$", "", region.lower()))
-
-
-def _region_check(described: Any, bucket: str, *, region: str) -> Check:
-    location, ok, remedy = str(described.location or ""), True, ""
-    if region in [location.lower(), *(str(each).lower() for each in described.data_locations or ())]:
-        found = f"the bucket is in {region}"
-    elif (prefix := _CONTINENTS.get(location.upper())) and region.startswith(prefix):
-        found = f"the bucket is in several regions of {location}, which may not include {region}"
-        remedy = f"for the highest speed and no cost of traffic, keep the dataset in a bucket in {region}"
-    else:
-        ok = False
-        found = f"the bucket is in {location}, the TPU in {region}: every epoch is read across regions, at a cost"
-        remedy = f"gcloud storage buckets create gs://{bucket}-{region} --location={region}"
-    return Check(name="region", ok=ok, found=found, remedy=remedy)

@@ -24,6 +24,7 @@ from pipelines.prepare.launch import split_plans
 from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
+from pipelines.prepare.options.addresses import ADDRESS
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import logs
@@ -187,6 +188,6 @@ def _run(opened: OpenJob, missing: list[ShardTask], runner: Runner, *, progress:
     if made is None or made.fingerprint != job.fingerprint:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
-            remedy="workers on other machines need an --output that they share with this one, such as gs://",
+            remedy=f"workers on other machines need an --output that they share with this one, such as {ADDRESS}",
         )
     return made

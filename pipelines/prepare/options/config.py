@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pipelines.option_fields import check, fingerprint_items, option, require_taken
 from pipelines.prepare.options import paths
+from pipelines.prepare.options.addresses import ADDRESS
 from pipelines.prepare.options.layout_config import LayoutConfig, SpecialTokens, Truncation
 from pipelines.prepare.options.source_config import SPLIT_NAME, FunctionKind, FunctionOption, SourceConfig
 from tfrecord_io.errors import ConfigError
@@ -75,8 +76,8 @@ class OutputConfig:
     """The output folder and its shards. PrepareConfig derives an empty `name` from the dataset (`default_name`)."""
 
     root: str = option(
-        "Folder or gs:// address.",
-        brief="Folder or gs:// address to write.",
+        f"Folder or {ADDRESS} address.",
+        brief=f"Folder or {ADDRESS} address to write.",
         group="Output",
         flags="--output -o",
         metavar="OUT",
@@ -98,7 +99,7 @@ class OutputConfig:
 
     def __post_init__(self) -> None:
         if not self.root:
-            raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
+            raise ConfigError(f"--output is empty, expected a folder or {ADDRESS}", remedy="give --output OUT")
         if self.name and not SPLIT_NAME.match(self.name):
             raise ConfigError(
                 f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', beginning with one of the "

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pipelines.option_fields import check, option, require_taken
 from pipelines.prepare.options import paths
+from pipelines.prepare.options.addresses import ADDRESS
 from pipelines.prepare.options.bucket_lengths import MOST_TOKENS
 from pipelines.prepare.options.config import WORKERS, SourceConfig
 from tfrecord_io.errors import ConfigError
@@ -29,7 +30,7 @@ class TokenizerRequest:
     """Configuration of a tokenizer to train. `max_length` None: the style's. `chat_template` is the template's text."""
 
     source: SourceConfig
-    output: str = option("Folder or gs:// address of the tokenizer.", flags="--output -o", metavar="DIR")
+    output: str = option(f"Folder or {ADDRESS} address of the tokenizer.", flags="--output -o", metavar="DIR")
     kind: Kind = option("How words are cut into tokens.")
     vocab_size: int = option(
         "Tokens in all, special ones included.", least=1, most=_MOST_VOCABULARY, remedy=_OTHER_NUMBER
@@ -59,7 +60,7 @@ class TokenizerRequest:
 
     def __post_init__(self) -> None:
         if not self.output:
-            raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output DIR")
+            raise ConfigError(f"--output is empty, expected a folder or {ADDRESS}", remedy="give --output DIR")
         check(self)
         style = self.chosen_style
         if style not in STYLES_OF[self.kind]:

@@ -43,14 +43,14 @@ def write(
     rows_in: int,
     rejected: Mapping[str, int],
     filtered: Mapping[str, int],
-    generations: Mapping[str, storage.Version],
+    versions: Mapping[str, int],
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
     """Write the shard of a task's rows of one record length, and return its manifest entry.
 
     `threads` encode records. The shard's ledger counts `rows_in` rows, and `rejected` and `filtered` rows by reason.
-    `generations`: the versions that may be replaced (see `storage.generations`). `progress` counts the bytes.
+    `versions`: the versions that may be replaced (see `storage.versions`). `progress` counts the bytes.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
         job; LedgerError if its rows do not add up. The existing file then stays unchanged.
@@ -80,10 +80,10 @@ def write(
         made.append(shard)
 
     path = storage.join(job.root, name)
-    storage.write_atomic(path, pieces(), inside=job.root, replacing=generations.get(path))
+    storage.write_atomic(path, pieces(), inside=job.root, replacing=versions.get(path))
     for index, content in indexes.files().items():
         path = storage.join(job.root, index)
-        storage.write_bytes(path, content, inside=job.root, replacing=generations.get(path))
+        storage.write_bytes(path, content, inside=job.root, replacing=versions.get(path))
     return made[0]
 
 
@@ -116,10 +116,10 @@ def _pieces(
         yield packer.flush()
 
 
-def delete(job: Job, name: str, *, generations: Mapping[str, storage.Version]) -> None:
-    """Delete a shard file and its indexes of an earlier attempt, except files absent (0) in `generations`."""
+def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
+    """Delete a shard file and its indexes of an earlier attempt, except files absent (0) in `versions`."""
     for path in paths(job, name):
-        if generations.get(path) != 0:
+        if versions.get(path) != 0:
             storage.delete(path, inside=job.root)
 
 

@@ -59,14 +59,14 @@ def write(
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
     list_path, receipt_path = storage.join(job.root, rejected_path(task.split, task.index)), job.receipt_path(task)
-    generations = storage.generations([*files, list_path, receipt_path])
+    versions = storage.versions([*files, list_path, receipt_path])
     reservation.require_own(job)
     rows = _TaskRows(task, job, encoder, progress or Progress(), threads or cores())
     rows.gather()
     memory.release_freed()
     reservation.require_own(job)
-    shards = rows.write_shards(generations=generations, expected=expected)
-    rows.rejected.write(list_path, inside=job.root, replacing=generations.get(list_path))
+    shards = rows.write_shards(versions=versions, expected=expected)
+    rows.rejected.write(list_path, inside=job.root, replacing=versions.get(list_path))
     receipt = Receipt(
         fingerprint=job.fingerprint,
         split=task.split,
@@ -79,7 +79,7 @@ def write(
     )
     reservation.require_own(job)
     content = receipts.dump(receipt)
-    storage.write_bytes(receipt_path, content, inside=job.root, replacing=generations.get(receipt_path))
+    storage.write_bytes(receipt_path, content, inside=job.root, replacing=versions.get(receipt_path))
     rows.progress.add(shards=len(shards))
     return receipt
 
@@ -192,12 +192,10 @@ class _TaskRows:
         if self._job.strict and self.rejected.first:
             raise unusable_row(self.rejected.first[0], self._task)
 
-    def write_shards(
-        self, *, generations: Mapping[str, storage.Version], expected: tuple[Shard, ...] | None
-    ) -> tuple[Shard, ...]:
+    def write_shards(self, *, versions: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
         """Write one file per record length; for lengths without rows, delete the files of an earlier attempt.
 
-        A file that has appeared or changed since `generations` belongs to another job.
+        A file that has appeared or changed since `versions` belongs to another job.
         """
         task, job = self._task, self._job
         groups = length_groups(self._builder)
@@ -218,14 +216,14 @@ class _TaskRows:
                 rows_in=rows_in,
                 rejected=self.rejected.rejected if at == 0 else {},
                 filtered=self.rejected.filtered if at == 0 else {},
-                generations=generations,
+                versions=versions,
                 expected=expected[at] if expected else None,
                 progress=self.progress,
             )
             for at, (group, rows_in) in enumerate(zip(groups, self._rows_of(groups), strict=True))
         ]
         for length in set(job.spec.layout.buckets) - set(lengths):
-            shard_files.delete(job, job.shard_name(task, length=length), generations=generations)
+            shard_files.delete(job, job.shard_name(task, length=length), versions=versions)
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:

@@ -4,6 +4,8 @@
               ├── gcs                 gs://, through google-cloud-storage and gcsfs
               └── object_storage      other services, through fsspec; ranges of any remote file
 
+`options.addresses` lists modules with conditional writes by scheme.
+
 Writes are atomic: a file appears whole or not at all. Modules for remote storage are imported on first use.
 
 Transient errors are retried. FileNotFoundError of a read reaches the caller unchanged; every other file system error
@@ -17,15 +19,16 @@ import posixpath
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
+from pipelines.prepare.options.addresses import bucket_of
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import local_storage, storage_errors
 from pipelines.prepare.storage.local_storage import PARTIAL as PARTIAL
 from pipelines.prepare.storage.local_storage import make_folder as make_folder
 from pipelines.prepare.storage.local_storage import refuse_links as refuse_links
 from pipelines.prepare.storage.local_storage import sweep as sweep
-from pipelines.prepare.storage.storage_errors import as_output_error, retry_transient
+from pipelines.prepare.storage.storage_errors import as_output_error, retry_transient, store_of
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
@@ -33,8 +36,6 @@ from tfrecord_io.local_paths import local_path as local_path
 _MOST_BYTES = 256 << 20
 # Threads that read remote files: each small file costs a round trip.
 _READERS = 32
-# Generation of a gs:// object; 0 for a missing object.
-Version: TypeAlias = int
 
 
 def join(root: str, *parts: str) -> str:
@@ -47,7 +48,7 @@ def file_system(path: str) -> tuple[Any, str]:
 
     Raises: ConfigError for an address that nothing can open.
     """
-    fs, inner = _store(path).open_fs(path)
+    fs, inner = store_of(path).open_fs(path)
     return fs, inner
 
 
@@ -57,7 +58,7 @@ def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_err
     Errors for which `passes` is true are retried.
     Raises: FileNotFoundError; errors of the service's library, for `as_source_error` to translate.
     """
-    return dict(_store(path).info(path, passes=passes))
+    return dict(store_of(path).info(path, passes=passes))
 
 
 def exists(path: str) -> bool:
@@ -167,7 +168,7 @@ def _open_remote(path: str) -> BinaryIO:
     found = describe(path)
     if found["type"] == "directory":
         raise FileNotFoundError(f"{path}: a folder, expected a file")
-    version = {"generation": found["generation"]} if storage_errors.bucket_of(path) else {}
+    version = pinned(path, str(found.get("generation", "")))
 
     def get(start: int, stop: int) -> bytes:
         try:
@@ -184,39 +185,37 @@ def _open_remote(path: str) -> BinaryIO:
     return io.BufferedReader(remote, buffer_size=1 << 16)
 
 
-def generations(paths: Sequence[str]) -> dict[str, Version]:
-    """Return the generation of each gs:// object, 0 for a missing one; empty for other storage.
+def versions(paths: Sequence[str]) -> dict[str, int]:
+    """Return the version of each file, 0 for a missing one; empty for storage without conditional writes.
 
     Pass them to `write_atomic(replacing=...)`. Raises: OutputError.
     """
-    if not paths or storage_errors.bucket_of(paths[0]) is None:
+    if not paths or bucket_of(paths[0]) is None:
         return {}
-    from pipelines.prepare.storage import gcs
-
     with _reading(paths[0]):
-        return gcs.generations(paths)
+        return dict(store_of(paths[0]).versions(paths))
 
 
-def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: Version | None = None) -> None:
+def pinned(path: str, version: str) -> dict[str, str]:
+    """Return the arguments of fsspec's `cat_file` that name a version of a remote file; empty if it takes none."""
+    return dict(store_of(path).pinned(version)) if bucket_of(path) else {}
+
+
+def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write a file atomically, with the options of `write_atomic`. Raises: OutputError."""
     write_atomic(path, [content], inside=inside, replacing=replacing)
 
 
-def write_atomic(
-    path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: Version | None = None
-) -> None:
+def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to a file that appears whole or not at all.
 
     inside: an existing folder; only folders below it are made, so that a folder deleted during a job does not come back
         half full. Links below it are not followed, here and in `delete` and `sweep`. Local only.
-    replacing: the generation that may be replaced (see `generations`), 0 for none. An object of another generation
-        stays, and counts as written if its content is the same. gs:// only; elsewhere the last writer wins.
-    Raises: OutputError, also if an object of another generation has other content; errors of `chunks`.
+    replacing: the version that may be replaced (see `versions`), 0 for none. An object of another version stays, and
+        counts as written if its content is the same. Without conditional writes the last writer wins.
+    Raises: OutputError, also if an object of another version has other content; errors of `chunks`.
     """
-    local = local_path(path)
-    if local is not None:
-        local_storage.write(local, chunks, inside=inside)
-        return
+    store, place = _at(path)
     failures: list[Exception] = []
 
     def watched() -> Iterator[Any]:
@@ -228,7 +227,7 @@ def write_atomic(
 
     try:
         with as_output_error(path):
-            _store(path).write(path, watched(), replacing=replacing)
+            store.write(place, watched(), inside=inside, replacing=replacing)
     except Exception:
         if failures:
             raise failures[0] from failures[0].__cause__
@@ -237,22 +236,16 @@ def write_atomic(
 
 def delete(path: str, *, inside: str | None = None) -> None:
     """Delete a file, a link, or a folder with its content, if it exists. Raises: OutputError."""
-    local = local_path(path)
+    store, place = _at(path)
     with as_output_error(path), contextlib.suppress(FileNotFoundError):
-        if local is None:
-            _store(path).delete(path)
-        else:
-            local_storage.delete(local, inside=inside)
+        store.delete(place, inside=inside)
 
 
 def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None) -> None:
     """Delete the files of a folder that exist, remote ones concurrently. Raises: OutputError."""
-    if local_path(folder) is None:
-        with as_output_error(folder):
-            _store(folder).delete_files([join(folder, name) for name in names])
-    else:
-        for name in names:
-            delete(join(folder, name), inside=inside)
+    store, place = _at(folder)
+    with as_output_error(folder):
+        store.delete_files([join(place, name) for name in names], inside=inside)
 
 
 @contextlib.contextmanager
@@ -262,21 +255,16 @@ def as_source_error(path: str) -> Iterator[None]:
         yield
 
 
-def _store(path: str) -> ModuleType:
-    if storage_errors.bucket_of(path) is not None:
-        from pipelines.prepare.storage import gcs
-
-        return gcs
-    from pipelines.prepare.storage import object_storage
-
-    return object_storage
+def _at(path: str) -> tuple[ModuleType, str]:
+    local = local_path(path)
+    return (store_of(path), path) if local is None else (local_storage, local)
 
 
 def _entries(folder: str) -> dict[str, int | None]:
-    local = local_path(folder)
+    store, place = _at(folder)
     try:
         with _reading(folder):
-            found = _store(folder).entries(folder) if local is None else local_storage.entries(local)
+            found = store.entries(place)
     except FileNotFoundError:
         return {}
     return {name: found[name] for name in sorted(found) if not name.startswith(PARTIAL)}
@@ -288,8 +276,6 @@ def _reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
         with storage_errors.reading(path, kind):
             yield
     except FileNotFoundError:
-        if bucket := storage_errors.bucket_of(path):
-            from pipelines.prepare.storage import gcs
-
-            gcs.require_bucket(bucket)
+        if bucket := bucket_of(path):
+            store_of(path).require_bucket(bucket)
         raise

@@ -22,21 +22,18 @@ import errno
 import functools
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import google_crc32c
 
 from pipelines.prepare.process.threads import ordered_map
-from pipelines.prepare.storage import object_storage, storage_errors
+from pipelines.prepare.storage import gcs_account, object_storage, storage_errors
+from pipelines.prepare.storage.gcs_account import EMULATOR, KEY_FILE, Check, configured, find_credentials
+from pipelines.prepare.storage.gcs_account import explanation as explanation
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import cause_without_secrets
 
-EMULATOR = "STORAGE_EMULATOR_HOST"
-KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
-
-_SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
 # Limits of one gcsfs request (at most one block), of silence on a connection, and of connecting.
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
@@ -88,41 +85,6 @@ def forget() -> None:
     """Drop connections and credentials; the next use looks for credentials again."""
     _client.cache_clear()
     _file_system.cache_clear()
-
-
-storage_errors.on_refusal.append(forget)
-
-
-def find_credentials() -> Any | None:
-    """Return the application default credentials; None if there are none or an emulator is set.
-
-    Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
-    """
-    if os.environ.get(EMULATOR):
-        return None
-    import google.auth
-    from google.auth.exceptions import DefaultCredentialsError
-
-    try:
-        with warnings.catch_warnings():
-            # google.auth warns about a missing quota project, which storage does not need.
-            warnings.simplefilter("ignore")
-            credentials, _ = google.auth.default(scopes=[_SCOPE])
-    except DefaultCredentialsError as error:
-        if key_file := os.environ.get(KEY_FILE):
-            raise ConfigError(
-                f"{KEY_FILE}={key_file}: no credentials ({error.args[0]})",
-                remedy="let it name a service account's key file, or unset it",
-            ) from error
-        return None
-    return credentials
-
-
-def configured() -> dict[str, Any]:
-    """Return the user's settings for gcsfs in fsspec, such as FSSPEC_GS_REQUESTER_PAYS."""
-    import fsspec
-
-    return {**fsspec.config.conf.get("gs", {}), **fsspec.config.conf.get("gcs", {})}
 
 
 def _place() -> tuple[int, str, str]:
@@ -178,8 +140,8 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
-def generations(paths: Sequence[str]) -> dict[str, int]:
-    """Return the generation of each object, which changes at every upload; 0 for a missing object."""
+def versions(paths: Sequence[str]) -> dict[str, int]:
+    """Return the version of each object, its generation, which changes at every upload; 0 for a missing object."""
 
     def request(path: str) -> int:
         with bucket(path) as (found, key):
@@ -199,7 +161,7 @@ def entries(path: str) -> dict[str, int | None]:
     return {inner: size for name, size in sizes.items() if (inner := name.removeprefix(prefix)).strip("/")}
 
 
-def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> None:
+def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Upload buffers to an object that appears when all of them have arrived.
 
     replacing: the generation to replace, 0 for none, None for any.
@@ -246,7 +208,12 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
         )
 
 
-def delete(path: str) -> None:
+def pinned(version: str) -> dict[str, str]:
+    """Return the arguments of `cat_file` for an object of this version."""
+    return {"generation": version} if version.isdecimal() else {}
+
+
+def delete(path: str, *, inside: str | None = None) -> None:
     """Delete an object, and all objects below it if it is a folder; never delete a bucket."""
     with bucket(path) as (found, key):
         names = [blob.name for blob in found.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
@@ -254,7 +221,7 @@ def delete(path: str) -> None:
     delete_files([f"{place}/{name}" for name in ([key, *names] if key else names)])
 
 
-def delete_files(paths: Sequence[str]) -> None:
+def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
     """Delete the objects that exist, with one request per object."""
 
     def delete_one(path: str) -> None:
@@ -270,10 +237,29 @@ def require_bucket(name: str) -> None:
     try:
         info(f"gs://{name}")
     except FileNotFoundError as error:
-        cause, remedy = storage_errors.no_bucket(name)
+        cause, remedy = explanation(name, "read", 404, "") or ("", "")
         raise OutputError(cause, remedy=remedy) from error
     except Exception:
         return  # an account without permission to list a bucket may still read it
+
+
+def checks(output: str, *, region: str | None) -> Iterator[Check]:
+    """Check credentials and bucket of an output, and whether the bucket is in the `region` of a TPU."""
+    yield gcs_account.credentials_check()
+    try:
+        with storage_errors.as_output_error(output), bucket(output) as (described, _):
+            described.reload(timeout=TIMEOUT, retry=storage_errors.library_retry(output))
+    except OutputError as error:
+        if error.__context__ is None or storage_errors.status_of(error.__context__) != 403:
+            yield "bucket", False, error.cause, error.remedy
+            return
+        remedy = error.remedy.replace("storage.objectAdmin", "storage.legacyBucketReader")
+        yield "bucket", None, f"its metadata cannot be read: {error.cause}", remedy
+        return
+    kind = described.location_type or "region"
+    yield "bucket", True, f"{described.location}, {kind}, {described.storage_class or ''}", ""
+    if region is not None:
+        yield gcs_account.region_check(described, region)
 
 
 def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:

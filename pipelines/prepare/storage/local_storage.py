@@ -21,7 +21,7 @@ import os
 import socket
 import stat
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from pipelines.prepare.storage import storage_errors
@@ -119,35 +119,32 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
                 raise _link_refused(path)
 
 
-def write(path: str, chunks: Iterable[Any], *, inside: str | None = None) -> None:
+def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to a file, and make its missing folders; with `inside`, only those below it.
 
-    Raises: OutputError; errors of `chunks` pass unchanged.
+    Raises: OutputError; OSError; errors of `chunks`.
     """
     name = os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
     with contextlib.ExitStack() as stack:
-        with storage_errors.as_output_error(path):
-            try:
-                folder = stack.enter_context(_open_folder(os.path.dirname(path), inside=inside, make=True))
-            except FileNotFoundError as error:
-                if inside is None:
-                    raise
-                raise OutputError(
-                    f"{os.path.dirname(path)}: the folder is not there any more: it was deleted or moved while the job "
-                    "was at work",
-                    remedy="run the same command again; what is not there is made again",
-                ) from error
-            descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
         try:
-            with os.fdopen(descriptor, "wb", buffering=0) as stream:
-                for chunk in chunks:
-                    with storage_errors.as_output_error(path):
-                        _write_all(stream, chunk)
-                with storage_errors.as_output_error(path):
-                    os.fsync(descriptor)
-                    os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-                    os.fsync(folder)
+            folder = stack.enter_context(_open_folder(os.path.dirname(path), inside=inside, make=True))
+        except FileNotFoundError as error:
+            if inside is None:
+                raise
+            raise OutputError(
+                f"{os.path.dirname(path)}: the folder is not there any more: it was deleted or moved while the job was "
+                "at work",
+                remedy="run the same command again; what is not there is made again",
+            ) from error
+        descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.writelines(chunks)
+                stream.flush()
+                os.fsync(descriptor)
+                os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.fsync(folder)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(partial, dir_fd=folder)
@@ -163,6 +160,12 @@ def delete(path: str, *, inside: str | None = None) -> None:
                 for inner in (*names, *folders):
                     _remove(inner, place)
         _remove(name, folder)
+
+
+def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
+    """Delete the files that exist. Raises: OutputError; OSError."""
+    for path in paths:
+        delete(path, inside=inside)
 
 
 def entries(folder: str) -> dict[str, int | None]:
@@ -217,13 +220,6 @@ def _mode(name: str, folder: int) -> int:
 def _remove(name: str, folder: int) -> None:
     with contextlib.suppress(FileNotFoundError):
         (os.rmdir if stat.S_ISDIR(_mode(name, folder)) else os.unlink)(name, dir_fd=folder)
-
-
-def _write_all(stream: Any, chunk: Any) -> None:
-    # An unbuffered write may be partial: on a full disk, or above 2 GiB.
-    view = memoryview(chunk).cast("B")
-    while view:
-        view = view[stream.write(view) :]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Write to services other than Google's through fsspec; read ranges of any remote file, in blocks of 8 MiB."""
+"""Write through fsspec to services without their own module; read ranges of any remote file, in blocks of 8 MiB."""
 
 import contextlib
 import posixpath
@@ -7,6 +7,7 @@ from typing import Any
 
 import fsspec
 
+from pipelines.prepare.options.addresses import ADDRESS
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.storage_errors import retry_transient
@@ -24,7 +25,7 @@ def open_fs(path: str) -> tuple[Any, str]:
         return fs, inner
     except (ValueError, ImportError) as error:
         raise ConfigError(
-            f"{path}: no way to open such an address: {error}", remedy="give a local folder or a gs:// address"
+            f"{path}: no way to open such an address: {error}", remedy=f"give a local folder or a {ADDRESS} address"
         ) from error
 
 
@@ -64,7 +65,7 @@ def entries(path: str) -> dict[str, int | None]:
     return found
 
 
-def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> None:
+def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to an object that appears when all of them have arrived, replacing any object there.
 
     Raises: errors of `chunks`.
@@ -85,7 +86,7 @@ def write(path: str, chunks: Iterable[Any], *, replacing: int | None = None) -> 
     fs.invalidate_cache()
 
 
-def delete(path: str) -> None:
+def delete(path: str, *, inside: str | None = None) -> None:
     """Delete a file, or a folder with its content, if it exists."""
     fs, inner = open_fs(path)
     with contextlib.suppress(FileNotFoundError):
@@ -96,7 +97,7 @@ def delete(path: str) -> None:
             fs.rm_file(file)
 
 
-def delete_files(paths: Sequence[str]) -> None:
+def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
     """Delete the files that exist."""
     list(ordered_map(delete, paths, threads=_REQUESTS_AT_ONCE))
 

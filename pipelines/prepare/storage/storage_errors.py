@@ -11,16 +11,18 @@ Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 
 import contextlib
 import errno
+import importlib
 import logging
 import random
-import re
 import socket
 import ssl
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
+from pipelines.prepare.options.addresses import STORES, bucket_of
 from tfrecord_io.errors import OutputError, PrepError, SourceError
 from tfrecord_io.shown import cause_without_secrets, is_web, without_secrets
 
@@ -30,16 +32,8 @@ _PATIENCE_SECONDS = 180.0
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 32.0
 
-# Functions that drop refused credentials, so that the next request looks again: a metadata server may be silent for a
-# moment.
-on_refusal: list[Callable[[], None]] = []
-
 _log = logging.getLogger(__name__)
 
-LOGIN_REMEDY = (
-    "run `gcloud auth application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's "
-    "key file; on a VM give it a service account and the scope cloud-platform"
-)
 _AGAIN = "run the same command again to go on"
 _MAY_WRITE = "choose an --output that you may write to"
 _FREE = "free some space or quota, or choose an --output on another disk, and run the same command again to go on"
@@ -55,20 +49,11 @@ _TRANSIENT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 
 _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
-_ACCOUNT = re.compile(r"(\S+@\S+?)\s+does not have storage\.")
-# Remedies for a refusal by Google's service (400, 403), by a word in its answer; by default a role on the bucket.
-_REMEDY_BY_WORD = {
-    "scope": "give the VM the scope cloud-platform: gcloud compute instances set-service-account --help",
-    "billing": "link a billing account to the project: gcloud billing projects link --help",
-    "requester pays": "name a project that you may bill: export FSSPEC_GS_REQUESTER_PAYS=PROJECT",
-    "user project": "name an existing project that you may use, in FSSPEC_GS_REQUESTER_PAYS or FSSPEC_GS_PROJECT",
-}
 
 
-def bucket_of(path: str) -> str | None:
-    """Return the bucket of a Google Cloud Storage address, or None for other paths."""
-    scheme, separator, rest = path.partition("://")
-    return rest.partition("/")[0] if separator and scheme in ("gs", "gcs") else None
+def store_of(path: str) -> ModuleType:
+    """Return the module for a remote path, imported on first use."""
+    return importlib.import_module(f"{__package__}.{STORES.get(path.partition('://')[0], 'object_storage')}")
 
 
 def status_of(error: BaseException) -> int | None:
@@ -172,37 +157,20 @@ def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
 
 
 def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
-    if status_of(error) == 401:
-        for forget in on_refusal:
-            forget()
+    if status_of(error) == 401 and bucket_of(path):
+        store_of(path).forget()  # look for credentials again: a metadata server may be silent for a moment
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
         remedy = remedy.replace(_MAY_WRITE, "read it as a user who may")
     raise kind(f"{path}: cannot be {done}: {cause}", remedy=remedy) from cause_without_secrets(error)
 
 
-def no_bucket(bucket: str) -> tuple[str, str]:
-    """Return the cause and the remedy for a missing bucket."""
-    return (
-        f"there is no bucket gs://{bucket}",
-        f"correct the name, or make it where the TPU is: gcloud storage buckets create gs://{bucket} --location=REGION",
-    )
-
-
 def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
-    bucket, status, said = bucket_of(path), status_of(error), words(error)
-    if bucket and status == 404:
-        return no_bucket(bucket)
-    if bucket and status == 401:
-        return f"no valid credentials for gs://{bucket} ({said})", LOGIN_REMEDY
-    if bucket and status in (400, 403):
-        known = [remedy for word, remedy in _REMEDY_BY_WORD.items() if word in said.lower()]
-        found = _ACCOUNT.search(said)
-        account = found[1] if found else "YOUR_ACCOUNT"
-        member = f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
-        role = "roles/storage.objectViewer" if done == "read" else "roles/storage.objectAdmin"
-        grant = f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role={role}"
-        return said, known[0] if known else grant
+    status, said = status_of(error), words(error)
+    if bucket := bucket_of(path):
+        found: tuple[str, str] | None = store_of(path).explanation(bucket, done, status, said)
+        if found:
+            return found
     host = urllib.parse.urlsplit(path).hostname if is_web(path) else None
     if host and status in (401, 403):
         return (

@@ -7,9 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.building import Outcome
+from tfrecord_io.errors import OutputError
 
 OLD, NEW = range(60), range(60, 100)
 OPTIONS: dict[str, object] = {"keep_column": "number", "shard_size": "5kB", "name": "rows"}
@@ -65,3 +68,16 @@ def numbers(root: object, split: str = "train") -> list[int]:
     """The numbers of the rows of a split, in the order of its records."""
     shards = building.read_manifest(root).splits[split].shards
     return [number for shard in shards for number in building.read_shard(root, shard)["number"].tolist()]
+
+
+def stop_at_second_shard(patch: pytest.MonkeyPatch) -> None:
+    write = shard_writer.write
+    calls: list[None] = []
+
+    def stopping(*arguments: Any, **options: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 2:
+            raise OutputError("stopped")
+        return write(*arguments, **options)
+
+    patch.setattr(shard_writer, "write", stopping)

@@ -8,25 +8,11 @@ from typing import Any
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.shards import shard_writer
 from tests import building
-from tests.prepare.append.appended import build, done, grown, json_lines, numbers
+from tests.prepare.append.appended import build, done, grown, json_lines, numbers, stop_at_second_shard
 from tfrecord_io.errors import OutputError
 
 Stop = Callable[[pytest.MonkeyPatch], None]
-
-
-def stop_at_second_shard(patch: pytest.MonkeyPatch) -> None:
-    write = shard_writer.write
-    calls: list[None] = []
-
-    def stopping(*arguments: Any, **options: Any) -> Any:
-        calls.append(None)
-        if len(calls) == 2:
-            raise OutputError("stopped")
-        return write(*arguments, **options)
-
-    patch.setattr(shard_writer, "write", stopping)
 
 
 def stop_at_file(name: str) -> Stop:

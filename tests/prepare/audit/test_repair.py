@@ -10,7 +10,7 @@ import pytest
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
-from tests.prepare.audit.test_verify import flip, train_shards
+from tests.support.damage import flip, train_shards
 from tests.support.tokenizers_zoo import Zoo
 
 

@@ -14,6 +14,7 @@ from pipelines.prepare.audit import verify
 from tests import building
 from tests.building import read_manifest, reviews
 from tests.support import frames
+from tests.support.damage import flip, train_shards
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.examples import Payloads
@@ -46,10 +47,6 @@ def problems(root: Path) -> dict[str, str]:
     return found
 
 
-def train_shards(root: Path) -> list[Path]:
-    return sorted(root.glob("*-train-*.tfrecord*"))
-
-
 def rewrite(root: Path, path: Path, change: Callable[[Columns], None]) -> None:
     """Changes a shard's rows and leaves everything else sound: crcs, digest, and the manifest's counts."""
     facts = read_manifest(root)
@@ -75,12 +72,6 @@ def replace(root: Path, name: str, **changes: object) -> None:
         for split, content in facts.splits.items()
     }
     (root / "manifest.json").write_bytes(manifest.dump(dataclasses.replace(facts, splits=splits)))
-
-
-def flip(path: Path, position: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= 0x10
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize("place", [0, 8, 12, 5000, -1])

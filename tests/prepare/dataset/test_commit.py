@@ -10,11 +10,11 @@ import pytest
 
 from pipelines.prepare.dataset import commit, receipts, tfds
 from pipelines.prepare.launch.open_job import OpenJob
-from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, UnusedRows
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_rows, reviews
+from tests.support.commits import committed, request
 from tfrecord_io import manifest
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 
@@ -28,21 +28,8 @@ def with_nulls(tmp_path: Path) -> Path:
     return building.source(tmp_path / "data", train=rows)
 
 
-def request(root: str) -> PrepareConfig:
-    return PrepareConfig(
-        source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
-        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
-        output=OutputConfig(root=root, name="reviews", shard_bytes=20_000),
-        layout=LayoutConfig(max_length=32),
-    )
-
-
 def resolved(output: Path) -> OpenJob:
     return building.resolved(request(str(output)))
-
-
-def committed(found: OpenJob) -> manifest.Manifest:
-    return commit.commit(found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
-from tests.prepare.dataset.test_commit import request
+from tests.support.commits import request
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, LedgerError, OutputError
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from pipelines.prepare.launch import doctor
 from pipelines.prepare.launch.doctor import Check
-from pipelines.prepare.storage import local_storage
 from tfrecord_io.errors import ConfigError
 
 OPERATIONS = ("write", "read", "list", "delete")
@@ -52,7 +51,7 @@ def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, number: int, m
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(local_storage, "_write_all", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     checks = found(tmp_path)
     assert verdicts(checks) == {"folder": True, "write": False, "space": True}
     assert os.strerror(number) in checks["write"].found

@@ -18,8 +18,8 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, UnusedRows
 from tests import building
 from tests.prepare import stored
-from tests.prepare.dataset.test_plans import groups_of, plan_of
 from tests.prepare.stored import Work
+from tests.support.plans import groups_of, plan_of
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import manifest
 from tfrecord_io.schema import Feature

@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.prepare.shards import shard_writer
 from tests import building
-from tests.prepare.append.test_append_stopped import stop_at_second_shard
+from tests.prepare.append.appended import stop_at_second_shard
 
 ROWS = [{"text": f"this is row {number} of a small table"} for number in range(600)]
 CHANGES = {"max_length": 16, "shard_size": "5kB"}

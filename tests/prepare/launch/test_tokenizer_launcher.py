@@ -20,8 +20,7 @@ from pipelines.prepare.options.source_config import FunctionOption, SourceConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.tokenizer_training.styles import template_of
 from tests import building
-from tests.prepare.tokenizer_training.test_training import reviews
-from tests.support.texts import MULTI_SCRIPT
+from tests.support.texts import MULTI_SCRIPT, reviews
 from tfrecord_io.errors import ColumnError, ConfigError, OutputError, PrepError, SourceError
 
 ENGINES = {

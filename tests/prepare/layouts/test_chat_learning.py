@@ -8,8 +8,8 @@ import pytest
 
 from tests import building
 from tests.building import read_manifest
-from tests.prepare.layouts.test_layout_chat import build, rejected, texts
 from tests.prepare.tokenize.chat.chat_templates import chat_tokenizer
+from tests.support.chats import build, rejected, texts
 from tests.support.tokenizers_zoo import Zoo
 
 # Like Qwen3: thoughts are written only after the last question.

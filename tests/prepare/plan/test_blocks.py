@@ -16,8 +16,8 @@ from pipelines.prepare.plan.planning import Blocks, block_rows, plan_split
 from pipelines.prepare.sources.parquet.groups import cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
-from tests.prepare.plan.test_sampling import english, foreign
 from tests.prepare.stored import Work
+from tests.support.texts import english, foreign
 from tests.support.tokenizers_zoo import Zoo
 
 ROWS = 8000

@@ -11,20 +11,10 @@ from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.plan import sample_rows, sampling
 from tests.prepare import stored
 from tests.prepare.stored import Work
-from tests.support import texts
+from tests.support.texts import english, foreign
 from tests.support.tokenizers_zoo import Zoo
 
 ROWS = 2000
-_WORDS = " ".join(texts.sentences(100, seed=7)).split()
-_SIGNS = "".join(texts.MULTI_SCRIPT)
-
-
-def english(words: int, rng: np.random.Generator) -> str:
-    return " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
-
-
-def foreign(signs: int, rng: np.random.Generator) -> str:
-    return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
 
 
 def _skewed(rng: np.random.Generator, rows: int) -> np.ndarray:

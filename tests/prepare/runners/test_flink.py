@@ -8,8 +8,8 @@ import pytest
 
 from tests import building
 from tests.building import REVIEWS
-from tests.prepare.runners.test_portable import check_same, reviews, written
 from tests.support import flink, limits, servers
+from tests.support.flink import check_same, reviews, written
 from tests.support.servers import Cluster
 
 # A worker stays for the next stage of a job, which would else start another.

@@ -7,7 +7,6 @@ Other tests use this process as the launcher.
 Every process must import Beam, which dominates the cost of these tests, so none starts more than it needs.
 """
 
-import json
 import operator
 import os
 import re
@@ -19,17 +18,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.plan import sample_rows
-from pipelines.prepare.shards import shard_writer
 from tests import building
-from tests.building import REVIEWS, Outcome, read_manifest
+from tests.building import Outcome, read_manifest
 from tests.support import limits, servers
+from tests.support.flink import check_same, reviews, written
 from tests.support.servers import Cluster
-from tfrecord_io import manifest
 
 # The launcher's sample does not have the row.
 FOUND_BY_A_SHARD = r"train\[199\] in .*\.parquet cannot be used \(too_long\); --max-error-rate 0 allows no such row"
@@ -42,28 +38,6 @@ CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": 1}
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with servers.cluster(tmp_path_factory.mktemp("cluster") / "servers") as started:
         yield started
-
-
-def check_same(dataset: Path, output: Path, *beam_args: str, workers: int = 1, **changes: object) -> None:
-    """Build in other processes, and compare every file with a plain build."""
-    plain = building.built(dataset, **changes)
-    options = building.options(output, **{**changes, "workers": workers})
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shard_writer, "write", None)  # whatever gets made was made by another process
-        outcome = building.command("build", dataset, "--json", *options, "--", *beam_args)
-    assert outcome.status == 0, outcome.err
-    assert building.files(output) == building.files(plain)
-    assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(plain))
-
-
-def written(path: Path, rows: list[dict[str, object]]) -> Path:
-    """A source that is read in place, since ingesting would take another job and more workers."""
-    pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
-
-
-def reviews() -> list[dict[str, object]]:
-    return [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.storage import local_storage, object_storage
+from pipelines.prepare.storage import object_storage
 from tfrecord_io.errors import ConfigError, OutputError
 
 
@@ -33,8 +33,8 @@ def broken(chunk: bytes, error: type[BaseException] = ArithmeticError) -> Iterat
 
 
 def failing_write(number: int) -> Any:
-    """Makes every write to a file descriptor fail, as the operating system would."""
-    return mock.patch.object(local_storage, "_write_all", side_effect=OSError(number, os.strerror(number)))
+    """Make every write fail when it is synced, as the operating system would."""
+    return mock.patch.object(os, "fsync", side_effect=OSError(number, os.strerror(number)))
 
 
 @pytest.mark.parametrize("parts", [("a", "b.json"), ("b",), ()])
@@ -164,22 +164,6 @@ def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
         thread.join()
     assert (tmp_path / "file").read_bytes() in contents
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_write_that_takes_only_part_of_a_chunk_is_continued(tmp_path: Path) -> None:
-    class Slow:
-        """Takes three bytes at a time, as a file may on a nearly full disk or above 2 GiB."""
-
-        def __init__(self) -> None:
-            self.taken = b""
-
-        def write(self, chunk: memoryview) -> int:
-            self.taken += bytes(chunk[:3])
-            return min(len(chunk), 3)
-
-    stream = Slow()
-    local_storage._write_all(stream, b"0123456789")
-    assert stream.taken == b"0123456789"
 
 
 @pytest.mark.parametrize(

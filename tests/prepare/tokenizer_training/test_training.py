@@ -1,6 +1,5 @@
 """The characters that are given to the trainers: all that these would find, so that they number none themselves."""
 
-import json
 from typing import Any
 
 import hypothesis
@@ -10,17 +9,10 @@ from tokenizers import models, trainers
 
 from pipelines.prepare.tokenizer_training import training
 from pipelines.prepare.tokenizer_training.styles import template_of
-from tests.building import REVIEWS
-from tests.support.texts import MULTI_SCRIPT
+from tests.support.texts import MULTI_SCRIPT, reviews
 
 # Spaces of all kinds, characters that normalizers remove or turn into others, marks, punctuation, and letters.
 STRANGE = " \t\n\u00a0\u3000\u200b\u2028\x1c\x00\u0301\ufeff▁'\"aZéİß漢ж1２.,!$^\ufb01\U0001d4b3"
-
-
-def reviews() -> list[str]:
-    """The texts of the example's training split."""
-    lines = (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["text"] for line in lines]
 
 
 def theirs(texts: list[str], template: Any) -> set[str]:

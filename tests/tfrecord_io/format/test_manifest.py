@@ -11,69 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.manifests import Document, document, make, make_shard
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.format import json_fields
-from tfrecord_io.manifest import Generation, Ledger, Manifest, Shard, Split, TokenizerFacts
-from tfrecord_io.schema import Feature, Schema
-
-Document = dict[str, Any]
-
-
-def make_shard(name: str = "tiny-train-00000-of-00002.tfrecord", **changes: Any) -> Shard:
-    fields: dict[str, Any] = {"num_bytes": 100, "num_examples": 5, "num_tokens": 40, "sha256": "ab" * 32}
-    fields["ledger"] = Ledger(rows_in=5, rows_used=5)
-    return Shard(name=name, **{**fields, **changes})
-
-
-def make(**changes: Any) -> Manifest:
-    """A small manifest with something in every field."""
-    shards = (
-        make_shard(ledger=Ledger(rows_in=6, rows_used=5, rejected={"text_null": 1}, tokens_cut=3)),
-        make_shard(
-            "tiny-train-00001-of-00002.tfrecord",
-            num_examples=4,
-            ledger=Ledger(rows_in=6, rows_used=4, rejected={"text_null": 2}, tokens_cut=4),
-        ),
-    )
-    fields: dict[str, Any] = {
-        "name": "tiny",
-        "fingerprint": "0123",
-        "schema": Schema(
-            (
-                Feature(name="input_ids", dtype="int64", shape=(8,), role="token_ids", meaning="ids, é"),
-                Feature(name="types", dtype="int64", shape=(8,), role="token_type_ids", constant=0),
-                Feature(name="label", dtype="int64", shape=(), role="label"),
-            )
-        ),
-        "layout": {"name": "pad", "max_length": 8, "one_record": True},
-        "tokenizer": TokenizerFacts(
-            name="tok",
-            kind="Fast",
-            vocab_size=100,
-            content_sha256="cd" * 32,
-            special_ids=(0, 1, 99),
-            padding_side="right",
-            pad_id=0,
-            sep_id=1,
-        ),
-        "splits": {
-            "train": Split(shards=shards),
-            "test": Split(shards=(make_shard("tiny-test-00000-of-00001.tfrecord"),)),
-        },
-        "label_names": ("no", "yes", "ünsure\n"),
-        "source": {"kind": "json", "splits": {"train": [[0, 12]]}},
-        "options": {"seed": 0, "nested": {"deep": [None, 1.5, "日本"]}},
-        "versions": {"prep-tfrecords": "0.1.0"},
-    }
-    return Manifest(**{**fields, **changes})
-
-
-def document(**changes: Any) -> Document:
-    """The JSON of `make()`, without the digest of its text, so that tests may change it."""
-    content = json.loads(manifest.dump(make()))
-    del content["sha256"]
-    return {**content, **changes}
+from tfrecord_io.manifest import Generation, Ledger, Manifest, Split
 
 
 def parsed(content: Document) -> Manifest:
@@ -261,19 +203,6 @@ def parses_or_is_refused(text: str | bytes) -> None:
     except ManifestError:
         return
     assert manifest.parse(manifest.dump(found)) == found
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-def places(content: Any) -> list[tuple[Any, ...]]:
-    """The path to every value inside of `content`."""
-    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    return [path for key, value in items for path in [(key,), *((key, *rest) for rest in places(value))]]
 
 
 @given(start=st.integers(0, 3000), length=st.integers(0, 20), put=st.binary(max_size=20))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import frames
-from tests.tfrecord_io.format.test_manifest import make_shard
+from tests.support.manifests import make_shard
 from tfrecord_io import records
 from tfrecord_io.errors import CorruptRecordError, PrepError
 from tfrecord_io.format import record_index

@@ -1,6 +1,5 @@
 """A run that starts at a step returns the same batches as one from the beginning, and reads little else."""
 
-import hashlib
 import pathlib
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support import frames
+from tests.support.batches import digests
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
 from tfrecord_io import manifest as manifests
 from tfrecord_io import objectives, reader, records
@@ -19,13 +19,6 @@ from tfrecord_io.reader import Data, Shuffle
 
 SMALL = Shuffle(cycle_length=2, block_length=2, window=8)
 INDEXED = Shuffle(cycle_length=2, block_length=16, window=32)
-
-
-def digests(elements: Iterable[Any]) -> list[str]:
-    return [
-        hashlib.sha256(b"".join(leaf.numpy().tobytes() for leaf in tf.nest.flatten(element))).hexdigest()
-        for element in elements
-    ]
 
 
 def digests_from(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.batches import digests
 from tests.tfrecord_io.conftest import (
     LENGTH,
     PAD_SCHEMA,
@@ -20,7 +21,6 @@ from tests.tfrecord_io.conftest import (
     pad_shards,
     tokenizer_facts,
 )
-from tests.tfrecord_io.input_pipeline.test_start_step import digests
 from tfrecord_io import mixture, objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.mixing import common_manifest

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.batches import digests
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
-from tests.tfrecord_io.input_pipeline.test_start_step import digests
 from tfrecord_io import objectives, random_access, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline.host_plan import Order

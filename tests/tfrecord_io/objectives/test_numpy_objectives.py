@@ -8,18 +8,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tfrecord_io.conftest import CONCAT_SCHEMA, make_manifest
-from tests.tfrecord_io.objectives.test_objectives import (
+from tests.support.objectives import (
     CHAT_SCHEMA,
+    EOS,
     PACK_SCHEMA,
     PACKED_CHAT_SCHEMA,
     SEED,
+    SEQ2SEQ_SCHEMA,
     batch,
+    manifest_of,
     random_rows,
 )
-from tests.tfrecord_io.objectives.test_objectives import TOKENIZER as PACKED_TOKENIZER
-from tests.tfrecord_io.objectives.test_objectives_labelled import SEQ2SEQ_SCHEMA
-from tests.tfrecord_io.objectives.test_objectives_spans import EOS, manifest_of
+from tests.support.objectives import TOKENIZER as PACKED_TOKENIZER
+from tests.tfrecord_io.conftest import CONCAT_SCHEMA, make_manifest
 from tfrecord_io import objectives
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import spans

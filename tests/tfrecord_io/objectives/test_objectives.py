@@ -9,11 +9,21 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.objectives import (
+    CHAT_SCHEMA,
+    PACK_SCHEMA,
+    PACKED,
+    PACKED_CHAT_SCHEMA,
+    SEED,
+    TOKENIZER,
+    VOCAB_SIZE,
+    assert_the_graph_gives_the_same,
+    batch,
+    in_tf_data,
+)
 from tests.tfrecord_io.conftest import (
     CONCAT_SCHEMA,
-    IDS,
     LENGTH,
-    MASK,
     PAD_SCHEMA,
     WriteDataset,
     integers,
@@ -24,7 +34,7 @@ from tests.tfrecord_io.conftest import (
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives import BoundObjective, Objective
+from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Schema
 
 ON_TOKENS = [
@@ -33,61 +43,11 @@ ON_TOKENS = [
     pytest.param(objectives.causal_lm(), id="causal_lm"),
 ]
 EVERY_OBJECTIVE = [pytest.param(objectives.classification(), id="classification"), *ON_TOKENS]
-SEED = tf.constant([3, 4], tf.int64)
-VOCAB_SIZE = 50
-TOKENIZER = tokenizer_facts(vocab_size=VOCAB_SIZE)
-LOSS_MASK = integers("loss_mask", "loss_mask", LENGTH)
-PACKED = (IDS, integers("segment_ids", "segment_ids", LENGTH), integers("positions", "positions", LENGTH))
-PACK_SCHEMA, CHAT_SCHEMA = Schema(PACKED), Schema((IDS, MASK, LOSS_MASK))
-PACKED_CHAT_SCHEMA = Schema((*PACKED, LOSS_MASK))
 
 Documents = list[list[int]]
 documents = st.lists(st.lists(st.integers(5, VOCAB_SIZE - 1), min_size=1, max_size=4), max_size=5).filter(
     lambda made: sum(map(len, made)) <= LENGTH
 )
-
-
-def batch(columns: dict[str, Any], weights: list[float] | None = None) -> dict[str, tf.Tensor]:
-    """Columns as the reader gives them: int32 or float32, and example weights."""
-    arrays = {name: np.asarray(column) for name, column in columns.items()}
-    num_rows = len(next(iter(arrays.values())))
-    features = {name: tf.constant(a, tf.float32 if a.dtype.kind == "f" else tf.int32) for name, a in arrays.items()}
-    return {**features, "example_weight": tf.constant(weights or [1.0] * num_rows)}
-
-
-def in_tf_data(bound: BoundObjective, features: dict[str, tf.Tensor]) -> Any:
-    """The same batch through a `map` of tf.data, where shapes are known only from the graph."""
-    dataset = tf.data.Dataset.from_tensors(features).map(lambda element: bound(element, seed=SEED))
-    assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(dataset.element_spec))
-    return next(iter(dataset))
-
-
-def assert_the_graph_gives_the_same(bound: BoundObjective, features: dict[str, tf.Tensor]) -> None:
-    """Eagerly and in `tf.data`, value by value."""
-    eager, graph = bound(features, seed=SEED), in_tf_data(bound, features)
-    tf.nest.assert_same_structure(eager, graph)
-    for one, other in zip(tf.nest.flatten(eager), tf.nest.flatten(graph), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def random_rows(schema: Schema, num_rows: int = 60, *, left: bool = False) -> dict[str, np.ndarray]:
-    """Rows of 0 to L tokens, each of one or more segments; special tokens and EOS are among the ids."""
-    rng = np.random.default_rng(3)
-    columns: dict[str, np.ndarray] = {}
-    for feature in schema.features:
-        length = feature.num_values
-        mask = np.arange(length) < rng.integers(0, length + 1, (num_rows, 1))
-        if feature.role in ("token_ids", "target_ids"):
-            columns[feature.name] = rng.integers(0, 40, (num_rows, length))
-        elif feature.role == "segment_ids":
-            columns[feature.name] = (1 + np.cumsum(rng.random((num_rows, length)) < 0.3, axis=1)) * mask
-        elif feature.role == "num_tokens":
-            columns[feature.name] = rng.integers(0, LENGTH + 1, num_rows)
-        elif "mask" in feature.role:
-            columns[feature.name] = (mask[:, ::-1] if left else mask).astype(np.int64)
-        else:
-            columns[feature.name] = rng.integers(0, 2, (num_rows, *feature.shape))
-    return columns
 
 
 def large_batch(num_rows: int = 4000) -> dict[str, tf.Tensor]:

@@ -10,6 +10,15 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.objectives import (
+    SEED,
+    SEQ2SEQ_SCHEMA,
+    TAGS_SCHEMA,
+    T,
+    assert_the_graph_gives_the_same,
+    batch,
+    random_rows,
+)
 from tests.tfrecord_io.conftest import (
     IDS,
     LENGTH,
@@ -22,21 +31,15 @@ from tests.tfrecord_io.conftest import (
     pad_rows,
     tokenizer_facts,
 )
-from tests.tfrecord_io.objectives.test_objectives import SEED, assert_the_graph_gives_the_same, batch, random_rows
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import LabelRange, Split
 from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Feature, Schema
 
-T = 5
-TAGS_SCHEMA = Schema(
-    (IDS, MASK, integers("tags", "token_labels", LENGTH), integers("tag_mask", "token_label_mask", LENGTH))
-)
 ANSWERS_SCHEMA = Schema(
     (IDS, MASK, integers("start_positions", "start_position"), integers("end_positions", "end_position"))
 )
-SEQ2SEQ_SCHEMA = Schema((IDS, MASK, integers("target_ids", "target_ids", T), integers("target_mask", "target_mask", T)))
 CASES = [
     pytest.param(objectives.token_classification(), TAGS_SCHEMA, id="token_classification"),
     pytest.param(objectives.span_answers(), ANSWERS_SCHEMA, id="span_answers"),

@@ -9,8 +9,17 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tfrecord_io.conftest import IDS, LENGTH, MASK, integers, make_manifest, tokenizer_facts
-from tests.tfrecord_io.objectives.test_objectives import SEED, assert_the_graph_gives_the_same, batch
+from tests.support.objectives import (
+    EOS,
+    PAD,
+    SEED,
+    SENTINELS,
+    TOKENIZER,
+    assert_the_graph_gives_the_same,
+    batch,
+    manifest_of,
+)
+from tests.tfrecord_io.conftest import IDS, LENGTH, integers, make_manifest, tokenizer_facts
 from tfrecord_io import objectives
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
@@ -18,14 +27,7 @@ from tfrecord_io.objectives.spans import SpanCounts, draw_spans
 from tfrecord_io.objectives.tensor_ops import TensorOps
 from tfrecord_io.schema import Schema
 
-PAD, EOS = 0, 1
 NAN, INF = float("nan"), float("inf")
-SENTINELS = tuple(range(999, 899, -1))
-TOKENIZER = tokenizer_facts(eos_id=EOS, sentinel_ids=SENTINELS)
-
-
-def manifest_of(length: int) -> Manifest:
-    return make_manifest(Schema((IDS, MASK)).with_row_length(length), tokenizer=TOKENIZER)
 
 
 def text_batch(texts: list[list[int]], length: int, *, left: bool = False) -> dict[str, tf.Tensor]:

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.tfrecord_io.format.test_manifest import make_shard
+from tests.support.manifests import make_shard
 from tfrecord_io.input_pipeline.host_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixing.mixing_plan import Cycle

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.project.test_rooms import imported_by
 from tests.support import frames
+from tests.support.imported import imported_by
 from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, claim_rows, pad_rows, pad_shards
 from tfrecord_io import random_access, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError

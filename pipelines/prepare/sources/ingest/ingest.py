@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare import storage
+from pipelines.prepare.options.addresses import ADDRESS, bucket_of
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.child import WorkerDiedError
@@ -34,7 +35,6 @@ from pipelines.prepare.sources.parquet.class_ids import NewIds, with_new_ids
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import cells, library
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
@@ -154,7 +154,7 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
     files = [file for stream in streams for file in stream.files]
     paths = [file.path for file in files]
     is_local = library.is_seen_by_others([source.folder])
-    if not library.is_seen_by_others(paths) or not (is_local or storage_errors.bucket_of(source.folder)):
+    if not library.is_seen_by_others(paths) or not (is_local or bucket_of(source.folder)):
         return 0
     if sum(file.size for file in files) >= _LEAST_BYTES:
         return most
@@ -201,8 +201,8 @@ def read_groups(
     if gone := next((task for task in tasks if task not in parts), None):
         raise OutputError(
             f"{source.path(gone)}: missing, though it was ingested",
-            remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
-            "the same command again",
+            remedy=f"if workers are on other machines, choose an --output that all can reach, such as {ADDRESS}; else "
+            "run the same command again",
         )
     read = row_groups.read_footers(list(parts.values()), columns)
     for note in {key: text for footer in reversed(read) for key, text in footer.notes.items()}.values():

@@ -1,7 +1,7 @@
 """Read local and remote source files at random, and fail if a file has changed since the plan.
 
     local        size, inode and times are compared with the plan's, before and after reading
-    gs://        every request names the plan's generation
+    gs://        every request names the plan's version
     hf://        the address holds the commit
     other        size and etag are compared with the plan's once per process
 
@@ -27,9 +27,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from pipelines.prepare import storage
+from pipelines.prepare.options.addresses import bucket_of
 from pipelines.prepare.sources.resolve import hub
 from pipelines.prepare.sources.resolve.data_files import DataFile, is_pinned, stamp_of, version_of
-from pipelines.prepare.storage import object_storage, storage_errors
+from pipelines.prepare.storage import object_storage
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
@@ -99,8 +100,8 @@ def _reading(address: str) -> Iterator[None]:
         with storage.as_source_error(shown):
             yield
     except FileNotFoundError as error:
-        # A request to gs:// names a generation, which disappears when the object is replaced.
-        if storage_errors.bucket_of(address) and storage.exists(address):
+        # A request to a bucket names a version, which disappears when the object is replaced.
+        if bucket_of(address) and storage.exists(address):
             raise _changed_error(shown) from error
         raise SourceError(
             f"{shown}: is gone, but existed when the job was planned", remedy=f"put it back as it was, and {AGAIN}"
@@ -111,10 +112,8 @@ def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]])
     """Open a remote file, at the planned version if possible; every read outside `ahead` is a request."""
     with _reading(address):
         fs, inner = storage.file_system(address)
-    options: dict[str, str] = {}
-    if storage_errors.bucket_of(address) is not None and file.version.isdecimal():
-        options = {"generation": file.version}
-    elif not is_pinned(address):
+    options = {} if is_pinned(address) else storage.pinned(address, file.version)
+    if not options and not is_pinned(address):
         _require_same_version(address, file.size, file.version)
 
     def request(start: int, stop: int) -> bytes:
@@ -147,11 +146,11 @@ def _require_same_version(address: str, size: int, version: str) -> None:
 
 
 def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Return whether remote workers can read the file: on gs://, or public on the hub or the web."""
+    """Return whether remote workers can read the file: in a bucket, or public on the hub or the web."""
     if file.path.startswith("hf://"):
         return not needs_token
     is_public = is_web(file.path) and without_access(file.path) == file.path
-    return is_public or storage_errors.bucket_of(file.path) is not None
+    return is_public or bucket_of(file.path) is not None
 
 
 def relay(

@@ -11,7 +11,7 @@ import pytest
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.columns.labels import LabelPlan
 from tests import building
-from tests.prepare.sources.columns.test_columns import dataset, planned, run
+from tests.support.columns import dataset, planned, run
 from tfrecord_io.errors import ColumnError
 
 NAMES = datasets.ClassLabel(names=["x", "y", "z"])

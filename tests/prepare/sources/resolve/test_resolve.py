@@ -11,7 +11,7 @@ import os
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,6 @@ def _write(folder: Path, *names: str, content: bytes = ROW) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
-
-
-@pytest.fixture
-def memory() -> Iterator[MemoryFileSystem]:
-    fs = fsspec.filesystem("memory")
-    yield fs
-    fs.store.clear()
-    fs.pseudo_dirs[:] = [""]
 
 
 @pytest.mark.parametrize("other", ["./a.jsonl", "../here/a.jsonl", "{}/a.jsonl", "*.jsonl", ".", "file://{}/a.jsonl"])

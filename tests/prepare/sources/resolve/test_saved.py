@@ -12,10 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.resolve.resolve import resolve
-from tests.prepare.sources.resolve.test_resolve import memory
 from tfrecord_io.errors import OutputError, SourceError
-
-__all__ = ["memory"]
 
 TEXTS = [f"row {index} é" for index in range(30)]
 

@@ -16,20 +16,14 @@ from pipelines.prepare.sources.columns import labels
 from pipelines.prepare.sources.columns.labels import LabelPlan
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_check
-from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from pipelines.prepare.sources.rows.unused_rows import reasons_of, without_reasons
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, folder, one, refused, write
 from tests.prepare.sources.stored import Stored, kept_rows, rows_of, store
+from tests.support.functions import HEAD, UPPER, changed, find, folder, one, refused, write
 from tfrecord_io.errors import SourceError
 
 __all__ = ["folder"]
-
-
-def changed(stored: Stored, found: Sequence[UserFunction], *, requested: Sequence[str] = ("train",)) -> Stored:
-    readers, columns = apply_functions(stored.readers, stored.groups, stored.columns, tuple(found), requested=requested)
-    return Stored(groups=stored.groups, readers=readers, columns=columns)
 
 
 def opened(

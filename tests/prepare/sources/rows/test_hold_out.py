@@ -22,9 +22,8 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.selection import HoldOut
 from pipelines.prepare.sources.rows.unused_rows import split_reasons
 from tests import building
-from tests.prepare.sources.rows.test_function_check import changed
-from tests.prepare.sources.rows.test_user_functions import find, folder, refused, write
 from tests.prepare.sources.stored import kept_rows, rows_of, store
+from tests.support.functions import changed, find, folder, refused, write
 from tfrecord_io.errors import ConfigError, PrepError, SplitNotFoundError
 
 __all__ = ["folder"]

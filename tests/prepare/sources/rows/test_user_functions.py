@@ -1,11 +1,8 @@
 """The user's functions: lookup, pinned properties, and allowed results."""
 
-import contextlib
 import json
 import os
 import pickle
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,52 +16,18 @@ from pipelines.prepare.sources.rows.reading import RowChanges
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from prep_tfrecords import build
 from tests import building
-from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
+from tests.support.functions import HEAD, UPPER, find, folder, one, refused, write
+from tfrecord_io.errors import ConfigError, FormatError, SourceError
 
-HEAD = "import numpy as np\nimport pyarrow as pa\nimport pyarrow.compute as pc\n"
-UPPER = HEAD + "def upper(t): return t.set_column(0, 'text', pc.utf8_upper(t['text']))\n"
+__all__ = ["folder"]
+
 LONG = HEAD + "def long(t): return pc.greater(pc.utf8_length(t['text']), 2)\n"
 TABLE = pa.table({"text": ["a", "bbb", None, "cccc"], "n": [1, 2, 3, 4]})
 KINDS: tuple[FunctionKind, ...] = ("map", "filter")
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A separate current directory, removed from the search path afterwards."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def write(text: str, name: str = "clean") -> Path:
-    path = Path(*name.split(".")).with_suffix(".py")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def find(*wanted: tuple[FunctionKind, str]) -> tuple[UserFunction, ...]:
-    return user_functions.find([FunctionOption(kind=kind, spec=spec) for kind, spec in wanted])
-
-
-def one(kind: FunctionKind, body: str) -> UserFunction:
-    """A function of a module with one function `f(t)`."""
-    write(f"{HEAD}def f(t):\n    {body}\n")
-    return find((kind, "clean:f"))[0]
-
-
 def run(function: UserFunction, table: pa.Table = TABLE) -> Any:
     return user_functions.call(function, table, where="rows 0 to 3 of split 'train'")
-
-
-@contextlib.contextmanager
-def refused(kind: type[PrepError], *parts: str) -> Iterator[None]:
-    """Expect an error of this kind, with a remedy and all `parts` in its cause."""
-    with pytest.raises(kind) as caught:
-        yield
-    assert type(caught.value) is kind
-    assert caught.value.remedy
-    assert [part for part in parts if part not in caught.value.cause] == [], caught.value.cause
 
 
 class TestFinding:

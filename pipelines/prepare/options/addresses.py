@@ -1,0 +1,12 @@
+"""Addresses of storage. A storage with conditional writes is a module like `storage.gcs`, and a line in `STORES`."""
+
+# Module in `storage` by scheme. Any other scheme goes through fsspec alone (`object_storage`).
+STORES = {"gs": "gcs", "gcs": "gcs"}
+# For help and remedies: `gs://`, or several joined by `or`.
+ADDRESS = " or ".join(f"{scheme}://" for scheme in {STORES[scheme]: scheme for scheme in reversed(STORES)}.values())
+
+
+def bucket_of(path: str) -> str | None:
+    """Return the bucket of an address with a scheme in `STORES`, or None for other paths."""
+    scheme, separator, rest = path.partition("://")
+    return rest.partition("/")[0] if separator and scheme in STORES else None
