@@ -31,7 +31,7 @@ from tfrecord_io.errors import FingerprintMismatchError, ManifestError, OutputEr
 from tfrecord_io.format.manifest_types import REMAKE
 from tfrecord_io.manifest import Manifest
 
-_ANEW = "or build anew, without --append and with another --output or --overwrite"
+_ANEW = "or build again, without --append and with another --output or --overwrite"
 
 Entry = Mapping[str, Any]
 

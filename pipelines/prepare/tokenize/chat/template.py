@@ -250,7 +250,7 @@ def _require_named(tokenizer: HFTokenizer, *, name: str | None) -> None:
         )
     if not found:
         raise TokenizerError(
-            f"--layout chat needs a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
+            "--layout chat needs a chat template, but this tokenizer has none",
             remedy="add one with --chat-template chatml, or --chat-template FILE; or choose a chat model's tokenizer",
         )
     if name is None and names and "default" not in names:
