@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From raw text to a masked language model that others can use, on this computer's CPU: bash examples/masked_lm/run.sh
-# Everything is written under out/masked_lm, which is made anew.
+# Everything is written under out/masked_lm, which is made again.
 set -euo pipefail
 here=$(dirname -- "${BASH_SOURCE[0]}")
 out=out/masked_lm

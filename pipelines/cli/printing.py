@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import rich.progress
 from rich.console import Console
+from rich.constrain import Constrain
 from rich.filesize import decimal as size
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from pipelines.cli import drawings
@@ -24,8 +24,9 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress, polled
 from pipelines.prepare.report.subject import some
+from pipelines.prepare.sources.rows.unused_rows import words_of
 from pipelines.terminal.console import results, shows_progress
-from pipelines.terminal.tables import console, table
+from pipelines.terminal.tables import console, duration, table
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.shown import without_secrets
 
@@ -94,7 +95,7 @@ def summary(built: Built) -> None:
     out = console()
     _print_splits(out, built.manifest)
     out.print(
-        f"{some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
+        f"{some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {duration(built.seconds)} "
         f"(fingerprint {built.manifest.fingerprint[:12]})"
     )
     _print_engines(out, built.manifest)
@@ -106,7 +107,7 @@ def manifest_tables(manifest: Manifest) -> None:
     facts = manifest.tokenizer
     lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
     _headed(out, manifest.name, f" layout {manifest.layout['name']}, rows of {lengths} tokens")
-    out.print(f"tokenizer {facts.name} ({facts.kind}), vocabulary {facts.vocab_size:,}, pads {facts.padding_side}")
+    out.print(f"tokenizer {facts.name}, vocabulary {facts.vocab_size:,}, pads {facts.padding_side}")
     features = ((each.name, each.dtype, str(list(each.shape)), each.meaning) for each in manifest.schema.features)
     out.print(table("feature", "dtype", "shape", "meaning", rows=features))
     if manifest.label_names is not None:
@@ -121,7 +122,9 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
     pieces: list[TextPiece] = []
     for row in decoded:
         pieces += row.pieces
-        extra = "".join(f", {name} {value!r}" for name, value in row.features.items())
+        # Marks in the text show the learned parts.
+        facts = {name: value for name, value in row.features.items() if name != "learned" or not row.pieces}
+        extra = "".join(f", {name} {value!r}" for name, value in facts.items())
         _headed(out, row.split, f"record {row.record} of {row.shard}: {row.num_tokens} tokens{extra}")
         for line in drawings.marked(out, row.pieces or (TextPiece(text=row.text),), width=width):
             out.print(Text("    ") + line, soft_wrap=True)
@@ -150,14 +153,6 @@ def _headed(out: Console, head: str, rest: str) -> None:
     out.print(out.render_str(head, style="bold"), rest)
 
 
-def duration(seconds: float) -> str:
-    """Format a duration: 3.2 s, 12 min, 3 h 20 min."""
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"
-
-
 def estimates(estimated: list[Estimate], *, free: int | None) -> None:
     """Print the tables of `plan`. `free`: bytes of the output's disk, None if the output is remote or not named."""
     out = console(results())
@@ -175,7 +170,11 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
         short = "" if num_bytes <= free else ": too little, choose an --output on another disk"
         out.print(f"output: {size(num_bytes)}, of {size(free)} free{short}")
     for each in estimated[:1]:  # the same for every split
-        about = {"tokenized by": each.engine, "a row is": each.row, "conversations:": each.chats}
+        about = {
+            "tokenized with the engine": each.engine.partition(" ")[0],
+            "a row is": each.row,
+            "conversations:": each.chats,
+        }
         for words, value in (about | {"functions:": ", ".join(each.steps)}).items():
             if value:
                 out.print(f"{words} {value}")
@@ -183,9 +182,11 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
         out.print(f"requests to the hub for the rows: at most {count(requests)}")
     for each in estimated:
         _print_filtered(out, each.split, each.filtered, of=each.rows - each.rows_in_other_splits)
+    percentiles = [f"{percent} %" for percent in estimated[0].token_percentiles] if estimated else []
+    tokens = [(each.split, *map(count, each.token_percentiles.values())) for each in estimated]
+    title = "tokens in a row: this share of the rows has at most"
+    out.print(table("split", *percentiles, rows=tokens, numbers=len(percentiles), title=title))
     for each in estimated:
-        shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
-        out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
         if each.layouts:
             out.print(_layouts_table(each))
             for cost in each.layouts:
@@ -193,13 +194,14 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
                     out.print(f"buckets are --bucket-lengths {','.join(map(str, cost.lengths))}", soft_wrap=True)
 
 
-def _layouts_table(each: Estimate) -> Table:
+def _layouts_table(each: Estimate) -> Constrain:
     names = ("length", "rows", "padding", "tokens cut", "rows cut", "waste")
     best, rows = min(each.layouts, key=lambda cost: cost.waste), []
     for cost in each.layouts:
-        shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
+        shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut))
+        waste = f"{cost.waste:.1%}" if cost.waste < 10 else f"{cost.waste:,.0f} times"
         name = "buckets" if cost.lengths else cost.layout
-        rows.append((name + " *" * (cost is best), str(cost.length), count(cost.records), *shares))
+        rows.append((name + " *" * (cost is best), str(cost.length), count(cost.records), *shares, waste))
     caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
     options = {"title": f"{each.split}, by layout", "caption": caption, "caption_justify": "left"}
     return table("layout", *names, rows=rows, numbers=len(names), **options)
@@ -241,7 +243,7 @@ def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator
     if bucket_lengths:
         yield f"rows of {name} by length: {', '.join(buckets)}"
     if rejected := split.ledger.rejected:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rejected.items()))
+        reasons = ", ".join(f"{words_of(reason)} in {count:,}" for reason, count in sorted(rejected.items()))
         counts = [(shard.name, shard.ledger.rows_rejected) for shard in split.shards]
         where = [f"{name} {count:,}" for name, count in counts if count]
         more = f" and {len(where) - _LISTED} more shards" if len(where) > _LISTED else ""
@@ -259,8 +261,8 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
             made[engine] += counts["rows"]
             checked[engine] += counts["rows_checked"]
     for engine, rows in sorted(made.items()):
-        also = f", {checked[engine]:,} of them also by the reference, with the same result" if checked[engine] else ""
-        out.print(f"tokenized by {engine}: {rows:,} rows{also}")
+        also = f", {checked[engine]:,} of them also with the reference, with the same result" if checked[engine] else ""
+        out.print(f"{rows:,} rows tokenized with the engine {engine.partition(' ')[0]}{also}")
 
 
 def trained_tokenizer(trained: TrainedTokenizer) -> None:
@@ -273,10 +275,10 @@ def trained_tokenizer(trained: TrainedTokenizer) -> None:
     out.print(f"tokens per word (between spaces) and the unknown share of tokens: of its first {found.texts:,} texts")
     for kind, rows in (("filtered", trained.rows.filtered), ("rejected", trained.rows.rejected)):
         if rows:
-            out.print(f"rows {kind}: {', '.join(f'{number:,} {reason}' for reason, number in rows.items())}")
+            out.print(f"rows {kind}: {', '.join(f'{words_of(reason)} in {n:,}' for reason, n in rows.items())}")
     if trained.sampled_rows < sum(trained.splits.values()):
         out.print(f"a sample of {trained.sampled_rows:,} of {sum(trained.splits.values()):,} rows was read (--sample)")
     out.print(
         f"{trained.request.kind} tokenizer in the style of {trained.request.chosen_style} in {trained.request.output}, "
-        f"served by the engine {found.engine}, in {trained.seconds:.1f} s"
+        f"served by the engine {found.engine}, in {duration(trained.seconds)}"
     )

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console
+from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +17,7 @@ from pipelines.terminal.console import is_quiet
 from tfrecord_io.shown import visible
 
 _FILE_COLUMNS = 120
+_TABLE_COLUMNS = 80
 
 
 class _Console(Console):
@@ -32,12 +34,20 @@ def console(file: TextIO | None = None, *, always: bool = False) -> Console:
     return _Console(file=file, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
-def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Table:
-    """Return a table with these columns; the last `numbers` columns are right-aligned and never wrapped."""
+def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Constrain:
+    """Return a table of at most 80 columns; the last `numbers` of `names` are right-aligned and never wrapped."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
     for at, name in enumerate(names):
         number = at >= len(names) - numbers
         made.add_column(name, overflow="fold", justify="right" if number else "left", no_wrap=number)
     for row in rows:
         made.add_row(*row)
-    return made
+    return Constrain(made, _TABLE_COLUMNS)
+
+
+def duration(seconds: float) -> str:
+    """Format a duration: 3.2 s, 12 min, 3 h 20 min."""
+    minutes = round(seconds / 60)
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"

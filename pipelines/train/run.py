@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pipelines.terminal.tables import duration
 from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.checkpoints import History
@@ -178,7 +179,7 @@ class _Run:
     def _start_clock(self, step: int) -> None:
         if self._progress.since is None:
             seconds = time.monotonic() - self._began
-            self._progress.note(f"first call: {seconds:.1f} s, compiling included")
+            self._progress.note(f"first call: {duration(seconds)}, compiling included")
         self._progress.start_clock(step, flops=self._learner.flops)
 
     def _ends_early(self) -> bool:

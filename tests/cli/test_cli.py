@@ -169,7 +169,7 @@ def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo
     """Another release of `tokenizers`, or a missing package, would silently be ten times slower."""
     output = ["--output", tmp_path / "out"]
     fast = building.command(command, REVIEWS, "--tokenizer", building.tokenizer(), *output)
-    assert "tokenized by wordpiece 1" in fast.err + fast.out
+    assert "tokenized with the engine wordpiece" in fast.err + fast.out
     assert "no fast engine" not in fast.err
     slow = building.command(command, REVIEWS, "--tokenizer", zoo.path("slow_byt5"), *output, "--overwrite")
     assert "warning: no fast engine can make these rows" in slow.err
@@ -177,7 +177,7 @@ def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo
     named = building.command(
         command, REVIEWS, "--tokenizer", building.tokenizer(), "--engine=hf", *output, "--overwrite"
     )
-    assert "tokenized by hf" in named.err + named.out
+    assert "tokenized with the engine hf" in named.err + named.out
     assert "no fast engine" not in named.err, "it was asked for"
 
 

@@ -93,6 +93,6 @@ def test_a_quiet_build_says_nothing_and_one_without_progress_says_what_came_of_i
     assert (quiet.status, quiet.err) == (0, "")
     assert quiet.out.startswith("{")
     again = building.command("build", REVIEWS, *options, "--overwrite", "--no-progress")
-    assert "tokenized by" in again.err
-    assert "%" not in again.err.split("tokenized by")[0]
+    assert "tokenized with" in again.err
+    assert "%" not in again.err.split("tokenized with")[0]
     assert building.command("inspect", tmp_path / "none", "-q").error[0].endswith("no such folder")

@@ -64,13 +64,15 @@ def test_rows_of_other_splits_are_not_counted_and_filtered_ones_have_a_column(
 
 
 def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tables._TABLE_COLUMNS == 80
     monkeypatch.setattr(tables, "_FILE_COLUMNS", 80)
     lengths = (24, 32, 48, 128, 256)
     sizes: dict[str, Any] = {"length": 256, "records": 9_999_999, "padding": 0.5, "tokens_cut": 0.5, "rows_cut": 1.0}
     costs = [Cost(layout="pad", **sizes), Cost(layout="pad to", lengths=lengths, **sizes)]
     rows = dict.fromkeys(("rows", "rows_filtered", "rows_in_other_splits", "rows_rejected"), 9_999_999)
     big = {**rows, "num_tokens": 987_654_321_000, "shards": 12_345, "num_bytes": 999_900_000_000}
-    each = _estimate(**big, split="validation", seconds=12345.6, layouts=tuple(costs))
+    percentiles = dict.fromkeys((5, 25, 50, 75, 95, 99, 100), 131_072)
+    each = _estimate(**big, split="validation", seconds=12345.6, layouts=tuple(costs), token_percentiles=percentiles)
     told = printed(printing.estimates, [each], free=None)
     assert max(map(len, told.splitlines())) <= 80
     for text in ("validation", "9,999,999", "987.7 G", "999.9 GB", "rejected", "tokens cut", "buckets "):
@@ -116,7 +118,7 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
     ]
     assert cells[7] == decimal(train.num_bytes)
     assert re.search(r"4 shards made, 0 kept from before, in \d+\.\d s \(fingerprint [0-9a-f]{12}\)", text)
-    assert "tokenized by wordpiece 1: 400 rows" in text
+    assert "400 rows tokenized with the engine wordpiece" in text
     again = building.command("build", REVIEWS, *options).err
     assert "0 shards made, 4 kept from before" in again
     assert "making" not in again

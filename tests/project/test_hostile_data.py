@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from backports import zstd
 
+from pipelines.prepare.sources.rows.unused_rows import words_of
 from tests import building
 from tests.building import REPOSITORY, Outcome
 from tests.support import texts
@@ -399,7 +400,10 @@ def test_hostile_data_has_the_documented_outcome(tmp_path: Path, tokenizer: Any,
         assert {path.name for path in tmp_path.glob("out/*")} <= {".prep"}
         return
     if case.outcome == "rejected":
-        bad, counts = sum(case.reasons.values()), [f"{rows} {reason}" for reason, rows in sorted(case.reasons.items())]
+        bad, counts = (
+            sum(case.reasons.values()),
+            [f"{words_of(reason)} in {rows}" for reason, rows in sorted(case.reasons.items())],
+        )
         assert outcome.status == 1
         assert f"rows cannot be used (train: {', '.join(counts)})" in outcome.error[0]
         assert outcome.error[0].startswith(f"{bad} of ")

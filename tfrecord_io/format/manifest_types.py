@@ -15,7 +15,7 @@ from tfrecord_io.format.json_fields import Count, Fingerprint, Name, Sha256, che
 from tfrecord_io.format.ledger import Shards, Split
 from tfrecord_io.schema import ROLES, Schema
 
-REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
+REMAKE = "copy the manifest again from where the dataset was made, or build it again"
 
 Compression = Literal["none", "gzip"]
 

@@ -113,7 +113,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     if listed := fingerprint.differences(source_record.identity_of(manifest), dict(found.listing.identity)):
         raise FingerprintMismatchError(
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
-            remedy="give the path of the unchanged source with --source, or build anew with --overwrite",
+            remedy="give the path of the unchanged source with --source, or build again with --overwrite",
         )
     rows = _rows(root, manifest, found)
     readers, described = _readers(found, rows, functions)

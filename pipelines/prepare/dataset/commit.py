@@ -12,7 +12,7 @@ from pipelines.prepare.dataset import own_files, plan_files, receipts, reservati
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.own_files import generations_of
 from pipelines.prepare.dataset.receipts import Receipt
-from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, UnusedRows, remedy_of
+from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, UnusedRows, remedy_of, words_of
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.manifest import Generation, Manifest, Split
@@ -132,20 +132,22 @@ def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int
     for split, of_split in sorted(unused.items()):
         total -= sum(of_split.filtered.values())
         rejected.update(of_split.rejected)
-        counts = [f"{count} {reason}" for reason, count in sorted(of_split.rejected.items())]
+        counts = [f"{words_of(reason)} in {count}" for reason, count in sorted(of_split.rejected.items())]
         said += [f"{split}: {', '.join(counts)}"] if counts else []
     bad, exact = rejected.total(), all(of_split.exact for of_split in unused.values())
     if bad <= limit * total:
         return
     firsts = [(split, row) for split, of_split in sorted(unused.items()) for row in of_split.first]
     # A chat template's message may be long, so only the first row gets one.
-    named = [f"{split}[{row.row}] {row.why if at == 0 else row.reason}" for at, (split, row) in enumerate(firsts)]
+    named = [
+        f"{split}[{row.row}] ({row.why if at == 0 else words_of(row.reason)})" for at, (split, row) in enumerate(firsts)
+    ]
     special = remedy_of(rejected)
-    least, some = "" if exact else "at least ", f", of which the first are {', '.join(named[:3])}" if named else ""
+    least, some = "" if exact else "at least ", f", such as {', '.join(named[:3])}" if named else ""
     raise RowsRejectedError(
         f"{least}{bad} of {total} rows cannot be used ({'; '.join(said)}){some}; "
         f"--max-error-rate {limit:g} allows {int(limit * total)}",
-        remedy=f"{special or 'mend or filter these rows'}, or allow a share of them with --max-error-rate",
+        remedy=f"{special or 'correct or filter such rows'}, or allow a share of them with --max-error-rate",
     )
 
 

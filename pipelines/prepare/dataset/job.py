@@ -87,7 +87,7 @@ def tokenizer_files(job: Job) -> saved_copy.Files:
     if (got := bytes_digest(files)) != expected:
         raise FormatError(
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",
-            remedy="delete this folder and run the same build again, which saves the tokenizer anew; finished shards "
+            remedy="delete this folder and run the same build again, which saves the tokenizer again; finished shards "
             "are kept",
         )
     return files

@@ -236,7 +236,7 @@ def _require(root: str, fingerprint: str, split: str) -> _PlanFile:
     if (found := _find(path)) is None:
         raise FormatError(
             f"{path}: no such file",
-            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+            remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         )
     return found
 

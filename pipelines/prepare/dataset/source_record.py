@@ -47,7 +47,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
     except (FileNotFoundError, *WRONG) as error:
         raise FormatError(
             f"{path}: missing or damaged; it says where the source of the dataset is",
-            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+            remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         ) from error
     return source
 

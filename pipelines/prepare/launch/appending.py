@@ -30,7 +30,7 @@ from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import FingerprintMismatchError, ManifestError, OutputError, SourceError
 from tfrecord_io.manifest import REMAKE, Manifest
 
-_ANEW = "or build anew, without --append and with another --output or --overwrite"
+_ANEW = "or build again, without --append and with another --output or --overwrite"
 
 Entry = Mapping[str, Any]
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pipelines.prepare import runners, storage
 from pipelines.prepare.dataset import fingerprint, own_files, plan_files, receipts, reservation, source_record, tfds
 from pipelines.prepare.dataset.commit import check_error_rate, commit
-from pipelines.prepare.launch import split_plans
+from pipelines.prepare.launch import row_names, split_plans
 from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, open_request
@@ -122,7 +122,14 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
 def _make_missing(request: OpenRequest, runner: Runner, *, watch: Watch | None) -> tuple[Manifest, int, int]:
     progress = Progress()
     opened = open_job(request, runner=runner, progress=progress)
-    tasks = _plan(opened)
+    with row_names.by_file(opened):
+        return _completed(opened, runner, watch=watch, progress=progress)
+
+
+def _completed(
+    opened: OpenJob, runner: Runner, *, watch: Watch | None, progress: Progress
+) -> tuple[Manifest, int, int]:
+    request, tasks = opened.request, _plan(opened)
     found = receipts.find(opened.job, tasks)
     missing = [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
     if request.former is not None and tfds.files(request.former):

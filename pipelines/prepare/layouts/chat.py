@@ -75,8 +75,7 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
     engine, reference = open_engines(context)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
-            f"--layout chat needs a tokenizer that reports where its tokens are, which this one, a "
-            f"{type(context.tokenizer).__name__}, does not",
+            "--layout chat needs the characters of each token, which this tokenizer does not report",
             remedy="choose one with a tokenizer.json",
         )
     layout, aligner = context.layout, Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))

@@ -77,8 +77,7 @@ class _WindowsEncoder(RowsEncoder):
         reference = open_reference(tokenizer, dtype=self._dtype)
         if not isinstance(reference, HuggingFaceEngine):
             raise TokenizerError(
-                f"windows need the characters of each token, which a {type(tokenizer).__name__} does not report as the "
-                "tokenizers library does",
+                "windows need the characters of each token, which this tokenizer does not report",
                 remedy="use a fast tokenizer, one with a tokenizer.json, or leave --stride out",
             )
         self._whole, self._backend = reference, copy_backend(tokenizer)

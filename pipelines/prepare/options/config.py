@@ -157,7 +157,7 @@ class PrepareConfig:
         if self.append and (self.source.dedup or self.source.decontaminate):
             raise ConfigError(
                 "--append with --dedup or --decontaminate: rows of before are not compared again",
-                remedy="build the dataset anew with --overwrite",
+                remedy="build the dataset again with --overwrite",
             )
 
     def fingerprint_options(self) -> dict[str, Any]:

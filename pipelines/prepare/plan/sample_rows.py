@@ -29,7 +29,7 @@ from pipelines.prepare.plan.planning import ShardSpec, split_seed
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract, text_bytes_of, validate
 from pipelines.prepare.sources.parquet.groups import Cover, cover, in_ranges
 from pipelines.prepare.sources.rows.reading import SplitSource
-from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of, words_of
 from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
 
@@ -136,9 +136,9 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
 def _no_usable_row(
     split: str, reasons: Mapping[str, int], refused: Sequence[RejectedRow], columns: ColumnPlan
 ) -> RowsRejectedError:
-    said = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+    said = ", ".join(f"{words_of(reason)} in {count}" for reason, count in sorted(reasons.items()))
     if first := next((row for row in refused if row.detail), None):
-        said += f"; row {first.row}: {first.detail}"
+        said += f"; {split}[{first.row}]: {first.detail}"
     remedy = f"check {columns.flags} and what a --filter leaves, or choose another --split"
     remedy = remedy_of(reasons) or remedy
     if reasons and all(reason.startswith("label_") for reason in reasons):

@@ -167,5 +167,5 @@ def _describe(exit_code: int) -> str:
         name = signal.Signals(-exit_code).name
         if -exit_code in FROM_OUTSIDE:
             return f"was ended twice from outside ({name})"
-        return f"was killed, perhaps for its memory ({name})" if name == "SIGKILL" else f"crashed ({name})"
+        return f"was killed, possibly for its memory ({name})" if name == "SIGKILL" else f"crashed ({name})"
     return f"was ended by signal {-exit_code}"

@@ -29,7 +29,7 @@ from tfrecord_io.schema import UNLABELLED
 _MOST_THREADS = 4
 
 NOT_REPRODUCED_REMEDY = (
-    "install the versions of the libraries that made it (see the manifest), or build anew with --overwrite"
+    "install the versions of the libraries that made it (see the manifest), or build again with --overwrite"
 )
 
 

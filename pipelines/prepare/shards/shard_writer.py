@@ -30,7 +30,6 @@ from pipelines.prepare.sources.parquet.groups import Pieces
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
-from tfrecord_io.shown import without_access
 
 # Bytes of text per call of the engine: enough to occupy all cores and make Python's cost negligible, but no more, since
 # the Rust tokenizer keeps about 100 bytes per token. The fast engines keep almost nothing.
@@ -131,13 +130,9 @@ def _joined(parts: Sequence[tuple[np.ndarray, pa.RecordBatch]]) -> tuple[np.ndar
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
     """Return the error for a rejected row, in a job that allows none."""
-    pieces = task.located
-    piece = int(np.flatnonzero((pieces.starts <= row.row) & (row.row < pieces.starts + pieces.counts))[0])
-    file = pieces.files[int(pieces.file[piece])]
-    inside = f" in {without_access(file.path)}" if not file.ingested else ""
     return RowsRejectedError(
-        f"{task.split}[{row.row}]{inside} cannot be used ({row.why}); --max-error-rate 0 allows no such row",
-        remedy=f"{remedy_of({row.reason: 1}) or 'mend or filter these rows'}, or allow a share of them with "
+        f"{task.split}[{row.row}]: {row.why}; --max-error-rate 0 allows no row that cannot be used",
+        remedy=f"{remedy_of({row.reason: 1}) or 'correct or filter such rows'}, or allow a share of them with "
         "--max-error-rate",
     )
 

@@ -49,8 +49,7 @@ def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     if _ids(copy, texts) == expected:
         return copy, files
     raise TokenizerError(
-        f"tokenizer {name!r}, a {type(tokenizer).__name__}, gives other tokens once it is saved and loaded again: it "
-        "was changed in memory, or saves only a part of itself",
+        f"tokenizer {name!r} gives other tokens once it is saved and loaded again: it was changed in memory, or saves only a part of itself",
         remedy="make the change in the files of its folder, and give the folder as --tokenizer",
     )
 
@@ -83,7 +82,7 @@ def load(files: Files) -> HFTokenizer:
         with library_failures.raised_as(
             lambda error: TokenizerError(
                 f"the saved tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)})",
-                remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
+                remedy="run `prep-tfrecords verify --repair` on the dataset, or build it again",
             )
         ):
             return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)

@@ -263,14 +263,14 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
 def _require_words(tokenizer: HFTokenizer) -> None:
     if not tokenizer.is_fast:
         raise TokenizerError(
-            f"--layout tokens needs the word of each token, which a {type(tokenizer).__name__} does not report",
+            "--layout tokens needs the word of each token, which this tokenizer does not report",
             remedy="use a fast tokenizer, one with a tokenizer.json",
         )
     try:
         tokenizer([["a", "b"]], is_split_into_words=True)
     except (AssertionError, ValueError) as error:  # some releases reject words that get no space before them
         raise TokenizerError(
-            f"this {type(tokenizer).__name__} takes no lists of words: {str(error).strip()}",
+            f"this tokenizer takes no lists of words: {str(error).strip()}",
             remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
             "save_pretrained, and give that folder as --tokenizer",
         ) from error

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipelines.terminal import tables
+from pipelines.terminal.tables import duration
 from pipelines.train import setup
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import CompilerError, UnfitError
@@ -267,8 +268,8 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
             ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
             ("step at best", f"{1e3 / rate:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])} ({both})"),
             ("rate at best", f"{rate:,.1f} steps/s, {result.examples_per_s:,.0f} examples/s"),
-            ("run at best", f"{result.config.total_steps:,} steps in {result.hours:,.2f} h"),
-            ("compiler", f"{versions}, in {step.seconds:.0f} s"),
+            ("run at best", f"{result.config.total_steps:,} steps in {duration(3600 * result.hours)}"),
+            ("compiler", f"{versions}, in {duration(step.seconds)}"),
         ]
     else:
         rows.append(("memory a replica", f"more than {there}: does not fit"))

@@ -77,7 +77,7 @@ def test_another_option(shared: tuple[Path, Path], changes: dict[str, object], n
         changes = {"tokenizer": building.tokenizer("chats")}
     cause, remedy = build(data, out, "--append", **changes).error
     assert named in cause
-    assert "build anew" in remedy
+    assert "build again" in remedy
     assert building.files(out) == before
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -42,8 +43,8 @@ def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(
 ) -> None:
     cause, remedy = building.command("build", with_nulls, *building.options(tmp_path / "out")).error
     assert cause == (
-        "4 of 20 rows cannot be used (train: 4 text_null), of which the first are "
-        "train[3] text_null, train[7] text_null, train[11] text_null; --max-error-rate 0 allows 0"
+        "4 of 20 rows cannot be used (train: text is null in 4), such as row 4 of train.jsonl (text is null), "
+        "row 8 of train.jsonl (text is null), row 12 of train.jsonl (text is null); --max-error-rate 0 allows 0"
     )
     assert "--max-error-rate" in remedy
 
@@ -57,7 +58,7 @@ def test_rejected_rows_are_counted_and_written_down(with_nulls: Path, tmp_path: 
     shards = [shard for shard in read_manifest(output).splits["train"].shards if shard.ledger.rejected]
     named = ", ".join(f"{shard.name} {shard.ledger.rows_rejected}" for shard in shards)
     said = " ".join(outcome.err.split())
-    assert f"rejected in train: 4 text_null (rows in rejected/; {named})" in said
+    assert f"rejected in train: text is null in 4 (rows in rejected/; {named})" in said
     assert sum(shard.ledger.rows_rejected for shard in shards) == 4
     ledger = read_manifest(output).splits["train"].ledger
     assert (ledger.rows_in, ledger.rows_used, ledger.rejected) == (20, 16, {"text_null": 4})
@@ -78,8 +79,10 @@ def test_a_row_that_is_too_long_not_to_be_cut_is_rejected_while_tokenizing(tmp_p
     data = building.source(tmp_path / "data", train=rows)
     options = building.options(tmp_path / "out", truncation="do_not_truncate", no_shuffle=True)
     cause, _ = building.command("build", data, *options).error
-    assert cause.startswith("at least 4 of 20 rows cannot be used (train: 4 too_long)")  # sixteen rows are sampled
-    assert "train[5] too_long, train[9] too_long, train[13] too_long" in cause
+    assert cause.startswith(
+        "at least 4 of 20 rows cannot be used (train: too many tokens in 4)"
+    )  # sixteen rows are sampled
+    assert [int(row) for row in re.findall(r"row (\d+) of train.jsonl", cause)] == [6, 10, 14]
 
     outcome = building.command("build", data, *options, "--max-error-rate", 0.25, "--json")
     assert outcome.status == 0, outcome.err
@@ -96,7 +99,7 @@ def test_what_only_a_shard_can_find_stops_the_job_there(tmp_path: Path, monkeypa
     data = building.source(tmp_path / "data", train=rows)
     options = building.options(tmp_path / "out", truncation="do_not_truncate", no_shuffle=True, shard_size="2kB")
     cause, remedy = building.command("build", data, *options).error
-    assert cause == "train[199] cannot be used (too_long); --max-error-rate 0 allows no such row"
+    assert cause == "row 200 of train.jsonl: too many tokens; --max-error-rate 0 allows no row that cannot be used"
     assert "--max-error-rate" in remedy
     assert not (tmp_path / "out" / "manifest.json").exists()
 
@@ -186,7 +189,9 @@ def test_the_rate_is_of_all_splits_together() -> None:
     first = RejectedRow(row=4, reason="text_null")
     unused = {"a": of_split({"text_null": 2}, first), "b": of_split({})}
     commit.check_error_rate(unused, rows={"a": 10, "b": 10}, limit=0.1)
-    with pytest.raises(RowsRejectedError, match=r"2 of 20 rows .*a: 2 text_null.*a\[4\] text_null.* 0.09 allows 1"):
+    with pytest.raises(
+        RowsRejectedError, match=r"2 of 20 rows .*a: text is null in 2.*a\[4\] \(text is null\).* 0.09 allows 1"
+    ):
         commit.check_error_rate(unused, rows={"a": 10, "b": 10}, limit=0.09)
 
 
@@ -194,5 +199,5 @@ def test_filtered_rows_do_not_count_towards_the_rate() -> None:
     filtered = {"filtered": 40, "held_out": 30, "not_held_out": 20}
     unused = {"train": UnusedRows(rejected={"text_null": 1}, filtered=filtered, first=())}
     commit.check_error_rate(unused, rows={"train": 100}, limit=0.1)
-    with pytest.raises(RowsRejectedError, match=r"1 of 10 rows cannot be used \(train: 1 text_null\)"):
+    with pytest.raises(RowsRejectedError, match=r"1 of 10 rows cannot be used \(train: text is null in 1\)"):
         commit.check_error_rate(unused, rows={"train": 100}, limit=0.09)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.cli import printing
 from pipelines.prepare.launch.estimate import Cost, compare
+from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS
 
@@ -61,7 +61,7 @@ def test_people_see_tables_on_stdout_or_beside_json_on_stderr() -> None:
     outcome = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer())
     with_json = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer(), "--json")
     assert json.loads(with_json.out)[0]["split"] == "train"
-    for shown in ("estimated output", "train: tokens in a row", "validation, by layout", "320", "concat *"):
+    for shown in ("estimated output", "tokens in a row", "validation, by layout", "320", "concat *"):
         assert shown in outcome.out
         assert shown not in outcome.err
         assert shown in with_json.err
@@ -69,10 +69,10 @@ def test_people_see_tables_on_stdout_or_beside_json_on_stderr() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.04, "0.0 s"), (99.9, "99.9 s"), (720, "12 min"), (12_000, "3 h 20 min"), (4e6, "1,111 h 7 min")],
+    [(0.04, "0.0 s"), (119.9, "119.9 s"), (720, "12 min"), (12_000, "3 h 20 min"), (4e6, "1,111 h 7 min")],
 )
 def test_durations_are_read_at_a_glance(seconds: float, shown: str) -> None:
-    assert printing.duration(seconds) == shown
+    assert tables.duration(seconds) == shown
 
 
 def test_time_and_space_are_compared_with_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

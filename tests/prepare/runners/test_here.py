@@ -160,7 +160,7 @@ def test_a_process_that_is_killed_while_it_sends_its_result_is_told_with_its_tas
     killed = object.__new__(child.Child)
     killed.pipe, killed.task = ours, 1
     killed.process = types.SimpleNamespace(join=int, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
-    with pytest.raises(child.WorkerDiedError, match=r"was killed, perhaps for its memory \(SIGKILL\)"):
+    with pytest.raises(child.WorkerDiedError, match=r"was killed, possibly for its memory \(SIGKILL\)"):
         killed.receive(Progress())
 
 

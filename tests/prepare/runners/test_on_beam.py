@@ -194,7 +194,7 @@ def test_a_worker_that_dies_is_an_error_that_names_its_shard(tmp_path: Path) -> 
     killer.start()
     outcome = building.command("build", *arguments)
     killer.join()
-    made = r"train-train-0.*tfrecord: the worker process that made it was killed, perhaps for its memory"
+    made = r"train-train-0.*tfrecord: the worker process that made it was killed, possibly for its memory"
     assert re.match(made, outcome.error[0])
     assert "run the same command again, which keeps finished shards" in outcome.error[1]
     assert "--shard-size" in outcome.error[1]

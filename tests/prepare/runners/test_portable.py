@@ -28,7 +28,7 @@ from tests.support.flink import check_same, reviews, written
 from tests.support.servers import Cluster
 
 # The launcher's sample does not have the row.
-FOUND_BY_A_SHARD = r"train\[199\] in .*\.parquet cannot be used \(too_long\); --max-error-rate 0 allows no such row"
+FOUND_BY_A_SHARD = r"row \d+ of .*: too many tokens; --max-error-rate 0 allows no row that cannot be used"
 # Shards after which a build is at work.
 SOME = 3
 CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": 1}

@@ -252,7 +252,7 @@ class RowsOnDemand:
         if len(self._files) != len(source_rows):
             raise FingerprintMismatchError(
                 f"split {source_split!r}: {len(self._files)} files, expected {len(source_rows)}",
-                remedy="install the version that made the dataset, or build it anew with --overwrite",
+                remedy="install the version that made the dataset, or build it again with --overwrite",
             )
         self._ends = np.cumsum(source_rows)
         self._groups = [Groups.unread(rows) for rows in source_rows.reshape(-1, 1)]

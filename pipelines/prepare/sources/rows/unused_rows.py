@@ -18,6 +18,7 @@ decided before the plan, from source and options only:
 import dataclasses
 import functools
 import io
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -47,7 +48,34 @@ _REMEDIES = {
     "target_too_long": "give a larger --target-length",
     "question_too_long": "give a larger --max-length, or the question's --text-column before the context's",
     "answer_mismatch": "give the question's --text-column before the context's, where answer_start counts characters",
-    **dict.fromkeys(("tools_not_json", "tool_calls_not_json", "options_not_json"), "mend the JSON with a --map"),
+    **dict.fromkeys(("tools_not_json", "tool_calls_not_json", "options_not_json"), "correct the JSON with a --map"),
+}
+# Words for reasons that `words_of` cannot derive.
+_WORDS = {
+    **{f"{part}_null": f"{part} are null" for part in ("messages", "words", "tags", "answers")},
+    "column_null": "a kept column is null",
+    "messages_empty": "no messages",
+    "role_missing": "a message has no role",
+    "content_null": "a message has only a role",
+    "content_not_text": "the content of a message is not text",
+    "mask_not_clear": "the learned parts of an answer are not clear",
+    "tools_not_json": "tools are not JSON",
+    "tool_calls_not_json": "tool calls are not JSON",
+    "options_not_json": "options of the chat template are not JSON",
+    "template_rejected": "the chat template refuses the row",
+    "template_prefix": "the assistant's part of the text is not certain",
+    "template_limit": "the chat template takes too much time or memory",
+    "no_assistant": "nothing to learn",
+    "tags_length": "not as many tags as words",
+    "answer_mismatch": "the answer is not at its answer_start",
+    "label_length": "a vector of labels has another length than the first",
+    "column_length": "a kept vector has another length than the first",
+    "column_too_long": "a kept text of more than 1 MiB",
+    "int_out_of_range": "an integer is beyond int32",
+    "float_out_of_range": "a number is beyond float32",
+    "too_long": "too many tokens",
+    "target_too_long": "too many tokens in the target",
+    "cannot_truncate": "cannot be cut to the length",
 }
 # No column of a source has this name.
 _COLUMN = "\0filtered"
@@ -89,8 +117,13 @@ class RejectedRow:
 
     @property
     def why(self) -> str:
-        """Reason and detail."""
-        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+        """The reason in words, with the detail."""
+        return f"{words_of(self.reason)}: {self.detail}" if self.detail else words_of(self.reason)
+
+
+def words_of(reason: str) -> str:
+    """Return the words for a reason, such as "text is null" for text_null."""
+    return _WORDS.get(reason) or re.sub("_null$", " is null", reason).replace("_", " ")
 
 
 def remedy_of(reasons: Mapping[str, int]) -> str | None:
@@ -176,7 +209,7 @@ def decode(path: str, *, most_rows: int) -> pa.Table:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise FormatError(
             f"{path}: the rows that were left out are gone or damaged ({error})",
-            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+            remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         ) from error
     return table
 

@@ -125,7 +125,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
         named = ", ".join(f"--{kind} {each[kind]}" for each in expected for kind in ("map", "filter") if kind in each)
         raise FormatError(
             f"{where}: lacks the functions that the manifest names ({named})",
-            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+            remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         )
     for each, mine, theirs in zip(functions, identities, expected, strict=True):
         if mine != theirs:

@@ -259,7 +259,7 @@ def _require_named(tokenizer: HFTokenizer, *, name: str | None) -> None:
         )
     if not found:
         raise TokenizerError(
-            f"conversations need a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
+            "conversations need a chat template, but this tokenizer has none",
             remedy="add one with --chat-template chatml, or --chat-template FILE; or choose a chat model's tokenizer",
         )
     if name is None and names and "default" not in names:

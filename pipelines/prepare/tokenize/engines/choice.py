@@ -90,7 +90,7 @@ def decide(
         _log.debug("engine %s is not used: %s", name, found)
     if wanted != "auto":
         raise ConfigError(
-            f"--engine {wanted} does not serve this tokenizer, a {type(tokenizer).__name__}: {reasons[wanted]}",
+            f"--engine {wanted} does not serve this tokenizer: {reasons[wanted]}",
             remedy="leave --engine out: then the fastest engine that gives the tokenizer's own tokens is used",
         )
     return reference, reasons
@@ -109,7 +109,7 @@ def _opened(
 ) -> Engine | str:
     """Return the engine called `name`, or the reason not to use it, such as an error of the engine."""
     if not isinstance(reference, HuggingFaceEngine):
-        return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
+        return "the tokenizer's Python code decides its tokens, too"
     module, kind = FAST_ENGINES[name]
     try:
         engine: Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype, parts=parts)

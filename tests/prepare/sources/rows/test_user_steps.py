@@ -114,8 +114,8 @@ class TestLedger:
     @pytest.mark.slow
     def test_only_errors_of_the_rows_that_are_left_are_named_as_the_source_has_them(self, folder: Path) -> None:
         outcome = build(data(folder), folder / "out", **ONE_ERROR)
-        assert "1 of 300 rows cannot be used (train: 1 text_null)" in outcome.error[0]
-        assert "train[7] text_null" in outcome.error[0]
+        assert "1 of 300 rows cannot be used (train: text is null in 1)" in outcome.error[0]
+        assert "row 8 of train.jsonl (text is null)" in outcome.error[0]
         root = done(data(folder), folder / "out", max_error_rate=1 / 300, **ONE_ERROR)
         (path,) = (root / "rejected").iterdir()
         (line,) = map(json.loads, path.read_text().splitlines())
