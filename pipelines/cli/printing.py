@@ -183,7 +183,12 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
     for each in estimated:
         _print_filtered(out, each.split, each.filtered, of=each.rows - each.rows_in_other_splits)
     percentiles = [f"{percent} %" for percent in estimated[0].token_percentiles] if estimated else []
-    tokens = [(each.split, *map(count, each.token_percentiles.values())) for each in estimated]
+    tokens = []
+    for each in estimated:
+        sides = {f"{each.split}, prompt and {side}": of for side, of in each.side_percentiles.items()}
+        tokens += [
+            (row, *map(count, of.values())) for row, of in (sides or {each.split: each.token_percentiles}).items()
+        ]
     title = "tokens in a row: this share of the rows has at most"
     out.print(table("split", *percentiles, rows=tokens, numbers=len(percentiles), title=title))
     for each in estimated:
