@@ -13,6 +13,7 @@ the split.
 import collections
 import dataclasses
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,9 @@ class Estimate:
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
-    `steps`: the user functions as on the command line. `chats`: the form of conversations. `row`: the unit of text
-    files that is a row. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a
-    lower bound, and the sample's filtered rows are projected.
+    `fim`: rows of fill-in-the-middle by kind. `steps`: the user functions as on the command line. `chats`: the form of
+    conversations. `row`: the unit of text files that is a row. `requests`: to the hub, for rows. If the split was not
+    read completely, `rows_rejected` is a lower bound, and the sample's filtered rows are projected.
     """
 
     split: str
@@ -86,6 +87,7 @@ class Estimate:
     row: str = ""
     engine: str = ""
     requests: int = 0
+    fim: Mapping[str, int] = dataclasses.field(default_factory=dict)
     filtered: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -146,6 +148,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         chats=spec.columns.chats,
         row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),
+        fim=sample.fim,
         requests=hub_requests(opened.source.splits[planned.plan.split].groups, planned.plan),
     )
 

@@ -32,7 +32,9 @@ import numpy as np
 
 from pipelines.prepare.layouts import base, packing
 from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize import fill_in_middle
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
+from pipelines.prepare.tokenize.fill_in_middle import FillInMiddle
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from pipelines.prepare.tokenize.special_tokens import (
     DocumentFrame,
@@ -159,6 +161,9 @@ class _DocumentEncoder(base.BatchEncoder):
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
         self._left_out = left_out_bos(context.tokenizer, context.layout.special_tokens)
         self.may_reject = context.layout.long_documents == "drop"
+        self._fim = _open_fill_in_middle(context, self._frame) if context.layout.fim_rate else None
+        if self._fim is not None and context.layout.fim_tokens is None:
+            self.notes = (f"fill-in-the-middle with the sentinels {' '.join(self._fim.tokens)}",)
 
     def features(self) -> tuple[Feature, ...]:
         length = self._context.length
@@ -167,13 +172,22 @@ class _DocumentEncoder(base.BatchEncoder):
         return base.input_ids(length), base.feature("num_tokens", "tokens of this row that are not padding")
 
     def encode(self, rows: Rows) -> base.Encoded:
-        (documents,) = without_frame(self._engine.encode(rows.texts[0]), self._frame)
+        fim: Mapping[str, int] = {}
+        if self._fim is None:
+            (documents,) = without_frame(self._engine.encode(rows.texts[0]), self._frame)
+        else:
+            documents, kinds = self._fim.encode(rows, self._engine)
         full_lengths = documents.lengths + len(self._frame.before) + len(self._frame.after)
-        is_too_long = (full_lengths > self._context.length) & self.may_reject
-        reasons = np.where(is_too_long, "too_long", "").astype(object)
-        return base.Encoded(ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=full_lengths)
+        is_longer = full_lengths > self._context.length
+        reasons = np.where(is_longer & self.may_reject, "too_long", "").astype(object)
+        if self._fim is not None:
+            fim = fill_in_middle.counts(kinds[reasons == ""], is_longer=is_longer[reasons == ""])
+        ragged = {"input_ids": documents}
+        return base.Encoded(ragged=ragged, arrays={}, reasons=reasons, full_lengths=full_lengths, fim=fim)
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        if self._fim is not None:
+            self._fim.require_reversible(rows, self._engine, self._context.tokenizer)
         documents, spelt = self._engine.encode(rows.texts[0]), self._context.tokenizer.convert_ids_to_tokens
         notes = base.notes_on_ends(documents, self._frame, spelt)
         if self._left_out is None:
@@ -193,6 +207,11 @@ class _DocumentEncoder(base.BatchEncoder):
             return PackBuilder(length=length, pad_id=pad_id, frame=self._frame)
         drop, segments = layout.remainder == "drop", layout.segments
         return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=drop, segments=segments)
+
+
+def _open_fill_in_middle(context: base.LayoutContext, frame: DocumentFrame) -> FillInMiddle:
+    longest = context.length - len(frame.before) - len(frame.after) if context.layout.name == "pack" else None
+    return FillInMiddle(context.tokenizer, context.layout, seed=context.seed, frame=frame, longest=longest)
 
 
 def _open_encoder(context: base.LayoutContext) -> base.BatchEncoder:

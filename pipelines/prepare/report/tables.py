@@ -8,7 +8,7 @@ import numpy as np
 from rich.filesize import decimal as size
 
 from pipelines.prepare.audit import invariants
-from pipelines.prepare.options.suggestions import against_padding
+from pipelines.prepare.options.suggestions import about_fim, against_padding
 from pipelines.prepare.report.page import Group, Section, Table
 from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share
 from tfrecord_io.manifest import Manifest, dump
@@ -118,7 +118,9 @@ def rows_group(split: SplitSubject, subject: Subject) -> Group:
         )
         head = ("reason", "row of the split", "content")
         tables.append(Table(caption="Examples of rejected rows", head=head, rows=examples))
-    return Group(title=split.name, tables=tuple(tables))
+    fim, length = ledger.fim, subject.manifest.row_length
+    texts = (f"{about_fim(fim, rows=ledger.rows_used, length=length)}.",) if fim else ()
+    return Group(title=split.name, tables=tuple(tables), texts=texts)
 
 
 def facts_section(subject: Subject) -> Section:
