@@ -63,6 +63,7 @@ class BuildOptions(TypedDict, total=False):
     remainder: Remainder | None
     segments: bool | None
     long_documents: LongDocuments | None
+    most_documents: int | None
     fim_rate: float | None
     fim_spm_rate: float | None
     fim_tokens: str | None

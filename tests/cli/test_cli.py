@@ -1,6 +1,5 @@
 """The command line: its options, its errors in two lines, and what happens when it is stopped in the middle."""
 
-import dataclasses
 import errno
 import functools
 import json
@@ -38,8 +37,9 @@ REQUEST = flags("""
 --fim-spm-rate --fim-tokens --format
 --help-all --hold-out --hold-out-by --input-prefix --keep-column --label-all-tokens --label-classes --label-column
 --layout --learn --learn-whole-turns --limit --long-documents --map --max-error-rate --max-length --messages-column
---name --no-shuffle --num-proc --options --output --overwrite --pack-rows --padding-side --remainder --resume
---revision --sample-by --seed --segments --shard-size --shuffle --source-option --special-tokens --split --stride --tags-column
+--most-documents --name --no-shuffle --num-proc --options --output --overwrite --pack-rows --padding-side
+--remainder --resume --revision --sample-by --seed --segments --shard-size --shuffle --source-option --special-tokens
+--split --stride --tags-column
 --target-column --target-length --text-column --tokenizer --tokenizer-revision --tools-column --truncation
 --truncation-side --words-column --workers
 """)

@@ -124,7 +124,7 @@ class Shard:
 class Shards(Sequence[Shard]):
     """Shards of a split as columns, so that a million load in seconds. Access makes each `Shard`.
 
-    The columns are the fields of `Shard` and of its ledger; `rejected`, `filtered` and `fim` have one per reason or kind.
+    The columns are the fields of `Shard` and of its ledger; `rejected`, `filtered` and `fim` have several, by key.
     """
 
     name: Names

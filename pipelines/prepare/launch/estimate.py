@@ -130,6 +130,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
             length=spec.length,
             longest=max(limit, spec.length),
             joined=may_join(config.fingerprint_options()),
+            most=config.layout.most_documents,
         )
     return Estimate(
         split=planned.plan.split,
@@ -153,12 +154,14 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     )
 
 
-def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool) -> tuple[Cost, ...]:
+def compare(
+    row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool, most: int | None = None
+) -> tuple[Cost, ...]:
     """Compare the costs of layouts: `pad` with usual lengths and with several, and if rows may be `joined`, the others.
 
     `pad` takes `length` and each usual length up to `longest`, then the best few lengths up to `length` together
     (--bucket-lengths); `concat` and `pack` take `length`. `row_tokens` int64 [N]: full lengths of sampled rows, of
-    `rows` in total.
+    `rows` in total. `most`: documents in a row of `pack` at most.
     """
     total = int(row_tokens.sum())
     if not total:
@@ -188,7 +191,7 @@ def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joi
     )
     if not joined:
         return padding
-    packed = len(pack(row_tokens, length=length))
+    packed = len(pack(row_tokens, length=length, most=most))
     # Of joined rows only the last record is padded, which a sample cannot show.
     joining = cost("concat", length, records=-(-total // length), positions=total)
     return *padding, joining, cost("pack", length, records=packed, positions=packed * length)

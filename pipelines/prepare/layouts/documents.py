@@ -20,8 +20,8 @@ pack: a row holds whole documents, each with its own segment and positions.
     segment_ids    1 1 1 1 2 2 0 0            1 1 1 1 1 1 0 0
     positions      0 1 2 3 0 1 0 0            0 1 2 3 4 5 0 0
 
-Only documents longer than a row are split, or left out with `--long-documents drop`. Packing works on a whole shard at
-once, in its shuffled order; `packing` describes the algorithm and the order of the rows.
+Only documents longer than a row are split. `--long-documents` truncates them or leaves them out instead. Packing works
+on a whole shard at once, in its shuffled order; `packing` describes the algorithm and the order of the rows.
 
 Special tokens that a text already has at its ends are not added again.
 """
@@ -70,11 +70,20 @@ class PackBuilder(base.Builder):
 
     `frame`: the special tokens around each document. Without a frame, empty documents count as used but are in no
     record. A 0/1 `loss_mask` of the rows is extended to the frame: 0 before a document, 1 after it.
+    `truncates`: keep the first tokens of a long document, instead of splitting it. `most`: documents in a row at most.
     """
 
-    def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame = _NO_FRAME) -> None:
+    def __init__(
+        self,
+        *,
+        length: int,
+        pad_id: int,
+        frame: DocumentFrame = _NO_FRAME,
+        truncates: bool = False,
+        most: int | None = None,
+    ) -> None:
         super().__init__()
-        self._length = length
+        self._length, self._truncates, self._most = length, truncates, most
         self._pad_id = pad_id
         self._before, self._after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
 
@@ -108,7 +117,10 @@ class PackBuilder(base.Builder):
         return whole.ragged, self._pack(lengths, base.permuted(len(documents), rng)), whole.row_of_sequence
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
-        return packing.pack(lengths, length=self._length, order=order)
+        if self._truncates:
+            self.tokens_cut += int(np.maximum(lengths - self._length, 0).sum())
+            lengths = np.minimum(lengths, self._length)
+        return packing.pack(lengths, length=self._length, order=order, most=self._most)
 
     def _laid_out(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
         segment_ids, positions = packing.segments(part, length=self._length)
@@ -204,7 +216,8 @@ class _DocumentEncoder(base.BatchEncoder):
     def builder(self) -> base.Builder:
         length, pad_id, layout = self._context.length, self._context.facts.pad_id, self._context.layout
         if layout.name == "pack":
-            return PackBuilder(length=length, pad_id=pad_id, frame=self._frame)
+            truncates, most = layout.long_documents == "truncate", layout.most_documents
+            return PackBuilder(length=length, pad_id=pad_id, frame=self._frame, truncates=truncates, most=most)
         drop, segments = layout.remainder == "drop", layout.segments
         return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=drop, segments=segments)
 

@@ -12,7 +12,7 @@ from tfrecord_io.errors import ConfigError
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 Remainder = Literal["pad", "drop"]
-LongDocuments = Literal["split", "drop"]
+LongDocuments = Literal["split", "truncate", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 # The learned answers: all in one text, the last one, or one text per answer, which ends with it.
 Learn = Literal["all", "last", "each"]
@@ -86,6 +86,9 @@ class LayoutConfig:
     )
     long_documents: LongDocuments = _joined(
         "What to do with documents of more than --max-length tokens, with --layout pack.", "split", taken_with=("pack",)
+    )
+    most_documents: int | None = _joined(
+        "Documents that share a row at most, with --layout pack.", None, least=1, taken_with=("pack",)
     )
     fim_rate: float = _joined(
         "Share of documents to rewrite for fill-in-the-middle.",

@@ -186,7 +186,7 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
         else f"Those of {manifest.row_length:,} tokens may have been cut."
     )
     if manifest.layout["name"] == "pack":
-        cut = "Longer ones are divided, or were rejected."
+        cut = "Longer ones are divided or cut, or were rejected."
     elif manifest.layout["name"] == "concat":
         cut = "One that continues in the next row counts in both."
     if manifest.schema.with_role("segment_ids") is not None:

@@ -11,7 +11,6 @@ below --fim-rate, as SPM if the second is below --fim-spm-rate; the others u giv
 a text of n characters is split. Empty texts stay as they are.
 """
 
-import os
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -89,7 +88,7 @@ class FillInMiddle:
             decoded = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
             got, text = (unicodedata.normalize("NFC", each) for each in (decoded, "".join(parts[row])))
             if got != text:
-                at = len(os.path.commonprefix([got, text]))
+                at = next((at for at, pair in enumerate(zip(got, text, strict=False)) if pair[0] != pair[1]), len(text))
                 found, expected = (each[max(0, at - _SHOWN) : at + _SHOWN] for each in (got, text))
                 raise TokenizerError(
                     f"--fim-rate: row {number:,} of {rows.split}, split into three parts, decodes to {found!r}, "

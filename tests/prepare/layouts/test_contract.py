@@ -182,6 +182,12 @@ CASES = {
         unusable={**NULL, 80: ({"text": "word " * 200, "label": "positive"}, "too_long")},
         runs=_joined,
     ),
+    "pack, long documents truncated": Case(
+        example="reviews",
+        options={"layout": "pack", "long_documents": "truncate", "most_documents": 2, "shard_size": "16kB"},
+        unusable=NULL,
+        runs=lambda tokenizer, row: [_joined(tokenizer, row)[0][:32]],
+    ),
     "seq2seq": Case(
         example="translations",
         options={**TRANSLATIONS, "target_length": 16, "shard_size": "2kB"},
