@@ -66,6 +66,10 @@ class BuildOptions(TypedDict, total=False):
     remainder: Remainder | None
     segments: bool | None
     long_documents: LongDocuments | None
+    most_documents: int | None
+    fim_rate: float | None
+    fim_spm_rate: float | None
+    fim_tokens: str | None
     chat_template: Path | None  # a name, such as chatml, or a file
     chat_date: str | None
     chat_option: Texts | None

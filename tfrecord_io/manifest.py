@@ -237,7 +237,7 @@ def _split_json(split: Split) -> dict[str, Any]:
         "num_examples": split.num_examples,
         "num_bytes": split.num_bytes,
         "num_tokens": split.num_tokens,
-        "ledger": dataclasses.asdict(split.ledger),
+        "ledger": split.ledger.to_json(),
         "shards": split.columns.to_json(),
         **({"labels": {name: value for name, value in labels.items() if value is not None}} if labels else {}),
     }

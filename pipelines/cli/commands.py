@@ -4,7 +4,6 @@ Large libraries are imported inside the commands, so that --help is fast. Exit s
 and remedy, 2 a wrong option, 130 Ctrl-C. Results go to stdout, with --json as JSON; progress and messages to stderr.
 """
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -81,8 +80,8 @@ def build(**request: Any) -> None:
             "tokens": split.num_tokens,
             "bytes": split.num_bytes,
             "shards": len(split.shards),
-            **dataclasses.asdict(split.ledger),
-            "ledgers": [{"shard": shard.name, **dataclasses.asdict(shard.ledger)} for shard in split.shards],
+            **split.ledger.to_json(),
+            "ledgers": [{"shard": shard.name, **shard.ledger.to_json()} for shard in split.shards],
         }
         for name, split in built.manifest.splits.items()
     }

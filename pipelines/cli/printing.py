@@ -20,6 +20,7 @@ from pipelines.prepare.audit.trace import Traced
 from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
+from pipelines.prepare.options.suggestions import about_fim
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress, polled
@@ -232,6 +233,10 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
         _print_filtered(out, name, split.ledger.filtered_of_split, of=split.ledger.rows_of_split)
         for line in _about(name, split, manifest.bucket_lengths):
             out.print(line)
+        if fim := split.ledger.fim:
+            out.print(
+                f"{name}: {about_fim(fim, rows=split.ledger.rows_used, length=manifest.row_length)}", soft_wrap=True
+            )
     for function in manifest.options.get("steps", []):
         option = "".join(f"--{kind} {function[kind]}" for kind in ("map", "filter") if kind in function)
         of = f"version {function['version']}" if "version" in function else f"module {function['module_sha256'][:12]}"

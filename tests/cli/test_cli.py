@@ -1,6 +1,5 @@
 """The command line: its options, its errors in two lines, and what happens when it is stopped in the middle."""
 
-import dataclasses
 import errno
 import functools
 import json
@@ -34,12 +33,14 @@ from tfrecord_io.errors import OutputError
 flags = str.split
 REQUEST = flags("""
 -o --answers-column --append --bucket-lengths --chat-date --chat-option --chat-template --compression --config
---data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --engine --filter --format
+--data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --engine --filter --fim-rate
+--fim-spm-rate --fim-tokens --format
 --help-all --hold-out --hold-out-by --input-prefix --keep-column --label-all-tokens --label-classes --label-column
 --layout --learn --learn-whole-turns --limit --long-documents --map --max-error-rate --max-length --messages-column
---name --no-shuffle --num-proc --options --output --overwrite --pack-rows --padding-side --remainder --resume
---revision --sample-by --seed --segments --shard-size --shuffle --source-option --special-tokens --split --stride
---tags-column --target-column --target-length --text-column --tokenizer --tokenizer-revision --tools-column --truncation
+--most-documents --name --no-shuffle --num-proc --options --output --overwrite --pack-rows --padding-side
+--remainder --resume --revision --sample-by --seed --segments --shard-size --shuffle --source-option --special-tokens
+--split --stride --tags-column
+--target-column --target-length --text-column --tokenizer --tokenizer-revision --tools-column --truncation
 --truncation-side --words-column --workers
 """)
 # Of every command.
@@ -215,6 +216,7 @@ class TestOptions:
         assert given == {
             "decontaminate_words": 13,
             "long_documents": "split",
+            "fim_spm_rate": 0.5,
             "layout": "pad",
             "truncation": "longest_first",
             "remainder": "pad",
@@ -302,8 +304,8 @@ class TestJson:
         splits = {}
         for name, split in facts.splits.items():
             made = {"examples": split.num_examples, "tokens": split.num_tokens, "bytes": split.num_bytes}
-            ledgers = [{"shard": shard.name, **dataclasses.asdict(shard.ledger)} for shard in split.shards]
-            splits[name] = {**made, "shards": len(split.shards), **dataclasses.asdict(split.ledger), "ledgers": ledgers}
+            ledgers = [{"shard": shard.name, **shard.ledger.to_json()} for shard in split.shards]
+            splits[name] = {**made, "shards": len(split.shards), **split.ledger.to_json(), "ledgers": ledgers}
         assert summary == {
             "manifest_sha256": manifest.digest(facts),
             "shards_made": sum(len(split.shards) for split in facts.splits.values()),

@@ -28,6 +28,9 @@ NOT_HELD_OUT = "not_held_out"
 # Reasons of filtered rows. A colon and the NAME of a filter or evaluation set may follow.
 _FILTERED = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
+# Fields of a ledger: numbers, and numbers by reason or kind.
+_COUNTED, _COUNTED_BY_KEY = ("rows_in", "rows_used", "tokens_cut"), ("rejected", "filtered", "fim")
+
 
 def is_filtered(reason: str) -> bool:
     return reason.partition(":")[0] in _FILTERED
@@ -39,6 +42,10 @@ class Ledger:
 
     `rejected` and `filtered` count rows by reason. `tokens_cut` counts tokens of used rows that no record contains:
     truncated (`pad`) or in a dropped remainder (`concat`).
+
+    `fim` counts rows of fill-in-the-middle, if there are any: `psm` and `spm`, rewritten ones by order;
+    `longer_than_row`, those of them with parts in several records (`concat`); `unchanged`, drawn ones that stayed as
+    they are because the record has no room (`pack`).
     """
 
     rows_in: Count
@@ -46,6 +53,10 @@ class Ledger:
     rejected: Mapping[str, Count] = dataclasses.field(default_factory=dict)
     filtered: Mapping[str, Count] = dataclasses.field(default_factory=dict)
     tokens_cut: Count = 0
+    fim: Mapping[str, Count] = dataclasses.field(default_factory=dict, metadata=ABSENT)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "fim" or value}
 
     @property
     def rows_rejected(self) -> int:
@@ -73,17 +84,12 @@ class Ledger:
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
         every = tuple(ledgers)
-        rejected, filtered = collections.Counter[str](), collections.Counter[str]()
+        sums = {name: sum(getattr(ledger, name) for ledger in every) for name in _COUNTED}
+        by_key: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in _COUNTED_BY_KEY}
         for ledger in every:
-            rejected.update(ledger.rejected)
-            filtered.update(ledger.filtered)
-        return cls(
-            rows_in=sum(ledger.rows_in for ledger in every),
-            rows_used=sum(ledger.rows_used for ledger in every),
-            rejected=dict(rejected),
-            filtered=dict(filtered),
-            tokens_cut=sum(ledger.tokens_cut for ledger in every),
-        )
+            for name, total in by_key.items():
+                total.update(getattr(ledger, name))
+        return cls(**sums, **{name: dict(total) for name, total in by_key.items()})
 
     @property
     def balanced(self) -> bool:
@@ -110,7 +116,7 @@ class Shard:
     num_unlabelled: Count = dataclasses.field(default=0, compare=False, metadata=ABSENT)
 
     def to_json(self) -> dict[str, Any]:
-        fields = dataclasses.asdict(self) | {"num_unlabelled": self.num_unlabelled or None}
+        fields = vars(self) | {"ledger": self.ledger.to_json(), "num_unlabelled": self.num_unlabelled or None}
         return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -118,7 +124,7 @@ class Shard:
 class Shards(Sequence[Shard]):
     """Shards of a split as columns, so that a million load in seconds. Access makes each `Shard`.
 
-    The columns are the fields of `Shard` and of its ledger; `rejected` and `filtered` have one column per reason.
+    The columns are the fields of `Shard` and of its ledger; `rejected`, `filtered` and `fim` have several, by key.
     """
 
     name: Names
@@ -134,10 +140,11 @@ class Shards(Sequence[Shard]):
     length: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
     task: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
     num_unlabelled: Counts | None = dataclasses.field(default=None, metadata=ABSENT)
+    fim: Mapping[str, Counts] = dataclasses.field(default_factory=dict, metadata=ABSENT)
 
     def __post_init__(self) -> None:
         columns = self.to_json()
-        reasons = [*columns.pop("rejected").items(), *columns.pop("filtered").items()]
+        reasons = [item for name in _COUNTED_BY_KEY for item in columns.pop(name, {}).items()]
         for name, column in (*columns.items(), *reasons):
             if len(column) != len(self.name):
                 raise ValueError(f"{len(column)} {name} of {len(self.name)} shards")
@@ -152,18 +159,18 @@ class Shards(Sequence[Shard]):
             return [getattr(each, name) for each in owners]
 
         columns = {name: column(name) for name in ("name", "num_bytes", "num_examples", "num_tokens", "sha256")}
-        columns |= {name: column(name, ledgers) for name in ("rows_in", "rows_used", "tokens_cut")}
+        columns |= {name: column(name, ledgers) for name in _COUNTED}
         has_lengths = any(shard.length is not None or shard.task is not None for shard in shards)
         columns |= {name: column(name) if has_lengths else None for name in ("length", "task")}
         columns["num_unlabelled"] = column("num_unlabelled") if any(shard.num_unlabelled for shard in shards) else None
-        for name in ("rejected", "filtered"):
+        for name in _COUNTED_BY_KEY:
             by_reason = [getattr(ledger, name) for ledger in ledgers]
             reasons = sorted({reason for rows in by_reason for reason in rows})
             columns[name] = {reason: [rows.get(reason, 0) for rows in by_reason] for reason in reasons}
         return cls(**columns)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None and (name != "fim" or value)}
 
     def __len__(self) -> int:
         return len(self.name)
@@ -171,13 +178,11 @@ class Shards(Sequence[Shard]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
-        ledger = Ledger(
-            rows_in=self.rows_in[index],
-            rows_used=self.rows_used[index],
-            rejected={reason: column[index] for reason, column in self.rejected.items() if column[index]},
-            filtered={reason: column[index] for reason, column in self.filtered.items() if column[index]},
-            tokens_cut=self.tokens_cut[index],
-        )
+        by_key = {
+            name: {key: column[index] for key, column in getattr(self, name).items() if column[index]}
+            for name in _COUNTED_BY_KEY
+        }
+        ledger = Ledger(**{name: getattr(self, name)[index] for name in _COUNTED}, **by_key)
         return Shard(
             name=self.name[index],
             num_bytes=self.num_bytes[index],
@@ -260,13 +265,11 @@ class Split:
     @property
     def ledger(self) -> Ledger:
         columns = self.columns
-        return Ledger(
-            rows_in=sum(columns.rows_in),
-            rows_used=sum(columns.rows_used),
-            rejected={reason: total for reason, rows in columns.rejected.items() if (total := sum(rows))},
-            filtered={reason: total for reason, rows in columns.filtered.items() if (total := sum(rows))},
-            tokens_cut=sum(columns.tokens_cut),
-        )
+        by_key = {
+            name: {key: total for key, rows in getattr(columns, name).items() if (total := sum(rows))}
+            for name in _COUNTED_BY_KEY
+        }
+        return Ledger(**{name: sum(getattr(columns, name)) for name in _COUNTED}, **by_key)
 
     @property
     def num_unlabelled(self) -> int:

@@ -138,7 +138,7 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
     encoder = job.open_encoder()
     builder = encoder.builder()
     for numbers, batch in shard_writer.batches(job, task.split, task.located):
-        rows, _ = extraction.extract(batch, job.spec.columns, numbers=numbers)
+        rows, _ = extraction.extract(batch, job.spec.columns, numbers=numbers, split=task.split)
         builder.add(encoder.encode(rows))
     (group,) = (each for each in length_groups(builder) if each.length == length)
     return group.builder.lineage(rng)

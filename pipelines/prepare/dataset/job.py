@@ -66,7 +66,7 @@ class Job:
         """
         spec, tokenizer = self.spec, saved_copy.load(tokenizer_files(self))
         given = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
-        return layouts.open_encoder(spec.layout, **given, engine=self.engine)
+        return layouts.open_encoder(spec.layout, **given, engine=self.engine, seed=spec.seed)
 
 
 def decided_path(root: str, fingerprint: str, split: str) -> str:

@@ -13,6 +13,7 @@ the split.
 import collections
 import dataclasses
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -65,10 +66,10 @@ class Estimate:
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
-    `steps`: the user functions as on the command line. `chats`: the form of conversations. `row`: the unit of text
-    files that is a row. `side_percentiles`: of the prompt with each answer of a pair, by name.
-    `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower bound, and the
-    sample's filtered rows are projected.
+    `fim`: rows of fill-in-the-middle by kind. `steps`: the user functions as on the command line. `chats`: the form of
+    conversations. `row`: the unit of text files that is a row. `side_percentiles`: of the prompt with each answer of a
+    pair, by name. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower
+    bound, and the sample's filtered rows are projected.
     """
 
     split: str
@@ -87,6 +88,7 @@ class Estimate:
     row: str = ""
     engine: str = ""
     requests: int = 0
+    fim: Mapping[str, int] = dataclasses.field(default_factory=dict)
     filtered: dict[str, int] = dataclasses.field(default_factory=dict)
     side_percentiles: dict[str, dict[int, int]] = dataclasses.field(default_factory=dict)
 
@@ -129,6 +131,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
             length=spec.length,
             longest=max(limit, spec.length),
             joined=may_join(config.fingerprint_options()),
+            most=config.layout.most_documents,
         )
     return Estimate(
         split=planned.plan.split,
@@ -148,6 +151,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         chats=spec.columns.chats,
         row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),
+        fim=sample.fim,
         requests=hub_requests(opened.source.splits[planned.plan.split].groups, planned.plan),
     )
 
@@ -157,12 +161,14 @@ def _percentiles(row_tokens: np.ndarray) -> dict[int, int]:
     return dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True))
 
 
-def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool) -> tuple[Cost, ...]:
+def compare(
+    row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool, most: int | None = None
+) -> tuple[Cost, ...]:
     """Compare the costs of layouts: `pad` with usual lengths and with several, and if rows may be `joined`, the others.
 
     `pad` takes `length` and each usual length up to `longest`, then the best few lengths up to `length` together
     (--bucket-lengths); `concat` and `pack` take `length`. `row_tokens` int64 [N]: full lengths of sampled rows, of
-    `rows` in total.
+    `rows` in total. `most`: documents in a row of `pack` at most.
     """
     total = int(row_tokens.sum())
     if not total:
@@ -192,7 +198,7 @@ def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joi
     )
     if not joined:
         return padding
-    packed = len(pack(row_tokens, length=length))
+    packed = len(pack(row_tokens, length=length, most=most))
     # Of joined rows only the last record is padded, which a sample cannot show.
     joining = cost("concat", length, records=-(-total // length), positions=total)
     return *padding, joining, cost("pack", length, records=packed, positions=packed * length)

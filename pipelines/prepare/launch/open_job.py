@@ -128,7 +128,7 @@ class OpenRequest:
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
         given = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
-        encoder = layouts.open_encoder(self.config.layout, **given, engine=self.config.engine)
+        encoder = layouts.open_encoder(self.config.layout, **given, engine=self.config.engine, seed=self.config.seed)
         for note in encoder.notes:
             _log.warning("%s", note)
         if self.config.engine == "auto" and encoder.reference is None:

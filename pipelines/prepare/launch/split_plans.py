@@ -19,7 +19,7 @@ import numpy as np
 
 from pipelines import stages
 from pipelines.prepare.launch.open_job import OpenJob
-from pipelines.prepare.options.suggestions import against_padding
+from pipelines.prepare.options.suggestions import about_fim, against_padding
 from pipelines.prepare.plan import planning
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample, measure
@@ -57,6 +57,10 @@ def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSpli
     _require_room(opened, planned)
     _warn_of_requests(opened, planned)
     _warn_of_padding(opened, planned)
+    for each in planned.values():
+        if (fim := each.sample.fim).keys() & {"longer_than_row", "unchanged"}:
+            num_rows, length = opened.job.splits[each.plan.split].num_rows, opened.job.spec.length
+            _log.warning("%s, by its sample: %s", each.plan.split, about_fim(fim, rows=num_rows, length=length))
     label = opened.job.spec.columns.label
     samples = {split: each.sample for split, each in planned.items()}
     _warn_of_labels(samples, whole_floats=label is not None and label.kind == "float")

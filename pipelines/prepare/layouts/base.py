@@ -10,6 +10,7 @@ Tokens are kept ragged, in the narrowest dtype. They take about the size of the 
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -41,6 +42,7 @@ class Encoded:
     `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens. `side_lengths`: those of
     each side, by name, if a row has two answers; then `full_lengths` are the larger ones.
     `tokens_cut`: tokens that truncation removed from usable rows.
+    `fim`: usable rows that fill-in-the-middle rewrote or left, by kind (see `Ledger`).
     `details`: explanations of the reasons, by row index.
     """
 
@@ -49,6 +51,7 @@ class Encoded:
     reasons: np.ndarray
     full_lengths: np.ndarray
     tokens_cut: int = 0
+    fim: Mapping[str, int] = dataclasses.field(default_factory=dict)
     owners: np.ndarray | None = None
     details: Mapping[int, str] = dataclasses.field(default_factory=dict)
     side_lengths: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -89,7 +92,7 @@ class Encoded:
 
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Concatenate one or more batches, without `details` and `tokens_cut`."""
+        """Concatenate one or more batches, without `details`, `tokens_cut` and `fim`."""
         firsts = np.cumsum([0, *(len(part.reasons) for part in parts)])
         return cls(
             ragged={name: concatenated([part.ragged[name] for part in parts]) for name in parts[0].ragged},
@@ -119,16 +122,18 @@ class Builder(abc.ABC):
     """Base class of builders, which collect the rows of one shard and lay them out.
 
     `rows_used`: rows that are in a record. `tokens_cut`: tokens of used rows that are in no record. Both are final
-    once all chunks have been taken.
+    once all chunks have been taken. `fim`: as in `Encoded`, of all batches.
     """
 
     def __init__(self) -> None:
         self.rows_used = self.tokens_cut = 0
+        self.fim = collections.Counter[str]()
         self._batches: list[Encoded] = []
 
     def add(self, encoded: Encoded) -> None:
         """Add a batch. Its usable rows become records."""
         self.tokens_cut += encoded.tokens_cut
+        self.fim.update(encoded.fim)
         self._batches.append(encoded)
 
     def _take(self) -> Encoded:
@@ -188,7 +193,7 @@ def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutContext:
-    """Arguments for opening an encoder: tokenizer and its facts, options, row length L and columns."""
+    """Arguments for opening an encoder: tokenizer and its facts, options, row length L, columns and seed."""
 
     tokenizer: HFTokenizer
     facts: TokenizerFacts
@@ -196,6 +201,7 @@ class LayoutContext:
     length: int
     columns: ColumnPlan
     engine: EngineName = "auto"
+    seed: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "tokenizer": None}  # a pickled encoder no longer needs the tokenizer

@@ -12,23 +12,19 @@ from pipelines.prepare.layouts.base import BatchEncoder, Encoded
 from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.row_draws import GAMMA, mixed
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 
 _ONE_IN = 2_000
 _ROWS_AT_ONCE = 64
-# The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-_GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
     """Return the indices of the rows to compare, chosen by their `numbers`, int64 [N]."""
     with np.errstate(over="ignore"):
-        x = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * _GAMMA + _GAMMA
-        x = (x ^ (x >> np.uint64(30))) * _MIX[0]
-        x = (x ^ (x >> np.uint64(27))) * _MIX[1]
-        x ^= x >> np.uint64(31)
-    return np.flatnonzero(x < np.uint64(2**64 // _ONE_IN))
+        states = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * GAMMA + GAMMA
+    return np.flatnonzero(mixed(states) < np.uint64(2**64 // _ONE_IN))
 
 
 def engine_of(encoder: BatchEncoder) -> str:

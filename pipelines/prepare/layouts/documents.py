@@ -20,8 +20,8 @@ pack: a row holds whole documents, each with its own segment and positions.
     segment_ids    1 1 1 1 2 2 0 0            1 1 1 1 1 1 0 0
     positions      0 1 2 3 0 1 0 0            0 1 2 3 4 5 0 0
 
-Only documents longer than a row are split, or left out with `--long-documents drop`. Packing works on a whole shard at
-once, in its shuffled order; `packing` describes the algorithm and the order of the rows.
+Only documents longer than a row are split. `--long-documents` truncates them or leaves them out instead. Packing works
+on a whole shard at once, in its shuffled order; `packing` describes the algorithm and the order of the rows.
 
 Special tokens that a text already has at its ends are not added again.
 """
@@ -32,7 +32,9 @@ import numpy as np
 
 from pipelines.prepare.layouts import base, packing
 from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize import fill_in_middle
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
+from pipelines.prepare.tokenize.fill_in_middle import FillInMiddle
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from pipelines.prepare.tokenize.special_tokens import (
     DocumentFrame,
@@ -68,11 +70,20 @@ class PackBuilder(base.Builder):
 
     `frame`: the special tokens around each document. Without a frame, empty documents count as used but are in no
     record. A 0/1 `loss_mask` of the rows is extended to the frame: 0 before a document, 1 after it.
+    `truncates`: keep the first tokens of a long document, instead of splitting it. `most`: documents in a row at most.
     """
 
-    def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame = _NO_FRAME) -> None:
+    def __init__(
+        self,
+        *,
+        length: int,
+        pad_id: int,
+        frame: DocumentFrame = _NO_FRAME,
+        truncates: bool = False,
+        most: int | None = None,
+    ) -> None:
         super().__init__()
-        self._length = length
+        self._length, self._truncates, self._most = length, truncates, most
         self._pad_id = pad_id
         self._before, self._after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
 
@@ -106,7 +117,10 @@ class PackBuilder(base.Builder):
         return whole.ragged, self._pack(lengths, base.permuted(len(documents), rng)), whole.row_of_sequence
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
-        return packing.pack(lengths, length=self._length, order=order)
+        if self._truncates:
+            self.tokens_cut += int(np.maximum(lengths - self._length, 0).sum())
+            lengths = np.minimum(lengths, self._length)
+        return packing.pack(lengths, length=self._length, order=order, most=self._most)
 
     def _laid_out(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> dict[str, np.ndarray]:
         segment_ids, positions = packing.segments(part, length=self._length)
@@ -159,6 +173,9 @@ class _DocumentEncoder(base.BatchEncoder):
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
         self._left_out = left_out_bos(context.tokenizer, context.layout.special_tokens)
         self.may_reject = context.layout.long_documents == "drop"
+        self._fim = _open_fill_in_middle(context, self._frame) if context.layout.fim_rate else None
+        if self._fim is not None and context.layout.fim_tokens is None:
+            self.notes = (f"fill-in-the-middle with the sentinels {' '.join(self._fim.tokens)}",)
 
     def features(self) -> tuple[Feature, ...]:
         length = self._context.length
@@ -167,13 +184,22 @@ class _DocumentEncoder(base.BatchEncoder):
         return base.input_ids(length), base.feature("num_tokens", "tokens of this row that are not padding")
 
     def encode(self, rows: Rows) -> base.Encoded:
-        (documents,) = without_frame(self._engine.encode(rows.texts[0]), self._frame)
+        fim: Mapping[str, int] = {}
+        if self._fim is None:
+            (documents,) = without_frame(self._engine.encode(rows.texts[0]), self._frame)
+        else:
+            documents, kinds = self._fim.encode(rows, self._engine)
         full_lengths = documents.lengths + len(self._frame.before) + len(self._frame.after)
-        is_too_long = (full_lengths > self._context.length) & self.may_reject
-        reasons = np.where(is_too_long, "too_long", "").astype(object)
-        return base.Encoded(ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=full_lengths)
+        is_longer = full_lengths > self._context.length
+        reasons = np.where(is_longer & self.may_reject, "too_long", "").astype(object)
+        if self._fim is not None:
+            fim = fill_in_middle.counts(kinds[reasons == ""], is_longer=is_longer[reasons == ""])
+        ragged = {"input_ids": documents}
+        return base.Encoded(ragged=ragged, arrays={}, reasons=reasons, full_lengths=full_lengths, fim=fim)
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
+        if self._fim is not None:
+            self._fim.require_reversible(rows, self._engine, self._context.tokenizer)
         documents, spelt = self._engine.encode(rows.texts[0]), self._context.tokenizer.convert_ids_to_tokens
         notes = base.notes_on_ends(documents, self._frame, spelt)
         if self._left_out is None:
@@ -190,9 +216,15 @@ class _DocumentEncoder(base.BatchEncoder):
     def builder(self) -> base.Builder:
         length, pad_id, layout = self._context.length, self._context.facts.pad_id, self._context.layout
         if layout.name == "pack":
-            return PackBuilder(length=length, pad_id=pad_id, frame=self._frame)
+            truncates, most = layout.long_documents == "truncate", layout.most_documents
+            return PackBuilder(length=length, pad_id=pad_id, frame=self._frame, truncates=truncates, most=most)
         drop, segments = layout.remainder == "drop", layout.segments
         return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=drop, segments=segments)
+
+
+def _open_fill_in_middle(context: base.LayoutContext, frame: DocumentFrame) -> FillInMiddle:
+    longest = context.length - len(frame.before) - len(frame.after) if context.layout.name == "pack" else None
+    return FillInMiddle(context.tokenizer, context.layout, seed=context.seed, frame=frame, longest=longest)
 
 
 def _open_encoder(context: base.LayoutContext) -> base.BatchEncoder:

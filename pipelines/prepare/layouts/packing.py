@@ -70,17 +70,18 @@ class Packing:
         return list(zip(chosen.documents.tolist(), (stops - chosen.sizes).tolist(), stops.tolist(), strict=True))
 
 
-def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -> Packing:
+def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
     """Pack the documents with the indices `order` (default: all) into rows of at most `length` tokens.
 
     `lengths` int64 [N]: tokens of each document, including special tokens around it. A length of 0 gives no row.
+    `most`: pieces in a row at most, None for no limit.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
     documents = np.repeat(order, num_pieces)
     firsts = length * (np.arange(len(documents)) - np.repeat(np.cumsum(num_pieces) - num_pieces, num_pieces))
     sizes = np.minimum(lengths[documents] - firsts, length)
-    row_of_piece, opener = _best_fit(sizes, np.argsort(-sizes, kind="stable"), length)
+    row_of_piece, opener = _best_fit(sizes, np.argsort(-sizes, kind="stable"), length, most or len(sizes) + 1)
     # Sort rows by the pieces that opened them.
     row_of_piece = np.argsort(np.argsort(opener))[row_of_piece]
     by_row = np.argsort(row_of_piece, kind="stable")
@@ -135,15 +136,16 @@ def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jit
-def _best_fit(sizes, order, length):  # type: ignore[no-untyped-def]
-    """Assign pieces to rows by best fit, taking them in the given order.
+def _best_fit(sizes, order, length, most):  # type: ignore[no-untyped-def]
+    """Assign pieces to rows by best fit, taking them in the given order. A row takes at most `most` pieces.
 
     Returns: each piece's row, int64 [P], numbered in opening order; the piece that opened each row, int64 [R].
     """
-    # No two rows fit into one, so all rows except one are half full on average.
-    most = min(len(sizes), 2 * sizes.sum() // length + 1)
+    # No two rows fit into one, unless one has the most pieces. So all other rows except one are half full on average.
+    most_rows = min(len(sizes), 2 * sizes.sum() // length + 1 + len(sizes) // most)
     row_of_piece = np.empty(len(sizes), np.int64)
-    opener, below = np.empty(most, np.int64), np.empty(most, np.int64)
+    opener, below = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64)
+    pieces = np.zeros(most_rows, np.int64)
     top = np.full(length, -1, np.int64)  # stack of rows per amount of room; `below` links the rest
     bits = np.zeros((length >> 6) + 1, np.uint64)
     num_rows = 0
@@ -161,7 +163,8 @@ def _best_fit(sizes, order, length):  # type: ignore[no-untyped-def]
                 bits[room >> 6] &= ~(np.uint64(1) << np.uint64(room & 63))
         row_of_piece[piece] = row
         left = room - size
-        if left:
+        pieces[row] += 1
+        if left and pieces[row] < most:
             if top[left] < 0:
                 bits[left >> 6] |= np.uint64(1) << np.uint64(left & 63)
             below[row] = top[left]

@@ -12,7 +12,7 @@ from tfrecord_io.errors import ConfigError
 
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 Remainder = Literal["pad", "drop"]
-LongDocuments = Literal["split", "drop"]
+LongDocuments = Literal["split", "truncate", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 # The learned answers: all in one text, the last one, or one text per answer, which ends with it.
 Learn = Literal["all", "last", "each"]
@@ -90,6 +90,31 @@ class LayoutConfig:
     long_documents: LongDocuments = _joined(
         "What to do with documents of more than --max-length tokens, with --layout pack.", "split", taken_with=("pack",)
     )
+    most_documents: int | None = _joined(
+        "Documents that share a row at most, with --layout pack.", None, least=1, taken_with=("pack",)
+    )
+    fim_rate: float = _joined(
+        "Share of documents to rewrite for fill-in-the-middle.",
+        0.0,
+        least=0,
+        most=1,
+        remedy="write 0.5 for half of the documents",
+        taken_with=("concat", "pack"),
+    )
+    fim_spm_rate: float = _joined(
+        "Share of rewritten documents with the suffix first.",
+        0.5,
+        least=0,
+        most=1,
+        remedy="write 0.5 for half of them",
+        taken_with=("concat", "pack"),
+    )
+    fim_tokens: str | None = _joined(
+        "Sentinel tokens of fill-in-the-middle. Default: those of known vocabularies.",
+        None,
+        metavar="PREFIX,SUFFIX,MIDDLE",
+        taken_with=("concat", "pack"),
+    )
     chat_template: str | None = _template(
         "One of the tokenizer's chat templates, chatml, or a file. Default: the tokenizer's choice.",
         None,
@@ -131,6 +156,7 @@ class LayoutConfig:
                 "--stride with --truncation or --bucket-lengths: it splits a text into windows of one length",
                 remedy="leave one of them out",
             )
+        self._check_fill_in_middle()
         for text in self.chat_options:
             if not text.partition("=")[0].isidentifier() or "=" not in text:
                 raise ConfigError(
@@ -144,6 +170,19 @@ class LayoutConfig:
             object.__setattr__(self, "bucket_lengths", lengths)
             if not isinstance(lengths, str):
                 object.__setattr__(self, "max_length", lengths[-1])
+
+    def _check_fill_in_middle(self) -> None:
+        tokens = self.fim_tokens
+        if tokens is not None and (len({*tokens.split(",")} - {""}) != 3 or tokens.count(",") != 2):
+            raise ConfigError(
+                f"--fim-tokens {tokens!r}, expected three different tokens with commas between them",
+                remedy="write for example --fim-tokens '<fim_prefix>,<fim_suffix>,<fim_middle>'",
+            )
+        if not self.fim_rate and (tokens is not None or self.fim_spm_rate != LayoutConfig.fim_spm_rate):
+            raise ConfigError(
+                "--fim-tokens or --fim-spm-rate without --fim-rate: no document is rewritten",
+                remedy="give --fim-rate too, such as --fim-rate 0.5",
+            )
 
     @property
     def buckets(self) -> tuple[int, ...]:

@@ -56,3 +56,15 @@ def against_padding(options: Mapping[str, Any]) -> str:
     if is_plain:
         ways.append("--bucket-lengths auto:4")
     return ", ".join([*ways, "or a smaller --max-length" if ways else "a smaller --max-length"])
+
+
+def about_fim(counts: Mapping[str, int], *, rows: int, length: int) -> str:
+    """Describe the rows of fill-in-the-middle among `rows`, counted as in `Ledger.fim`, with advice on cut ones."""
+    rewritten = counts.get("psm", 0) + counts.get("spm", 0)
+    text = f"fill-in-the-middle: {rewritten:,} of {rows:,} documents, {counts.get('spm', 0):,} with the suffix first"
+    if longer := counts.get("longer_than_row"):
+        text += f"; {longer:,} are longer than a row of {length:,} tokens, so their middle is in another row: "
+        text += "--layout pack keeps documents whole"
+    if unchanged := counts.get("unchanged"):
+        text += f"; {unchanged:,} more stay as they are, since they would grow past {length:,} tokens"
+    return text

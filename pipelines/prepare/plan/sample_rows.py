@@ -196,7 +196,7 @@ def _tokenize(
         fits, table = fits & first, table.filter(pa.array(first[fits]))
     numbers = found["number"][fits]
     (batch,) = table.combine_chunks().to_batches()
-    rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers)
+    rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers, split=split.name)
     began = time.perf_counter()
     encoded = crosscheck.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began

@@ -89,6 +89,7 @@ class Sample:
     take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
     `seconds`: time of tokenizing all sampled rows. `read`: all rows read, most of them only weighed.
     `length_shares`: the share of bytes in records of each length, which have separate shards.
+    `fim`: of all rows, those of fill-in-the-middle by kind (see `Ledger`).
     `labels` int64, ascending: the distinct labels of tokenized rows, empty if they have names or fractions.
     `notes`: remarks for users.
     """
@@ -103,6 +104,7 @@ class Sample:
     seconds: float
     read: ReadRows
     length_shares: tuple[float, ...] = (1.0,)
+    fim: Mapping[str, int] = dataclasses.field(default_factory=dict)
     labels: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     notes: tuple[str, ...] = ()
     side_tokens: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -158,6 +160,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         seconds=(rows.seconds + time.perf_counter() - began) * (1 + rows.weighed_bytes.sum() / max(text_bytes, 1)),
         read=rows.read,
         length_shares=length_shares,
+        fim={name: round(rows * split.num_rows / len(encoded.reasons)) for name, rows in encoded.fim.items()},
         labels=np.unique(labels).astype(np.int64),
         notes=rows.notes,
     )

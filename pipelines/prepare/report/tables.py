@@ -8,7 +8,7 @@ import numpy as np
 from rich.filesize import decimal as size
 
 from pipelines.prepare.audit import invariants
-from pipelines.prepare.options.suggestions import against_padding
+from pipelines.prepare.options.suggestions import about_fim, against_padding
 from pipelines.prepare.report.page import Group, Section, Table
 from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share
 from tfrecord_io.manifest import Manifest, dump
@@ -118,7 +118,9 @@ def rows_group(split: SplitSubject, subject: Subject) -> Group:
         )
         head = ("reason", "row of the split", "content")
         tables.append(Table(caption="Examples of rejected rows", head=head, rows=examples))
-    return Group(title=split.name, tables=tuple(tables))
+    fim, length = ledger.fim, subject.manifest.row_length
+    texts = (f"{about_fim(fim, rows=ledger.rows_used, length=length)}.",) if fim else ()
+    return Group(title=split.name, tables=tuple(tables), texts=texts)
 
 
 def facts_section(subject: Subject) -> Section:
@@ -184,7 +186,7 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
         else f"Those of {manifest.row_length:,} tokens may have been cut."
     )
     if manifest.layout["name"] == "pack":
-        cut = "Longer ones are divided, or were rejected."
+        cut = "Longer ones are divided or cut, or were rejected."
     elif manifest.layout["name"] == "concat":
         cut = "One that continues in the next row counts in both."
     if manifest.schema.with_role("segment_ids") is not None:

@@ -72,6 +72,7 @@ def write(
             rejected=dict(rejected),
             filtered=dict(filtered),
             tokens_cut=builder.tokens_cut,
+            fim=dict(builder.fim),
         )
         number = None if group.length is None else task.index
         shard = Shard(name=name, sha256=digest.hexdigest(), ledger=ledger, length=group.length, task=number, **counts)

@@ -173,7 +173,7 @@ class _TaskRows:
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
         for numbers, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
-            rows, reasons = extract(batch, self._job.spec.columns, numbers=numbers)
+            rows, reasons = extract(batch, self._job.spec.columns, numbers=numbers, split=self._task.split)
             self._reject(batch, reasons, numbers)
             usable = np.flatnonzero(reasons == "")
             source = None

@@ -86,7 +86,12 @@ def test_without_rejected_rows_an_earlier_file_goes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "changes", "reasons", "advice"),
     [
-        ([{"text": "a", "label": None}] * 2, {"label_column": "label"}, r"label is null in 2", "without --label-column"),
+        (
+            [{"text": "a", "label": None}] * 2,
+            {"label_column": "label"},
+            r"label is null in 2",
+            "without --label-column",
+        ),
         ([{"text": None, "label": 1}], {}, r"text is null in 1", "check --text-column"),
         (
             [{"text": "far too long", "label": 1}],

@@ -380,7 +380,10 @@ def test_a_row_among_others_is_told_its_reason_too(tmp_path: Path) -> None:
         "build", building.source(tmp_path / "in", train=rows), *building.options(tmp_path / "out", **_options(tmp_path))
     )
     cause, remedy = outcome.error
-    assert "such as row 2 of train.jsonl (tools are not JSON: int, expected a list of objects); --max-error-rate 0" in cause
+    assert (
+        "such as row 2 of train.jsonl (tools are not JSON: int, expected a list of objects); --max-error-rate 0"
+        in cause
+    )
     assert remedy == "mend the JSON with a --map, or allow a share of them with --max-error-rate"
 
 

@@ -24,6 +24,7 @@ from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.runners import here
 from tests import building
 from tests.building import read_manifest, read_shard
+from tests.support import infilling
 from tfrecord_io.errors import OutputError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.schema import Schema
@@ -93,6 +94,20 @@ def _joined(tokenizer: Any, row: Row) -> Runs:
     return [[*tokenizer(row["text"], add_special_tokens=False)["input_ids"], tokenizer.sep_token_id]]
 
 
+def _infilled(case: str, *, longest: int | None = None) -> Callable[[Any, Row], Runs]:
+    """Return a document's tokens with fill-in-the-middle, which depend on its number; plain ones if too long."""
+
+    def runs(tokenizer: Any, row: Row) -> Runs:
+        number = next(at for at, each in enumerate(CASES[case].rows) if each is row)
+        draws = infilling.draws_of([number])[0].tolist()
+        ids = infilling.permuted(row["text"], draws, tokenizer, rate=0.5)
+        if longest is not None and len(ids) + 1 > longest:
+            ids = tokenizer.encode(row["text"], add_special_tokens=False)
+        return [[*ids, tokenizer.eos_token_id]]
+
+    return runs
+
+
 def _words(tokenizer: Any, row: Row) -> Runs:
     found: Runs = tokenizer([row["tokens"]], is_split_into_words=True, truncation=True, max_length=32)["input_ids"]
     return found
@@ -148,6 +163,18 @@ CASES = {
         unusable=NULL,
         runs=_joined,
     ),
+    "concat, infilled": Case(
+        example="reviews",
+        options={"layout": "concat", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "shard_size": "8kB"},
+        unusable=NULL,
+        runs=_infilled("concat, infilled"),
+    ),
+    "pack, infilled": Case(
+        example="reviews",
+        options={"layout": "pack", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "max_length": 48},
+        unusable=NULL,
+        runs=_infilled("pack, infilled", longest=48),
+    ),
     "pack": Case(
         example="reviews",
         options={"layout": "pack", "max_length": 64, "compression": "gzip", "shard_size": "3kB"},
@@ -165,6 +192,12 @@ CASES = {
         },
         unusable={**NULL, 80: ({"text": "word " * 200, "label": "positive"}, "too_long")},
         runs=_joined,
+    ),
+    "pack, long documents truncated": Case(
+        example="reviews",
+        options={"layout": "pack", "long_documents": "truncate", "most_documents": 2, "shard_size": "16kB"},
+        unusable=NULL,
+        runs=lambda tokenizer, row: [_joined(tokenizer, row)[0][:32]],
     ),
     "seq2seq": Case(
         example="translations",
@@ -298,7 +331,7 @@ def test_the_plan_is_what_comes_out(case: Case) -> None:
 
 
 # Progress depends on tasks and their shards, not on their content.
-@pytest.mark.parametrize("case", ["buckets", "pack", "qa", "preference"], indirect=True)
+@pytest.mark.parametrize("case", ["buckets", "pack", "pack, infilled", "qa", "preference"], indirect=True)
 def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,12 +359,18 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["buckets", "qa", "packed chat", "preference"], indirect=True)
+@pytest.mark.parametrize("case", ["buckets", "qa", "packed chat", "concat, infilled", "preference"], indirect=True)
 def test_worker_processes_change_no_byte(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "_SMALL_BYTES", 0)
     made = case.build(tmp_path / "out", workers=2)
     assert made.status == 0, made.err
     assert building.files(tmp_path / "out") == building.files(case.built)
+
+
+def test_a_rate_of_0_changes_no_byte(tmp_path: Path) -> None:
+    outcome = CASES["concat"].build(tmp_path / "out", fim_rate=0.0)
+    assert outcome.status == 0, outcome.err
+    assert building.files(tmp_path / "out") == building.files(CASES["concat"].built)
 
 
 def test_verify_finds_what_is_damaged_and_makes_it_again_byte_for_byte(case: Case, tmp_path: Path) -> None:

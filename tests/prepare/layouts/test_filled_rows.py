@@ -46,3 +46,24 @@ def test_segments_of_joined_documents_are_those_of_grain(sizes: list[int], lengt
     rows = list(of_grain("ConcatThenSplitIterDataset", documents, length_struct={"x": length}))
     expected = {"input_ids": "x", "segment_ids": "x_segment_ids", "positions": "x_positions"}
     assert rows_of(builder, documents) == {ours: [row[theirs] for row in rows] for ours, theirs in expected.items()}
+
+
+@given(sizes=SIZES, length=st.integers(8, 24), most=st.integers(1, 5))
+def test_packed_rows_hold_the_documents_of_grain_and_as_few_in_a_row(sizes: list[int], length: int, most: int) -> None:
+    documents = [document[:length] for document in documents_of(sizes)]
+    options = {"length_struct": {"x": length}, "num_packing_bins": 8, "max_sequences_per_bin": most}
+    theirs = [
+        segments(row["x"], row["x_segment_ids"]) for row in of_grain("FirstFitPackIterDataset", documents, **options)
+    ]
+    rows = rows_of(PackBuilder(length=length, pad_id=0, truncates=True, most=most), documents_of(sizes))
+    ours = list(map(segments, rows["input_ids"], rows["segment_ids"]))
+    assert max(map(len, ours)) <= most
+    assert sorted(itertools.chain(*ours)) == sorted(itertools.chain(*theirs)) == sorted(documents)
+
+
+def segments(ids: list[int], segment_ids: list[int]) -> list[list[int]]:
+    """The documents of a row."""
+    return [
+        [token for token, segment in zip(ids, segment_ids, strict=True) if segment == wanted]
+        for wanted in sorted({*segment_ids} - {0})
+    ]

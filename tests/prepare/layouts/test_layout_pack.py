@@ -38,7 +38,7 @@ class Part(NamedTuple):
     size: int
 
 
-def plainly_packed(lengths: Sequence[int], *, length: int) -> list[list[Part]]:
+def plainly_packed(lengths: Sequence[int], *, length: int, most: int | None = None) -> list[list[Part]]:
     """The parts of each row, in order: best fit, longest first, a look at every row; rows by what opened them."""
     cuts = [(document, first) for document, size in enumerate(lengths) for first in range(0, size, length)]
     parts = [
@@ -47,7 +47,7 @@ def plainly_packed(lengths: Sequence[int], *, length: int) -> list[list[Part]]:
     ]
     rows: list[tuple[int, int, list[Part]]] = []  # room, when it last changed, parts
     for step, part in enumerate(sorted(parts, key=lambda part: (-part.size, part.place))):
-        fitting = [at for at, (room, _, _) in enumerate(rows) if room >= part.size]
+        fitting = [at for at, (room, _, held) in enumerate(rows) if room >= part.size and len(held) != most]
         at = min(fitting, key=lambda at: (rows[at][0], -rows[at][1]), default=len(rows))
         room, _, held = rows[at] if fitting else (length, step, [])
         rows[at : at + 1] = [(room - part.size, step, [*held, part])]
@@ -76,11 +76,11 @@ def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str
 # --- the builder ----------------------------------------------------------------------------------------------------
 
 
-@given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS)
-def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int], length: int) -> None:
-    packing = pack(np.array(lengths, np.int64), length=length)
+@given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS, most=st.none() | st.integers(1, 4))
+def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int], length: int, most: int | None) -> None:
+    packing = pack(np.array(lengths, np.int64), length=length, most=most)
     found = [[(document, stop - start) for document, start, stop in packing.parts(row)] for row in range(len(packing))]
-    expected = plainly_packed(lengths, length=length)
+    expected = plainly_packed(lengths, length=length, most=most)
     assert found == [[(part.document, part.size) for part in row] for row in expected]
     assert packing.firsts.tolist() == [part.first for row in expected for part in row]
 

@@ -132,13 +132,14 @@ class Rows:
     """N usable rows: texts, nested columns, and arrays for features.
 
     `texts`: N valid UTF-8 strings per text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns by
-    purpose, top-level nulls only in optional ones. `numbers` int64 [N]: row numbers.
+    purpose, top-level nulls only in optional ones. `numbers` int64 [N]: row numbers. `split`: the split's name.
     """
 
     texts: tuple[pa.Array, ...]
     arrays: dict[str, np.ndarray]
     nested: Mapping[Purpose, pa.Array] = dataclasses.field(default_factory=dict)
     numbers: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    split: str = ""
 
     def __len__(self) -> int:
         return len(next(iter((*self.texts, *self.nested.values()))))
@@ -151,6 +152,7 @@ class Rows:
             arrays={},
             nested={purpose: column.take(indices) for purpose, column in self.nested.items()},
             numbers=self.numbers[which] if len(self.numbers) else self.numbers,
+            split=self.split,
         )
 
     @classmethod
@@ -161,6 +163,7 @@ class Rows:
             arrays={},
             nested={purpose: pa.concat_arrays([part.nested[purpose] for part in parts]) for purpose in parts[0].nested},
             numbers=np.concatenate([part.numbers for part in parts]),
+            split=parts[0].split,
         )
 
 
@@ -183,7 +186,9 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
     return reasons
 
 
-def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | None = None) -> tuple[Rows, np.ndarray]:
+def extract(
+    batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | None = None, split: str = ""
+) -> tuple[Rows, np.ndarray]:
     """Return the usable rows, and the reasons from `validate`. `numbers` int64 [N]: row numbers, by default from 0."""
     reasons = validate(batch, plan)
     if reasons.any():
@@ -204,6 +209,7 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, numbers: np.ndarray | No
         arrays=arrays,
         nested=nested if plan.joins_pairs else as_messages(nested),
         numbers=np.flatnonzero(reasons == "") if numbers is None else numbers[reasons == ""],
+        split=split,
     )
     return rows, reasons
 
