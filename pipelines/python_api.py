@@ -170,6 +170,7 @@ def export(
     drop: Sequence[str] = (),
     add: Sequence[str] = (),
     documents: bool = False,
+    push: str | None = None,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
 ) -> Exported:
@@ -193,6 +194,7 @@ def export(
         dropped=tuple(drop),
         extra=tuple(add),
         documents=documents,
+        push=push,
         output=os.fspath(output),
         splits=(split,) if isinstance(split, str) else tuple(split),
         workers=workers,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pipelines.terminal.option_fields import check, option, require_taken
 from tfrecord_io.errors import ConfigError
 
-ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
+ExportFormat = Literal["parquet", "arrayrecord", "megatron", "megatron-bridge", "olmo", "tfrecord"]
 
 
 def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -40,6 +40,12 @@ class ExportSettings:
     )
     documents: bool = option(
         "A row for each document of concat and pack, not padded. Parquet only.", False, taken_with=("parquet",)
+    )
+    push: str | None = option(
+        "Dataset of the Hugging Face hub to upload the export to; a new one is private. Parquet only.",
+        None,
+        metavar="ORG/NAME",
+        taken_with=("parquet",),
     )
     output: str = option("New folder, local or at a gs:// address.", flags="--output -o", metavar="DIR")
     splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
