@@ -171,6 +171,7 @@ def export(
     add: Sequence[str] = (),
     documents: bool = False,
     join_prompts: bool = False,
+    push: str | None = None,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
 ) -> Exported:
@@ -195,6 +196,7 @@ def export(
         extra=tuple(add),
         documents=documents,
         join_prompts=join_prompts,
+        push=push,
         output=os.fspath(output),
         splits=(split,) if isinstance(split, str) else tuple(split),
         workers=workers,

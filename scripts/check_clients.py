@@ -10,12 +10,13 @@ at the end; a kept one is used again) it makes an environment where a client wan
     torch           the same with PyTorch, 5 GB, for on Linux its wheel wants CUDA's libraries; 1 GB if
                     PIP_EXTRA_INDEX_URL names an index with builds for the CPU. Nothing of it needs an accelerator
     axolotl         on top of that, Axolotl with the releases that it pins, and without what only a GPU needs, 200 MB
+    fine-tuners     on top of torch, Megatron-Bridge and OLMo-core with what their readers import, 120 MB
     maxtext         MaxText with JAX for the CPU and TensorFlow, 2 GB
     transformers4   the last release of transformers 4, 100 MB; with PyTorch, on top of torch, 20 MB
 
-and prepares the bundled reviews in three layouts with every export. Each client is a program in scripts/clients that
-prints what it read and fails if that is not what the shards hold. What passes is a line of the table in
-docs/reference/clients.md. Exit status: 0 if none fails.
+and prepares the bundled reviews in three layouts, and chats, with every export. Each client is a program in
+scripts/clients that prints what it read and fails if that is not what the shards hold. What passes is a line of the
+table in docs/reference/clients.md. Exit status: 0 if none fails.
 """
 
 import argparse
@@ -68,6 +69,15 @@ ENVIRONMENTS = {
         packages=("torch", "trl==1.16.0", "accelerate", "torchdata", "tyro", "spmd_types"),
         without_dependencies=("torchtitan", "megatron-core"),
         on=(),
+    ),
+    # Megatron-Bridge asks for Python 3.12; the modules of its reader do not need it.
+    "fine-tuners": Environment(
+        without_dependencies=(
+            *("--ignore-requires-python", "megatron-bridge==0.6.2", "megatron-core", "ai2-olmo-core==3.0.0"),
+            *("cached-path", "dataclass-extensions", "bettermap", "importlib_resources"),
+            *("boto3", "botocore", "s3transfer", "jmespath"),
+        ),
+        on=("torch",),
     ),
     "axolotl": Environment(
         without_dependencies=(
@@ -123,6 +133,10 @@ CLIENTS = {
     "transformers trainer": _trainer("trainer", "transformers"),
     "loaders": Client(environment="torch", program="torch_loaders.py", packages=("torch", "torchdata", "torchtitan")),
     "megatron-lm": Client(environment="torch", program="megatron_reader.py", packages=("megatron-core",)),
+    "megatron-bridge": Client(
+        environment="fine-tuners", program="bridge_reader.py", packages=("megatron-bridge", "torch")
+    ),
+    "olmo-core": Client(environment="fine-tuners", program="olmo_reader.py", packages=("ai2-olmo-core", "torch")),
     "adamw": Client(environment="torch", program="torch_adamw.py", packages=("torch",)),
     "exports in transformers 5": Client(
         environment="torch", program="transformers_exports.py", packages=("transformers", "torch")
@@ -182,6 +196,12 @@ def _prepare(work: pathlib.Path) -> None:
         _export(work, layout, "parquet")
         _export(work, layout, "arrayrecord")
     _export(work, "concat", "megatron", "--split", "train")
+    _export(work, "concat", "olmo")
+    _ours("examples/chats/train_tokenizer.py", str(work / "chat-tokenizer"))
+    chats = ("examples/chats", "--output", str(work / "chat"), "--tokenizer", str(work / "chat-tokenizer"))
+    _ours("-m", "prep_tfrecords", "build", *chats, "--layout", "chat", "--pack-rows", "--max-length", "128")
+    _export(work, "chat", "megatron-bridge")
+    _export(work, "chat", "olmo")
     _export(work, "concat", "parquet", "--documents", output="concat-documents")
     needed = ("--add", "attention_mask", "--add", "labels")
     _export(work, "pad", "parquet", *needed, "--drop", "label", output="pad-axolotl")

@@ -155,6 +155,7 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> No
         say(
             f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {wanted.output}: {made.shards_made} shards "
             f"exported, {made.shards_kept} kept, in {printing.duration(made.seconds)}"
+            + (f"; uploaded to the hub's dataset {wanted.push}" if wanted.push else "")
         )
     counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}
     write_json({**counts, "rows": rows, "tokens": tokens, "seconds": round(made.seconds, 3)})

@@ -13,8 +13,11 @@ from typing import get_args
 
 from pipelines.prepare.dataset import own_files
 from pipelines.prepare.export.export_settings import ExportFormat, ExportSettings
-from pipelines.prepare.export.exporting import ExportTask, export_shard
+from pipelines.prepare.export.exporting import WRITERS, ExportTask, export_shard
 from pipelines.prepare.process.progress import Progress
+from tfrecord_io.errors import ConfigError
+
+_WITHOUT_LABELS = ("megatron", "megatron-bridge", "olmo")
 
 
 def main() -> None:
@@ -32,7 +35,12 @@ def _measured(root: str, to: ExportFormat) -> str:
     manifest = own_files.require_manifest(root)
     split = next(iter(manifest.splits))
     shard = manifest.splits[split].shards[0]
-    labels = tuple(each.name for each in manifest.schema.features if each.role == "label" and to == "megatron")
+    labels = tuple(each.name for each in manifest.schema.features if each.role == "label" and to in _WITHOUT_LABELS)
+    settings = ExportSettings(to=to, dropped=labels, output="")
+    try:
+        WRITERS[to](manifest, settings).check()
+    except ConfigError as error:
+        return f"{root} {to}: {error}"
     described = dataclasses.replace(manifest, source={}, options={}, engines={}, generations=(), splits={})
     with tempfile.TemporaryDirectory() as folder:
         task = ExportTask(
@@ -40,7 +48,7 @@ def _measured(root: str, to: ExportFormat) -> str:
             manifest=described,
             split=split,
             shard=shard,
-            settings=ExportSettings(to=to, dropped=labels, output=folder),
+            settings=dataclasses.replace(settings, output=folder),
             stem="exported",
             key="key",
         )

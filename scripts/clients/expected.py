@@ -28,3 +28,14 @@ def require_same(name: str, found: Any, expected: np.ndarray) -> None:
     """Exit with the place of the first difference, if there is one."""
     if not np.array_equal(np.asarray(found), expected):
         sys.exit(f"{name}: other values than the shards hold")
+
+
+def documents(layout: str, split: str = "train") -> list[tuple[list[int], list[int]]]:
+    """Return the ids and the mask of the learned tokens of each document of packed rows, in order."""
+    columns = rows(layout, split)
+    learned = columns.get("loss_mask", np.ones_like(columns["input_ids"]))
+    return [
+        (ids[segments == segment].tolist(), mask[segments == segment].tolist())
+        for ids, segments, mask in zip(columns["input_ids"], columns["segment_ids"], learned, strict=True)
+        for segment in range(1, segments.max() + 1)
+    ]

@@ -18,7 +18,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import base, labelled
 from tfrecord_io.schema import Side
@@ -45,7 +45,7 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
     if prompt_length is None and answer_length is None:
         return base.Unbound(_preference, side="chosen")
     for name, length in (("prompt_length", prompt_length), ("answer_length", answer_length)):
-        input_plan.check_positive(name, length)  # type: ignore[arg-type]
+        host_plan.check_positive(name, length)  # type: ignore[arg-type]
     return base.Unbound(
         functools.partial(_apart, prompt_length=prompt_length, answer_length=answer_length), side="chosen"
     )

@@ -72,7 +72,7 @@ class TfrecordWriter(ExampleWriter):
             if labels is not None and mask is not None:
                 columns = {**columns, labels.name: np.where(columns[mask.name] == 1, columns[labels.name], _NO_TAG)}
             pieces.append(records.encode_framed(self._renamed(columns), schema).data.data)
-        return {".tfrecord": b"".join(pieces)}
+        return {"{}.tfrecord": b"".join(pieces)}
 
 
 class ArrayRecordWriter(ExampleWriter):
@@ -100,4 +100,4 @@ class ArrayRecordWriter(ExampleWriter):
                     writer.write(message)
             writer.close()
             with open(path, "rb") as file:
-                return {".array_record": file.read()}
+                return {"{}.array_record": file.read()}

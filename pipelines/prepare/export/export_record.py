@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, Count, Name, Sha256, decoded, mapping, text
+from tfrecord_io.format.json_fields import ABSENT, FINGERPRINT, NAME, WRONG, Count, Name, Sha256, decoded, mapping, text
 
 FILE_NAME = "export.json"
 _FORMAT, _VERSION = "prep-tfrecords-export", "1.0"
@@ -44,7 +44,10 @@ class ExportedFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedShard:
-    """Receipt of a shard, identified by name and digest: its numbers of rows and tokens, and its exported files."""
+    """Receipt of a shard, identified by name and digest: its numbers of rows and tokens, and its exported files.
+
+    counts: what the format's writer counted in it, if anything.
+    """
 
     split: Name
     shard: Name
@@ -52,6 +55,7 @@ class ExportedShard:
     num_examples: Count
     num_tokens: Count
     files: tuple[ExportedFile, ...]
+    counts: Mapping[str, Count] = dataclasses.field(default_factory=dict, metadata=ABSENT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

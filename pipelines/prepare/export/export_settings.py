@@ -8,7 +8,7 @@ from pipelines.option_fields import check, option, require_taken
 from pipelines.prepare.options.addresses import ADDRESS
 from tfrecord_io.errors import ConfigError
 
-ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
+ExportFormat = Literal["parquet", "arrayrecord", "megatron", "megatron-bridge", "olmo", "tfrecord"]
 
 
 def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -45,6 +45,12 @@ class ExportSettings:
     join_prompts: bool = option(
         "Write the prompt before each answer of a preference pair, not by itself. Parquet only.",
         False,
+        taken_with=("parquet",),
+    )
+    push: str | None = option(
+        "Dataset of the Hugging Face hub to upload the export to; a new one is private. Parquet only.",
+        None,
+        metavar="ORG/NAME",
         taken_with=("parquet",),
     )
     output: str = option(f"New folder, local or at a {ADDRESS} address.", flags="--output -o", metavar="DIR")

@@ -4,9 +4,9 @@
 
     OUT/
       export.json                           the commit record, written last
-      NAME-SPLIT-00000-of-00012.SUFFIX      a file for each shard, two for megatron
+      NAME-SPLIT-00000-of-00012.SUFFIX      a file for each shard; two for megatron, three for olmo
       tokenizer/                            the dataset's
-      README.md                             parquet: the card that names the files of each split
+      README.md                             parquet, megatron-bridge: the card that names the files of each split
       dataset_info.json, features.json      arrayrecord, tfrecord: metadata for TFDS
       .prep/KEY/                            receipts, until the commit
 
@@ -16,11 +16,13 @@ written only after it was read completely and its digest matches the manifest.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable
 from importlib import metadata
@@ -30,11 +32,13 @@ from pipelines.prepare import runners, storage
 from pipelines.prepare.audit import verify
 from pipelines.prepare.dataset import own_files
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.export import export_record
+from pipelines.prepare.export import export_record, push
 from pipelines.prepare.export.example_files import ArrayRecordWriter, TfrecordWriter
 from pipelines.prepare.export.export_record import ExportedFile, ExportedShard, ExportRecord
 from pipelines.prepare.export.export_settings import ExportFormat, ExportSettings
 from pipelines.prepare.export.megatron import MegatronWriter
+from pipelines.prepare.export.megatron_bridge import MegatronBridgeWriter
+from pipelines.prepare.export.olmo import OlmoWriter
 from pipelines.prepare.export.parquet import ParquetWriter
 from pipelines.prepare.export.writer import Writer
 from pipelines.prepare.options.addresses import ADDRESS
@@ -47,12 +51,16 @@ from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.manifest import Manifest, Shard
 
+_log = logging.getLogger(__name__)
+
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 WRITERS: dict[ExportFormat, type[Writer]] = {
     "parquet": ParquetWriter,
     "arrayrecord": ArrayRecordWriter,
     "megatron": MegatronWriter,
+    "megatron-bridge": MegatronBridgeWriter,
+    "olmo": OlmoWriter,
     "tfrecord": TfrecordWriter,
 }
 
@@ -82,9 +90,12 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
         raise ConfigError(
             f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
         )
-    WRITERS[settings.to](manifest, settings).check()
+    writer = WRITERS[settings.to](manifest, settings)
+    writer.check()
     runner = runners.choose(settings.beam_args, workers=settings.workers)
     runner.check(settings.output)
+    if settings.push:
+        push.prepare(settings.push, settings.output)
     # Worker processes may have another current folder.
     root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, settings.output))
     job = _Job(root=root, manifest=manifest, settings=dataclasses.replace(settings, output=output))
@@ -105,6 +116,11 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
                 )
                 runner.run(work, progress)
         record = job.commit()
+        if settings.push:
+            push.upload(settings.push, output)
+    counts = sum((collections.Counter(each.counts) for each in record.shards), collections.Counter[str]())
+    if note := writer.note(counts):
+        _log.warning("%s", note)
     return Exported(
         root=output,
         shards=record.shards,
@@ -243,9 +259,9 @@ def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
         examples.decode(payloads, task.manifest.schema, place=place)
         for payloads in verify.read_shard(task.root, task.shard, task.manifest)
     )
-    files = []
-    for suffix, content in WRITERS[task.settings.to](task.manifest, task.settings).files(batches).items():
-        name = f"{task.stem}{suffix}"
+    writer, files = WRITERS[task.settings.to](task.manifest, task.settings), []
+    for pattern, content in writer.files(batches).items():
+        name = pattern.format(task.stem)
         storage.write_bytes(storage.join(task.settings.output, name), content, inside=task.settings.output)
         files.append(ExportedFile.of(name, content))
     receipt = ExportedShard(
@@ -255,6 +271,7 @@ def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
         num_examples=task.shard.num_examples,
         num_tokens=task.shard.num_tokens,
         files=tuple(files),
+        counts=writer.counts,
     )
     path = storage.join(task.settings.output, WORK_FOLDER, task.key, f"{task.shard.name}.json")
     storage.write_bytes(path, export_record.dump(receipt), inside=task.settings.output)

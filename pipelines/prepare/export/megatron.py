@@ -15,15 +15,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipelines.prepare.export import token_columns
-from pipelines.prepare.export.writer import Columns, Writer
-from tfrecord_io.errors import ConfigError
-from tfrecord_io.schema import ROLES
+from pipelines.prepare.export.writer import OF_DOCUMENTS, Columns, Writer
 
 _MAGIC, _VERSION = b"MMIDIDX\x00\x00", 1
 _CODES = {np.dtype(np.int32): 4, np.dtype(np.uint16): 8}
 _SMALL_VOCABULARY = 65_500
-# Columns of an export that the tokens and the ends of documents imply.
-_HELD = ("input_ids", "", "seq_lengths", "position_ids")
 
 
 class MegatronWriter(Writer):
@@ -31,23 +27,7 @@ class MegatronWriter(Writer):
 
     def check(self) -> None:
         """Check that every feature fits into this format or is dropped. Raises: ConfigError."""
-        settings, schema = self._settings, self._manifest.schema
-        if schema.with_role("token_ids") is None:
-            raise ConfigError(
-                "--to megatron: a document of its files is one text, and a record here has two answers",
-                remedy="export to parquet",
-            )
-        settings.chosen(schema.names)
-        lost = [
-            each.name
-            for each in schema.features
-            if ROLES[each.role].exported_as not in _HELD and each.constant is None and each.name not in settings.dropped
-        ]
-        if lost:
-            raise ConfigError(
-                f"--to megatron: its files hold token ids alone, and {', '.join(lost)} would be lost",
-                remedy=f"leave them out with {' '.join(f'--drop {name}' for name in lost)}, or export to parquet",
-            )
+        self.require_held(OF_DOCUMENTS)
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
         """Encode batches as a .bin and an .idx file."""
@@ -64,4 +44,4 @@ class MegatronWriter(Writer):
         header = _MAGIC + struct.pack("<QBQQ", _VERSION, _CODES[dtype], len(lengths_S), len(lengths_S) + 1)
         ends = np.arange(len(lengths_S) + 1, dtype=np.int64)
         index = header + lengths_S.astype(np.int32).tobytes() + begins_S.astype(np.int64).tobytes() + ends.tobytes()
-        return {".bin": np.concatenate(parts).tobytes(), ".idx": index}
+        return {"{}.bin": np.concatenate(parts).tobytes(), "{}.idx": index}

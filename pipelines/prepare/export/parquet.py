@@ -26,14 +26,14 @@ from pipelines.prepare.export.writer import Columns, Writer
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Shard
 
-# Approximate number of tokens in a row group: 8 MB of token ids.
-_GROUP_TOKENS = 1 << 21
-
 
 class ParquetWriter(Writer):
-    """Writer of Parquet files and a dataset card."""
+    """Writer of Parquet files and a dataset card.
 
-    packages = ("pyarrow",)
+    group_tokens: approximate number of tokens in a row group; 2^21 are 8 MB of token ids.
+    """
+
+    packages, suffix, group_tokens = ("pyarrow",), ".parquet", 1 << 21
 
     def check(self) -> None:
         """Check the columns, and that --documents has documents to write. Raises: ConfigError."""
@@ -60,7 +60,7 @@ class ParquetWriter(Writer):
     def files(self, batches: Iterator[Columns]) -> dict[str, pa.Buffer]:
         """Encode batches as a Parquet file. Row groups have a fixed size, so that batches change no byte."""
         sink = pa.BufferOutputStream()
-        group_rows = max(1, _GROUP_TOKENS // self._manifest.row_length)
+        group_rows = max(1, self.group_tokens // self._manifest.row_length)
         with contextlib.ExitStack() as closing:
             writer, rest = None, None
             for columns in self._rows(batches):
@@ -73,7 +73,7 @@ class ParquetWriter(Writer):
                 rest = rest.slice(whole)
             if writer is not None and rest is not None and len(rest):
                 writer.write_table(rest.combine_chunks())
-        return {".parquet": sink.getvalue()}
+        return {f"{{}}{self.suffix}": sink.getvalue()}
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
         """Return a dataset card that names the files of each split, and has a digest of their content.
@@ -103,7 +103,7 @@ class ParquetWriter(Writer):
 
     def _table(self, found: Mapping[str, ExportedColumn]) -> pa.Table:
         chosen, manifest = self._settings.chosen(found), self._manifest
-        table = pa.table({new: _array(found[old]) for old, new in chosen.items()})
+        table = pa.table({new: array(found[old]) for old, new in chosen.items()})
         if manifest.label_names is None:
             return table
         # Features of `datasets` for columns of class ids, with the class names.
@@ -138,7 +138,8 @@ def _opened(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
     )
 
 
-def _array(column: ExportedColumn) -> pa.Array:
+def array(column: ExportedColumn) -> pa.Array:
+    """Return a column as an Arrow array: a list per row if it is ragged."""
     if column.counts is not None:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.counts)])
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(column.values))

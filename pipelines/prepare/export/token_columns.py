@@ -125,8 +125,7 @@ def documents(
         parts = list(found)
         stream = {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}
         if stream:
-            facts, ids = manifest.tokenizer, stream["input_ids"]
-            end = facts.sep_id if facts.eos_id is None else facts.eos_id
+            ids, end = stream["input_ids"], manifest.tokenizer.end_id
             ends = np.flatnonzero(ids == (-1 if end is None else end)) + 1
             lengths = np.diff(np.unique(np.concatenate([[0], ends, [len(ids)]])))
             yield {name: ExportedColumn(values, lengths) for name, values in stream.items()}

@@ -133,5 +133,5 @@ def test_megatrons_bound_decides_the_size_of_its_ids(vocab_size: int, itemsize: 
     )
     manifest = make_manifest(Schema(features), layout={"name": "concat", "max_length": L}, tokenizer=manifest.tokenizer)
     made = MegatronWriter(manifest, ExportSettings(to="megatron", output="out")).files(iter([named]))
-    assert len(made[".bin"]) % itemsize == 0
-    assert made[".idx"][17] == {2: 8, 4: 4}[itemsize]
+    assert len(made["{}.bin"]) % itemsize == 0
+    assert made["{}.idx"][17] == {2: 8, 4: 4}[itemsize]

@@ -14,7 +14,7 @@ from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.process.progress import Progress
 from tests import building
-from tests.building import Outcome, reviews
+from tests.building import Outcome, built, reviews
 from tests.support import frames, servers
 from tests.support.servers import Cluster
 from tfrecord_io import examples, records
@@ -31,14 +31,22 @@ def export(output: Path, *arguments: object, to: str = "parquet", root: Path | N
     return building.command("export", root or reviews(), "--to", to, "--output", output, *arguments)
 
 
+def source_of(to: str) -> Path:
+    """A dataset with several shards that this format takes."""
+    if to != "megatron-bridge":
+        return reviews()
+    chats = {"layout": "chat", "pack_rows": True, "max_length": 128, "tokenizer": building.tokenizer("chats")}
+    return built(building.REPOSITORY / "examples" / "chats", shard_size="4kB", **chats)
+
+
 def options_of(to: str) -> list[str]:
-    return ["--drop", "label"] if to == "megatron" else []
+    return ["--drop", "label"] if to in ("megatron", "olmo") else []
 
 
 @pytest.mark.parametrize("to", WRITERS)
 def test_workers_change_no_byte_and_leave_nothing_behind(tmp_path: Path, to: str) -> None:
     for workers in (1, 2):
-        outcome = export(tmp_path / str(workers), *options_of(to), "--workers", workers, to=to)
+        outcome = export(tmp_path / str(workers), *options_of(to), "--workers", workers, to=to, root=source_of(to))
         assert outcome.status == 0, outcome.err
     found = building.files(tmp_path / "1")
     assert found == building.files(tmp_path / "2")
@@ -86,14 +94,14 @@ def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("to", WRITERS)
 def test_a_flipped_byte_in_a_shard_is_refused_by_name(tmp_path: Path, to: str) -> None:
-    root = Path(shutil.copytree(reviews(), tmp_path / "data"))
+    root = Path(shutil.copytree(source_of(to), tmp_path / "data"))
     shard = sorted(root.glob("*-train-*.tfrecord"))[1]
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 1
     shard.write_bytes(content)
     outcome = export(tmp_path / "out", *options_of(to), to=to, root=root)
     assert str(shard) in outcome.error[0]
-    assert not list((tmp_path / "out").glob(f"{shard.stem}*"))
+    assert not list((tmp_path / "out").glob(f"*{shard.stem}*"))
     assert not (tmp_path / "out" / "export.json").exists()
 
 
@@ -138,6 +146,9 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     [
         ("megatron", [], "hold token ids alone, and label would be lost"),
         ("megatron", ["--drop", "label", "--rename", "a=b"], "--rename was given with --to megatron"),
+        ("megatron-bridge", [], "layout pad: its rows are not packed"),
+        ("olmo", [], "hold token ids and which of them are learned, and label would be lost"),
+        ("olmo", ["--push", "me/reviews"], "--push was given with --to olmo"),
         ("parquet", ["--drop", "nothing"], "there is no such column, expected one of input_ids, label"),
         ("parquet", ["--rename", "label=input_ids"], "two columns would be named 'input_ids'"),
         ("parquet", ["--rename", "label"], "--rename label: expected OLD=NEW"),

@@ -1,10 +1,12 @@
 """Every format as other libraries read it: every value of every record, and additional files."""
 
 import dataclasses
+import gzip
 import json
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.export import example_files, parquet
+from pipelines.prepare.export import example_files, olmo, parquet
 from pipelines.prepare.export.export_settings import ExportSettings
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
@@ -32,7 +34,10 @@ def exported(root: Path, to: str, output: Path, *arguments: object) -> Path:
 
 def documents(root: Path, split: str) -> list[list[int]]:
     """The tokens of each record without padding."""
-    rows = read_rows(root, split)
+    return documents_of(read_rows(root, split))
+
+
+def documents_of(rows: Mapping[str, Any]) -> list[list[int]]:
     if "num_tokens" in rows:
         return [ids[:n].tolist() for ids, n in zip(rows["input_ids"], rows["num_tokens"], strict=True)]
     mask = rows.get("attention_mask", rows.get("segment_ids"))
@@ -146,14 +151,14 @@ class TestParquet:
         assert data["train"].column_names == ["input_ids", "label"]
 
     def test_the_bytes_do_not_depend_on_the_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parquet, "_GROUP_TOKENS", 32 * 7)
+        monkeypatch.setattr(parquet.ParquetWriter, "group_tokens", 32 * 7)
         manifest, rows = read_manifest(reviews()), read_rows(reviews(), "train")
         settings = ExportSettings(to="parquet", output="out")
 
         def content(size: int) -> bytes:
             starts = range(0, len(rows["label"]), size)
             batches = ({name: values[at : at + size] for name, values in rows.items()} for at in starts)
-            return bytes(parquet.ParquetWriter(manifest, settings).files(batches)[".parquet"])
+            return bytes(parquet.ParquetWriter(manifest, settings).files(batches)["{}.parquet"])
 
         assert content(1000) == content(50) == content(3)
 
@@ -242,6 +247,95 @@ class TestMegatron:
         assert sorted(found) == sorted(whole), "the same documents as segments of rows that cut none"
 
 
+def chats(**changes: object) -> Path:
+    options = {"layout": "chat", "max_length": 128, "tokenizer": building.tokenizer("chats"), **changes}
+    return built(building.REPOSITORY / "examples" / "chats", **options)
+
+
+def segments(root: Path, split: str = "train") -> list[list[tuple[list[int], list[int]]]]:
+    """For each packed row its documents: the ids, and the mask of what is learned."""
+    rows = read_rows(root, split)
+    learned = rows.get("loss_mask", np.ones_like(rows["input_ids"]))
+    return [
+        [(ids[places == at].tolist(), mask[places == at].tolist()) for at in range(1, places.max() + 1)]
+        for ids, places, mask in zip(rows["input_ids"], rows["segment_ids"], learned, strict=True)
+    ]
+
+
+class TestMegatronBridge:
+    @pytest.mark.parametrize("layout", ["chat", "pack"])
+    def test_each_row_has_its_documents_and_for_each_token_whether_the_next_is_learned(
+        self, tmp_path: Path, layout: str
+    ) -> None:
+        root = chats(pack_rows=True, shard_size="4kB") if layout == "chat" else built(REVIEWS, layout="pack")
+        out = exported(root, "megatron-bridge", tmp_path / "out", "--split", "train")
+        files = [pq.read_table(path) for path in sorted(out.glob("*-train-*.idx.parquet"))]
+        found, expected = pa.concat_tables(files), segments(root)
+        lists = {name: pa.list_(kind) for name, kind in (("input_ids", pa.int32()), ("loss_mask", pa.int8()))}
+        assert {name: found.schema.field(name).type for name in lists} == lists
+        assert found["input_ids"].to_pylist() == [list(chain.from_iterable(ids for ids, _ in row)) for row in expected]
+        assert found["loss_mask"].to_pylist() == [
+            [learned for _, mask in row for learned in (*mask[1:], 0)] for row in expected
+        ]
+        lengths = [[len(ids) for ids, _ in row] for row in expected]
+        assert found["seq_start_id"].to_pylist() == [np.cumsum([0, *row[:-1]]).tolist() for row in lengths]
+
+
+class TestOlmo:
+    def read(self, out: Path, dtype: type[np.integer]) -> list[tuple[list[int], list[int]]]:
+        """The ids and the mask of each document, by the borders in the .csv.gz files."""
+        found = []
+        for path in sorted(out.glob("token_ids_part_*.npy")):
+            ids, mask = np.fromfile(path, dtype), path.with_name(path.name.replace("token_ids", "labels_mask"))
+            learned = np.fromfile(mask, np.bool_) if mask.exists() else np.ones(len(ids), np.bool_)
+            with gzip.open(path.with_suffix(".csv.gz"), "rt") as lines:
+                borders = [tuple(map(int, line.split(","))) for line in lines]
+            found += [(ids[start:end].tolist(), learned[start:end].astype(int).tolist()) for start, end in borders]
+        return found
+
+    def test_documents_have_their_ids_and_masks(self, tmp_path: Path) -> None:
+        root = chats(pack_rows=True)
+        assert self.read(exported(root, "olmo", tmp_path / "out"), np.uint16) == list(
+            chain.from_iterable(segments(root))
+        )
+
+    def test_layouts_that_learn_every_token_have_no_mask(self, tmp_path: Path) -> None:
+        out = exported(built(REVIEWS, layout="concat"), "olmo", tmp_path / "out", "--split", "train")
+        megatron = exported(built(REVIEWS, layout="concat"), "parquet", tmp_path / "rows", "--documents")
+        assert not list(out.glob("labels_mask*"))
+        rows = load(megatron, tmp_path / "cache")["train"]["input_ids"]
+        assert [ids for ids, _ in self.read(out, np.uint16)] == list(rows)
+
+    @pytest.mark.parametrize(
+        ("vocab_size", "bytes_each"), [(256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**31 - 1, 4)]
+    )
+    def test_ids_have_the_smallest_unsigned_type_for_the_vocabulary(self, vocab_size: int, bytes_each: int) -> None:
+        manifest = read_manifest(reviews())
+        facts = dataclasses.replace(manifest.tokenizer, vocab_size=vocab_size)
+        writer = olmo.OlmoWriter(
+            dataclasses.replace(manifest, tokenizer=facts), ExportSettings(to="olmo", output="out", dropped=("label",))
+        )
+        rows = {name: values[:1] % 200 for name, values in read_rows(reviews(), "train").items()}
+        (ids,) = documents_of(rows)
+        assert len(writer.files(iter([rows]))["token_ids_part_{}.npy"]) == bytes_each * len(ids)
+
+    @pytest.mark.parametrize(
+        ("texts", "line"),
+        [
+            (["a b", "c d e"], ""),
+            (["a [SEP] b", "c d e"], "EOS is missing at the end of 1 of 2 documents, or occurs before it too"),
+        ],
+    )
+    def test_a_line_counts_the_documents_that_olmo_core_would_cut_elsewhere(
+        self, tmp_path: Path, texts: list[str], line: str
+    ) -> None:
+        pq.write_table(pa.table({"text": texts}), tmp_path / "train.parquet")
+        root = built(tmp_path / "train.parquet", layout="pack")
+        for _ in range(2):  # the second time from the receipts
+            outcome = building.command("export", root, "--to", "olmo", "--output", tmp_path / "out")
+            assert (line in outcome.err) if line else ("EOS" not in outcome.err)
+
+
 class TestTFRecord:
     def test_names_and_features_are_those_asked_for(self, tmp_path: Path) -> None:
         renamed = ("--rename", "attention_mask=input_mask", "--rename", "label=label_ids", "--drop", "token_type_ids")
@@ -272,7 +366,7 @@ def test_tags_are_left_out_of_the_loss_as_model_garden_does_it() -> None:
     manifest = dataclasses.replace(read_manifest(reviews()), schema=Schema(features))
     settings = ExportSettings(to="tfrecord", output="out", dropped=("tag_mask",), renamed=(("tags", "label_ids"),))
     writer = example_files.TfrecordWriter(manifest, settings)
-    content = writer.files(iter([columns]))[".tfrecord"]
+    content = writer.files(iter([columns]))["{}.tfrecord"]
     found = examples.decode(frames.messages_of(content), writer.schema, place="")
     assert found["label_ids"].tolist() == [[-1, 3, -1]]
 

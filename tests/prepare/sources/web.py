@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-# Status, body and headers for method, path and query. A body of status 200 is served in ranges, unless the headers have
-# Accept-Ranges: none.
-Answer = Callable[[str, str, str], tuple[int, bytes, dict[str, str]]]
+# Status, body and headers for method, path and query, and for POST and PUT the request's body. A body of status 200 is
+# served in ranges, unless the headers have Accept-Ranges: none.
+Answer = Callable[..., tuple[int, bytes, dict[str, str]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,8 @@ def serving(answer: Answer) -> Iterator[Web]:
             address = urlsplit(self.path)
             path = unquote(address.path)
             web.asked.append(f"{self.command} {path}")
-            status, body, headers = answer(self.command, path, address.query)
+            sent = (self.rfile.read(int(self.headers["Content-Length"])),) if self.command in ("POST", "PUT") else ()
+            status, body, headers = answer(self.command, path, address.query, *sent)
             wanted = self.headers.get("Range", "").removeprefix("bytes=")
             if status == 200 and wanted and headers.get("Accept-Ranges") != "none":
                 start, _, stop = wanted.partition("-")
@@ -45,10 +46,10 @@ def serving(answer: Answer) -> Iterator[Web]:
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command == "GET":
+            if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_HEAD = do_GET
+        do_HEAD = do_POST = do_PUT = do_GET
 
     class Server(http.server.ThreadingHTTPServer):
         daemon_threads = True

@@ -1,0 +1,55 @@
+"""Export of packed rows to Parquet files of Megatron-Bridge's `GPTSFTPackedParquetDataset`.
+
+    input_ids      5 6 7 8 9      list<int32>, without padding
+    seq_start_id   0 3            list<int32>, the place where each document begins
+    loss_mask      0 1 0 1 0      list<int8>, 1 where the *next* token of the document is learned
+
+Source: NVIDIA-NeMo/Megatron-Bridge 0.6, `megatron/bridge/data/packing/parquet.py` (the columns) and `algorithms.py`
+(`fill_packing_strategy`, which moves each document's mask to the left by one). The reader decodes a row group for each
+shuffled row: 3.7 ms with 64 rows of 4,096 tokens, 32 ms with the 512 rows of other Parquet exports (measured).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.export import parquet, token_columns
+from pipelines.prepare.export.token_columns import IGNORED, ExportedColumn
+from pipelines.prepare.export.writer import OF_DOCUMENTS, Columns
+from tfrecord_io.errors import ConfigError
+
+
+class MegatronBridgeWriter(parquet.ParquetWriter):
+    """Writer of `.idx.parquet` files."""
+
+    suffix, group_tokens = ".idx.parquet", 1 << 18
+
+    def check(self) -> None:
+        """Check that rows are packed, and every other feature is dropped. Raises: ConfigError."""
+        if self._manifest.schema.with_role("segment_ids") is None:
+            raise ConfigError(
+                f"--to megatron-bridge with layout {self._manifest.layout['name']}: its rows are not packed",
+                remedy="build with --layout chat --pack-rows, or export to parquet",
+            )
+        self.require_held((*OF_DOCUMENTS, "loss_mask"))
+
+    def _rows(self, batches: Iterable[Columns]) -> Iterator[dict[str, ExportedColumn]]:
+        for columns in batches:
+            found = token_columns.unpadded(columns, self._manifest, extra=("labels",))
+            ids, documents = found["input_ids"], found["seq_lengths"]
+            assert ids.counts is not None, "columns of tokens are ragged"
+            assert documents.counts is not None, "and so are their lengths"
+            ends = np.cumsum(documents.values)
+            learned = np.append(found["labels"].values[1:] != IGNORED, False)
+            learned[ends - 1] = False
+            row_begins = np.repeat(np.cumsum(ids.counts) - ids.counts, documents.counts)
+            starts = (ends - documents.values - row_begins).astype(np.int32)
+            yield {
+                "input_ids": ids,
+                "seq_start_id": ExportedColumn(starts, documents.counts),
+                "loss_mask": ExportedColumn(learned.astype(np.int8), ids.counts),
+            }
+
+    def _table(self, found: Mapping[str, ExportedColumn]) -> pa.Table:
+        return pa.table({name: parquet.array(column) for name, column in found.items()})

@@ -1,0 +1,69 @@
+"""Export to the NumPy files of OLMo-core.
+
+    token_ids_part_NAME.npy       ids of all documents, in the smallest unsigned integers for the vocabulary; no header
+    labels_mask_part_NAME.npy     a byte per token, 1 where it is learned; only of layouts with a loss mask
+    token_ids_part_NAME.csv.gz    a line `start,end` for each document, in tokens
+
+Sources: allenai/open-instruct, `open_instruct/numpy_dataset_conversion.py`; allenai/OLMo-core 3.0,
+`olmo_core/data/numpy_dataset.py` (the choice of the integers) and `olmo_core/data/utils.py` (`iter_document_indices`).
+"""
+
+import gzip
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from pipelines.prepare.export import token_columns
+from pipelines.prepare.export.token_columns import IGNORED
+from pipelines.prepare.export.writer import OF_DOCUMENTS, Columns, Writer
+
+
+class OlmoWriter(Writer):
+    """Writer of .npy and .csv.gz files."""
+
+    def check(self) -> None:
+        """Check that every feature fits into this format or is dropped. Raises: ConfigError."""
+        self.require_held((*OF_DOCUMENTS, "loss_mask"))
+
+    def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
+        """Encode batches; count the documents that do not end with their only EOS."""
+        dtype = np.min_scalar_type(self._manifest.tokenizer.vocab_size - 1)
+        ids, learned, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.bool_)], [np.zeros(0, np.int64)]
+        for columns in token_columns.documents(batches, self._manifest):
+            tokens = columns["input_ids"]
+            assert tokens.counts is not None, "rows of tokens are ragged"
+            ids.append(tokens.values.astype(dtype))
+            lengths.append(tokens.counts[tokens.counts > 0])
+            if "labels" in columns:
+                learned.append(columns["labels"].values != IGNORED)
+        stream, ends = np.concatenate(ids), np.cumsum(np.concatenate(lengths))
+        starts = ends - np.concatenate(lengths)
+        self.counts = {
+            "documents": len(ends),
+            "not_by_eos": _not_by_eos(stream, starts, ends, self._manifest.tokenizer.end_id),
+        }
+        borders = "".join(f"{start},{end}\n" for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
+        files = {
+            "token_ids_part_{}.npy": stream.tobytes(),
+            "token_ids_part_{}.csv.gz": gzip.compress(borders.encode(), mtime=0),
+        }
+        if self._manifest.schema.with_role("loss_mask") is not None:
+            files["labels_mask_part_{}.npy"] = np.concatenate(learned).tobytes()
+        return files
+
+    def note(self, counts: Mapping[str, int]) -> str:
+        """Return a warning if OLMo-core finds other documents in local files."""
+        if not counts["not_by_eos"]:
+            return ""
+        return (
+            f"EOS is missing at the end of {counts['not_by_eos']:,} of {counts['documents']:,} documents, or occurs "
+            "before it too. OLMo-core cuts local files at EOS; with use_array_if_local=False (OLMo-core 3) it reads "
+            "the borders of documents from the .csv.gz files"
+        )
+
+
+def _not_by_eos(ids: np.ndarray, starts: np.ndarray, ends: np.ndarray, eos: int | None) -> int:
+    at_end = np.zeros(len(ids), np.bool_)
+    at_end[ends - 1] = True
+    differs = (ids == (-1 if eos is None else eos)) != at_end
+    return int(np.count_nonzero(np.logical_or.reduceat(differs, starts))) if len(starts) else 0
