@@ -9,12 +9,15 @@ it: neither while it grows, which would take a quarter of that time, nor afterwa
 
 from __future__ import annotations
 
+import collections
 import gc
 import os
+import re
 import shutil
 import sys
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -63,10 +66,6 @@ settings.register_profile(
 settings.load_profile("ours")
 
 
-# Modules with tests that share a fixture of minutes, or take minutes each.
-_LONGEST = ("train/test_jax.py", "scripts/test_pages.py", "scripts/test_guide.py")
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests of fast engines where builds use none: engines are qualified for one release of `tokenizers`."""
     if item.get_closest_marker("engines"):
@@ -80,29 +79,41 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all cases of a quick test but its first, and put the longest modules where each process begins."""
-    begun = set()
+    """Of each quick test, mark all cases but the first one of each kind: of a layout, an engine, an export, a task."""
+    kinds, covered = _kinds(), collections.defaultdict[str, set[str]](set)
     for item in items:
         if not item.get_closest_marker("slow"):
-            test = item.nodeid.partition("[")[0]
-            if test in begun:
+            test, _, case = item.nodeid.partition("[")
+            found = {"", *(kinds & set(re.split(r"[-_ ]", case.removesuffix("]"))))}
+            if found <= covered[test]:
                 item.add_marker("further")
-            begun.add(test)
-    _sort(items)
+            covered[test] |= found
+    _spread(items)
 
 
-def _sort(items: list[pytest.Item]) -> None:
-    """Start each of the three processes of `scripts/check` with one of the longest modules.
+def _kinds() -> set[str]:
+    from pipelines.prepare.export.export_settings import ExportFormat
+    from pipelines.prepare.options.config import EngineName
+    from pipelines.prepare.options.layout_config import LayoutName
+    from pipelines.train.config import Backend, Task
 
-    A process gets a third of the list, and takes from the others when it is done. A module at the end would be split
-    among several; each would make the shared fixtures again, and all would wait for the longest test.
+    return {name for each in (LayoutName, EngineName, ExportFormat, Task, Backend) for name in get_args(each)}
+
+
+def _spread(items: list[pytest.Item]) -> None:
+    """Spread the modules that call themselves `longest` evenly: each process of `scripts/check` begins with one.
+
+    At the end, several processes would share such a module, and each would make its fixtures of minutes.
     """
-    longest = [[item for item in items if item.path.as_posix().endswith(name)] for name in _LONGEST]
-    others = [item for item in items if not item.path.as_posix().endswith(_LONGEST)]
-    third = -(-len(items) // len(_LONGEST))
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    longest = [each for each in modules.values() if each[0].get_closest_marker("longest")]
+    others = [item for each in modules.values() if each not in longest for item in each]
+    share = -(-len(items) // max(1, len(longest)))
     items[:] = []
     for some in longest:
-        room = max(0, third - len(some))
+        room = max(0, share - len(some))
         items += [*some, *others[:room]]
         del others[:room]
     items += others

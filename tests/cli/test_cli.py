@@ -21,10 +21,9 @@ import pytest
 
 import tfrecord_io
 from pipelines.cli import commands
-from pipelines.prepare.tokenize import tokenization
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
-from tests.support import limits
+from tests.support import limits, seams
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError
@@ -109,7 +108,7 @@ def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
-    monkeypatch.setattr(tokenization, "resolve", lambda config, **_: over.wait(limits.ANSWER))
+    seams.put(monkeypatch, resolve_tokenizer=lambda config, **_: over.wait(limits.ANSWER))
     outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", text_column="txt"))
     assert not over.is_set()
     over.set()
@@ -130,7 +129,7 @@ def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
 def test_a_tokenizer_that_is_no_folder_of_one_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: tuple[str, ...], name: str, cause: str, remedy: str
 ) -> None:
-    monkeypatch.setattr(tokenization, "resolve", lambda config, **_: pytest.fail("before anything is loaded"))
+    seams.put(monkeypatch, resolve_tokenizer=lambda config, **_: pytest.fail("before anything is loaded"))
     (tmp_path / "empty").mkdir()
     for file in make:
         (tmp_path / "empty" / file).touch()
@@ -349,7 +348,7 @@ class TestBadInput:
     def test_an_absurd_number_is_refused_before_anything_is_loaded(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(tokenization, "resolve", lambda config, **_: pytest.fail("the tokenizer was loaded"))
+        seams.put(monkeypatch, resolve_tokenizer=lambda config, **_: pytest.fail("the tokenizer was loaded"))
         outcome = build(tmp_path / "out", max_length=10**9)
         assert outcome.status == 2
         assert "--max-length 1000000000, expected at most" in outcome.error[0]
@@ -566,7 +565,6 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
 def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.prepare.launch import launcher
 
     def warn(*args: object, **kwargs: object) -> None:
         logging.getLogger("pipelines.prepare.launch.launcher").warning(
@@ -574,7 +572,7 @@ def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
         )
         raise OutputError("x", remedy="y")
 
-    monkeypatch.setattr(launcher, "open_request", warn)
+    seams.put(monkeypatch, open_request=warn)
     outcome = build(tmp_path / "out")
     assert outcome.err.splitlines()[0] == (
         r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"

@@ -1,6 +1,5 @@
 """Programs end by a signal wherever it arrives, and leave no temporary files."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -8,8 +7,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import llvmlite.binding as llvm
 import pytest
 
 from pipelines.terminal.ending import TerminatedError, terminable
@@ -76,13 +75,16 @@ def test_a_signal_is_raised_after_a_callback_that_discards_exceptions(
         os.kill(os.getpid(), number)
         ends.append(place)
 
-    namespace: dict[str, Any] = {"__name__": "llvmlite.binding.executionengine", "interrupted": interrupted}
-    exec("def notified(): interrupted()", namespace)
-    callback: Callable[[], object] = ctypes.CFUNCTYPE(None)(namespace["notified"])
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    compiler = llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine()
+    )
+    compiler.set_object_cache(notify_func=lambda *_: interrupted())
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(error), terminable():
-            _then_wait(callback if place == "callback" else lambda: Finalized(interrupted))
+            _then_wait(compiler.finalize_object if place == "callback" else lambda: Finalized(interrupted))
     finally:
         signal.signal(signal.SIGINT, before)
     assert ends == [place]

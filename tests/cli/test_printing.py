@@ -26,9 +26,9 @@ from pipelines.prepare.launch.built import Built
 from pipelines.prepare.launch.estimate import Cost, Estimate
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
-from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS, reviews
+from tests.support import seams
 from tfrecord_io.shown import visible
 
 TASKS = [ShardTask(split="train", index=index, count=2, num_rows=50) for index in (0, 1)]
@@ -37,7 +37,7 @@ TASKS = [ShardTask(split="train", index=index, count=2, num_rows=50) for index i
 @pytest.fixture(autouse=True)
 def every_few_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a line is written where there is no terminal."""
-    monkeypatch.setattr(printing, "_LINE_SECONDS", 0.01)
+    seams.put(monkeypatch, progress_seconds=0.01)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_rows_of_other_splits_are_not_counted_and_filtered_ones_have_a_column(
 
 def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tables._TABLE_COLUMNS == 80
-    monkeypatch.setattr(tables, "_FILE_COLUMNS", 80)
+    seams.put(monkeypatch, table_columns=80)
     lengths = (24, 32, 48, 128, 256)
     sizes: dict[str, Any] = {"length": 256, "records": 9_999_999, "padding": 0.5, "tokens_cut": 0.5, "rows_cut": 1.0}
     costs = [Cost(layout="pad", **sizes), Cost(layout="pad to", lengths=lengths, **sizes)]

@@ -9,10 +9,10 @@ import pytest
 from gcsfs import retry
 
 from pipelines.prepare.storage import gcs as connection
-from pipelines.prepare.storage import storage_errors
 from tests.cloud import emulator, proxy
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Proxy
+from tests.support import seams
 
 
 @pytest.fixture(scope="package")
@@ -35,8 +35,7 @@ def bucket(gcs: Gcs) -> str:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the pauses between retries."""
-    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(storage_errors, "_LONGEST_SECONDS", 0.04)
+    seams.put(monkeypatch, first_retry_seconds=0.01, longest_retry_seconds=0.04)
     monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda wait: asyncio.sleep(0.001 * wait)))
 
 

@@ -12,9 +12,9 @@ from google.oauth2.credentials import Credentials
 from pipelines.prepare.launch import doctor
 from pipelines.prepare.launch.doctor import Check
 from pipelines.prepare.storage import gcs as connection
-from pipelines.prepare.storage import storage_errors
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Answer, Proxy, refusal
+from tests.support import seams
 
 ACCOUNT = "builder@project.iam.gserviceaccount.com"
 # The permission that each operation needs.
@@ -23,7 +23,7 @@ OBJECTS = {"write": "create", "read": "get", "list": "list", "delete": "delete"}
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.1)
+    seams.put(monkeypatch, patience_seconds=0.1)
 
 
 def found(output: str, **options: Any) -> dict[str, Check]:

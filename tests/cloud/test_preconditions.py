@@ -14,10 +14,10 @@ from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.shards import shard_files, shard_writer
-from pipelines.prepare.storage import object_storage
 from tests import building
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Faults, through
+from tests.support import seams
 from tests.support.commits import committed, request
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError
@@ -29,7 +29,7 @@ SIZES = [10, 2 * BLOCK_BYTES + 1]
 
 @pytest.fixture(autouse=True)
 def _small_and_quick(short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_storage, "BLOCK_BYTES", BLOCK_BYTES)
+    seams.put(monkeypatch, block_bytes=BLOCK_BYTES)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -108,7 +108,7 @@ def delayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Callable
         write_now(path, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_atomic", write_later)
+        seams.put(patch, write_file=write_later)
         yield waiting.__setitem__
     assert not waiting, "the upload that was to be delayed"
 

@@ -16,11 +16,10 @@ from google.api_core.exceptions import NotFound
 from google.auth.exceptions import DefaultCredentialsError
 
 from pipelines.prepare import storage
-from pipelines.prepare.storage import gcs as connection
-from pipelines.prepare.storage import object_storage, storage_errors
 from tests.cloud import proxy
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Answer, Faults, Proxy, refusal, through
+from tests.support import seams
 from tfrecord_io.errors import ConfigError, OutputError
 
 # The service keeps whole units of 256 KiB of an upload that was cut off: of a block, none to two.
@@ -31,7 +30,7 @@ EDGES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES, 3
 @pytest.fixture(autouse=True)
 def _small_and_quick(short_pauses: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are as small as they may be, and pauses that are short."""
-    monkeypatch.setattr(object_storage, "BLOCK_BYTES", BLOCK_BYTES)
+    seams.put(monkeypatch, block_bytes=BLOCK_BYTES)
 
 
 def content_of(num_bytes: int) -> bytes:
@@ -185,7 +184,7 @@ def test_an_upload_that_the_service_drops_is_an_error_and_shows_no_session(
 def test_a_connection_that_stalls_is_given_up_and_made_again(
     gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, stall_at: int
 ) -> None:
-    monkeypatch.setattr(connection, "_SILENCE_SECONDS", 0.3)
+    seams.put(monkeypatch, silence_seconds=0.3)
     content = content_of(2 * BLOCK_BYTES + 1)
     with through(gcs, Faults(stall_at=stall_at, stall_seconds=2), monkeypatch) as running:
         storage.write_bytes(f"gs://{bucket}/file", content)
@@ -229,7 +228,7 @@ def test_an_object_that_is_replaced_while_it_is_read_gives_no_mixture(
         return original(*arguments, **options)
 
     monkeypatch.setattr(fs, "cat_file", cat_file)
-    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.1)
+    seams.put(monkeypatch, patience_seconds=0.1)
     gcs.write(bucket, "file", content_of(2 * BLOCK_BYTES))
     with storage.read_stream(f"gs://{bucket}/file") as stream:
         stream.read(1)
@@ -288,7 +287,7 @@ def test_an_outage_longer_than_that_of_the_library_is_sat_out(machine: Proxy, ca
 
 
 def test_an_outage_without_an_end_is_an_error(machine: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.2)
+    seams.put(monkeypatch, patience_seconds=0.2)
     machine.answer = lambda number, method, path: refusal(429)
     for use in (
         storage.list_names,
@@ -301,7 +300,7 @@ def test_an_outage_without_an_end_is_an_error(machine: Proxy, monkeypatch: pytes
 
 
 def test_a_connection_that_nobody_takes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.2)
+    seams.put(monkeypatch, patience_seconds=0.2)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     with pytest.raises(OutputError, match=r"gs://bucket/file: cannot be read: no connection .*127\.0\.0\.1:9"):
         storage.read_bytes("gs://bucket/file")

@@ -17,6 +17,7 @@ from tests import building
 from tests.building import Outcome
 from tests.cloud import namespace, proxy
 from tests.cloud.emulator import Gcs
+from tests.support import seams
 from tests.train import backend_runs, training
 
 pytestmark = pytest.mark.slow
@@ -72,7 +73,7 @@ def ran(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def whole(ran: Ran) -> str:
     """Report of the same training without interruption, on the local disk, from the same weights."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(models, "build", backend_runs.with_known_weights(models.build))
+        seams.put(patched, build_model=backend_runs.with_known_weights(models.build))
         return training.done(ran.local / "model", steps=STEPS, **OPTIONS).out
 
 

@@ -13,14 +13,13 @@ import pytest
 from pipelines.prepare.export import exporting
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.runners import here as runners_here
-from pipelines.prepare.sources.ingest import ingest
 from tests import building
 from tests.building import Outcome
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Faults, through
 from tests.prepare.append import appended
 from tests.prepare.append.appended import stop_at_second_shard
-from tests.support import limits
+from tests.support import limits, seams
 from tfrecord_io.errors import OutputError
 
 
@@ -51,7 +50,7 @@ def copy_reviews(gcs: Gcs, bucket: str) -> None:
 def test_processes_that_ingest_into_a_bucket_change_no_byte(
     gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingest, "_LEAST_BYTES", 1)
+    seams.put(monkeypatch, ingest_least_bytes=1)
     with mock.patch.object(runners_here, "run", wraps=runners_here.run) as run:
         done(build(bucket, layout="concat", max_length=64, workers=2))
     assert 2 in [call.kwargs["processes"] for call in run.call_args_list]
@@ -170,7 +169,7 @@ def test_a_bucket_gets_the_files_of_a_local_build_and_of_a_local_export(gcs: Gcs
         return real(task, progress)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exporting, "export_shard", stop_at_second)
+        seams.put(patch, export_shard=stop_at_second)
         assert building.command(*command).error[0] == "stopped"
     outcome = building.command(*command)
     assert "3 shards exported, 1 kept" in outcome.err, outcome.err

@@ -7,6 +7,7 @@ import pytest
 
 from scripts import get_flink_job_server as script
 from scripts.get_flink_job_server import NotFetchedError
+from tests.support import seams
 
 
 def test_a_changed_part_is_refused_before_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +15,7 @@ def test_a_changed_part_is_refused_before_it_is_run(tmp_path: Path, monkeypatch:
     for part in parts:
         part.write_text(part.name)
     monkeypatch.setattr(shutil, "which", lambda program: program)
-    monkeypatch.setattr(script, "_resolve", lambda: parts)
+    seams.put(monkeypatch, flink_parts=lambda: parts)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     # sha256sum a.jar b.jar | sha256sum
     monkeypatch.setattr(script, "SHA256", "f9666ef476abd67878901c213c9ef099bb191c84bf7c05aac201faaee747ca4a")

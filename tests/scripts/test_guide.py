@@ -28,6 +28,8 @@ from tests import building
 from tests.building import REPOSITORY
 from tests.support import in_process
 
+pytestmark = pytest.mark.longest
+
 NOTEBOOKS = sorted((REPOSITORY / "examples" / "notebooks").glob("*.ipynb"))
 
 

@@ -27,6 +27,8 @@ from tests.building import REPOSITORY
 from tests.support import in_process, limits, pages
 from tests.support.pages import Block, Command
 
+pytestmark = pytest.mark.longest
+
 SHELL = pages.blocks("bash", "sh")
 PYTHON = pages.blocks("python")
 PROGRAMS: dict[str, click.Command] = {"prep-tfrecords": prep_tfrecords.main, "train-tpu": train_tpu.main}

@@ -51,6 +51,7 @@ class Service:
         self.refusal = ""
         self._work = work
         self._ends: dict[str, End] = {}
+        self._watched: set[str] = set()
 
     @property
     def beam_args(self) -> list[str]:
@@ -85,7 +86,9 @@ class Service:
             "clientRequestId": self.requests[number]["clientRequestId"],
         }
         if method == "GET":
-            job["currentState"] = end.state if end else "JOB_STATE_RUNNING"
+            # The first question is answered while the job runs.
+            job["currentState"] = end.state if end and JOB_IDS[number] in self._watched else "JOB_STATE_RUNNING"
+            self._watched.add(JOB_IDS[number])
         return 200, job
 
     def _begin(self, request: dict[str, Any]) -> None:

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare.shards import shard_writer
 from scripts import get_flink_job_server
 from tests import building
 from tests.building import REVIEWS, read_manifest
-from tests.support import servers
+from tests.support import seams, servers
 from tests.support.servers import Server
 from tfrecord_io import manifest
 
@@ -60,7 +59,7 @@ def check_same(dataset: Path, output: Path, *beam_args: str, workers: int = 1, *
     plain = building.built(dataset, **changes)
     options = building.options(output, **{**changes, "workers": workers})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shard_writer, "write", None)  # whatever gets made was made by another process
+        seams.put(patched, write_shard=None)  # whatever gets made was made by another process
         outcome = building.command("build", dataset, "--json", *options, "--", *beam_args)
     assert outcome.status == 0, outcome.err
     assert building.files(output) == building.files(plain)

@@ -22,10 +22,10 @@ import pytest
 from pipelines.train import models
 from tests import building
 from tests.building import Outcome
-from tests.support import limits
+from tests.support import limits, seams
 from tests.train import backend_runs, compare_backends, finished, training
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.longest]
 
 STEPS = 4
 EXACT: dict[str, Any] = {"dropout": 0.0, "learning_rate": 1e-3, "warmup": 1, "steps": STEPS, "replicas": 1}
@@ -114,7 +114,7 @@ def on_jax(folder: Path, on_hosts: list[list[Outcome]]) -> dict[str, Outcome]:
 @pytest.fixture
 def on_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_layer: None) -> Callable[..., Outcome]:
     """A training of TensorFlow, from the same first weights."""
-    monkeypatch.setattr(models, "build", backend_runs.with_known_weights(models.build))
+    seams.put(monkeypatch, build_model=backend_runs.with_known_weights(models.build))
     return lambda **options: training.command(tmp_path, **options)
 
 

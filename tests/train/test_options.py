@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipelines.train import backends, cli, run
+from pipelines.train import backends, cli
 from pipelines.train.config import TrainConfig
 from pipelines.train.progress import TrainingProgress
+from tests.support import seams
 from tests.train import training
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
@@ -103,7 +104,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def test_an_interrupt_speaks_of_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "train", raising(KeyboardInterrupt()))
+    seams.put(monkeypatch, train=raising(KeyboardInterrupt()))
     outcome = training.command(tmp_path, data="D")
     assert outcome.status == 130
     assert outcome.error == (
@@ -142,7 +143,7 @@ def test_tensorflow_asks_a_bucket_for_exact_ranges_where_blocks_are_read(
 def test_what_nobody_foresaw_is_two_lines_and_a_traceback_only_if_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "train", raising(KeyError("https://me:hush@host/x?sig=hush \x1b[2J")))
+    seams.put(monkeypatch, train=raising(KeyError("https://me:hush@host/x?sig=hush \x1b[2J")))
     short, long = (training.command(tmp_path, data="D", verbose=verbose) for verbose in (None, True))
     assert short.status == long.status == 1
     assert short.error[0] == r"unexpected KeyError: 'https://...@host/x?... \x1b[2J'"

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.train import models, run
 from tests.building import Outcome
-from tests.support import limits
+from tests.support import limits, seams
 from tests.train import backend_runs, training
 from tests.train.finished import finished, predicted
 
@@ -40,7 +40,7 @@ def of_spans() -> dict[str, Any]:
 def test_replicas_share_a_batch_without_changing_its_loss_and_rows_are_gathered_from_all(
     tmp_path: Path, four: tuple[Outcome, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(models, "build", backend_runs.with_known_weights(models.build))
+    seams.put(monkeypatch, build_model=backend_runs.with_known_weights(models.build))
     one = training.done(tmp_path, **of_spans())
     assert training.losses(four[0].out) == pytest.approx(training.losses(one.out), rel=1e-3)
     found, expected = ({**training.metrics(each.out), "split": 0} for each in (four[0], one))

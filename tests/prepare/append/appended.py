@@ -12,6 +12,7 @@ import pytest
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.building import Outcome
+from tests.support import seams
 from tfrecord_io.errors import OutputError
 
 OLD, NEW = range(60), range(60, 100)
@@ -80,4 +81,4 @@ def stop_at_second_shard(patch: pytest.MonkeyPatch) -> None:
             raise OutputError("stopped")
         return write(*arguments, **options)
 
-    patch.setattr(shard_writer, "write", stopping)
+    seams.put(patch, write_shard=stopping)

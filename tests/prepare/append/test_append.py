@@ -11,10 +11,10 @@ import pytest
 
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest import IngestSource, IngestTask
-from pipelines.prepare.sources.resolve import library
 from tests import building
 from tests.building import read_manifest
 from tests.prepare.append.appended import NEW, OLD, OPTIONS, build, done, grown, json_lines, numbers, parquet
+from tests.support import seams
 from tfrecord_io import manifest, random_access, reader
 
 Write = Callable[[Path, Iterable[int]], Path]
@@ -121,9 +121,9 @@ def test_old_files_are_not_ingested_again(tmp_path: Path, monkeypatch: pytest.Mo
         read.extend(stream.files[shard].name for shard in stream.shards_of(task))
         return run(source, task, *progress)
 
-    monkeypatch.setattr(ingest, "run", note)
-    monkeypatch.setattr(ingest, "children", lambda *_, **__: 0)  # in this process
-    monkeypatch.setattr(ingest, "_PART_BYTES", 100)
+    seams.put(monkeypatch, ingest_task=note)
+    seams.put(monkeypatch, ingest_children=lambda *_, **__: 0)  # in this process
+    seams.put(monkeypatch, ingest_part_bytes=100)
     done(build(data, out, "--append", label_column="label"))
     assert read == ["train-b.jsonl"]
 
@@ -131,7 +131,7 @@ def test_old_files_are_not_ingested_again(tmp_path: Path, monkeypatch: pytest.Mo
 def test_more_files_than_the_manifest_names_are_compared_by_their_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "_MOST_NAMED", 2)
+    seams.put(monkeypatch, most_named=2)
     data, out = tmp_path / "data", tmp_path / "out"
     for number in range(3):
         json_lines(data / f"train-{number}.jsonl", range(10 * number, 10 * number + 10))

@@ -10,6 +10,7 @@ import pytest
 from pipelines.prepare import storage
 from tests import building
 from tests.prepare.append.appended import build, done, grown, json_lines, numbers, stop_at_second_shard
+from tests.support import seams
 from tfrecord_io.errors import OutputError
 
 Stop = Callable[[pytest.MonkeyPatch], None]
@@ -24,7 +25,7 @@ def stop_at_file(name: str) -> Stop:
             raise OutputError("stopped")
         return write(path, *arguments, **options)
 
-    return lambda patch: patch.setattr(storage, "write_bytes", stopping)
+    return lambda patch: seams.put(patch, write_bytes=stopping)
 
 
 STOPS: dict[str, Stop] = {

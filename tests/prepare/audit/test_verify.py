@@ -13,7 +13,7 @@ import pytest
 from pipelines.prepare.audit import verify
 from tests import building
 from tests.building import read_manifest, reviews
-from tests.support import frames
+from tests.support import frames, seams
 from tests.support.damage import flip, train_shards
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError
@@ -115,7 +115,7 @@ def test_a_shard_of_more_records_than_the_manifest_says_is_not_read_to_its_end(m
             yield payloads
 
     once = records.read_payloads
-    monkeypatch.setattr(records, "read_payloads", endless)
+    seams.put(monkeypatch, read_payloads=endless)
     facts = read_manifest(reviews())
     with pytest.raises(CorruptRecordError, match=r"more than the expected [0-9]+ examples"):
         verify.verify_shard(str(reviews()), facts.splits["train"].shards[0], facts)
@@ -179,7 +179,7 @@ def test_a_record_is_numbered_through_the_batches_of_a_large_shard(monkeypatch: 
     shard = facts.splits["train"].shards[0]
     seen: list[int] = []
     small = records.read_payloads
-    monkeypatch.setattr(records, "read_payloads", lambda *args, **kw: small(*args, **{**kw, "batch_bytes": 1000}))
+    seams.put(monkeypatch, read_payloads=lambda *args, **kw: small(*args, **{**kw, "batch_bytes": 1000}))
     monkeypatch.setattr(verify, "check_columns", lambda columns, facts, *, path, first: seen.append(first))
     verify.verify_shard(str(reviews()), shard, facts)
     assert seen[0] == 0

@@ -11,10 +11,10 @@ import pytest
 
 from pipelines.prepare.dataset import commit, receipts, tfds
 from pipelines.prepare.launch.open_job import OpenJob
-from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, UnusedRows
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_rows, reviews
+from tests.support import seams
 from tests.support.commits import committed, request
 from tfrecord_io import manifest
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
@@ -94,7 +94,7 @@ def test_a_row_that_is_too_long_not_to_be_cut_is_rejected_while_tokenizing(tmp_p
 
 
 def test_what_only_a_shard_can_find_stops_the_job_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_rows, "ROWS", 16)
+    seams.put(monkeypatch, sample_rows=16)
     rows = [{"text": "word " * (50 if row == 199 else 5)} for row in range(200)]
     data = building.source(tmp_path / "data", train=rows)
     options = building.options(tmp_path / "out", truncation="do_not_truncate", no_shuffle=True, shard_size="2kB")
@@ -138,7 +138,7 @@ def test_a_job_that_was_cleared_away_is_not_committed(finished: Path, monkeypatc
         return files(made)
 
     files = tfds.files
-    monkeypatch.setattr(tfds, "files", clear_first)
+    seams.put(monkeypatch, tfds_files=clear_first)
     with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
         committed(found)
     assert not (finished / "manifest.json").exists()

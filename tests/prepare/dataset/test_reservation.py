@@ -27,6 +27,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
+from tests.support import seams
 from tests.support.commits import request
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, LedgerError, OutputError
 
@@ -278,7 +279,7 @@ def test_a_worker_whose_job_is_cleared_away_writes_nothing_more(
 
     written = shard_files.write
     resolved, task = reserved(tmp_path / "out")
-    monkeypatch.setattr(shard_files, "write", clear_behind)
+    seams.put(monkeypatch, write_shard_files=clear_behind)
     for num_shards in (1, 0):  # while it writes the shard, before it begins
         with pytest.raises(OutputError, match="files of this job are gone: another job has started over") as caught:
             shard_writer.write(task, resolved.job, resolved.encoder)

@@ -18,6 +18,7 @@ from pipelines.prepare.dedup import deciding, text_hashes
 from pipelines.prepare.sources.rows import unused_rows
 from tests import building
 from tests.building import Outcome
+from tests.support import seams
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"]
 FILES = {"train-a": slice(0, 300), "train-b": slice(300, 600), "test": slice(600, 700)}
@@ -245,8 +246,7 @@ def test_runs_count_by_characters_where_a_script_has_no_spaces() -> None:
 def test_ranges_of_keys_do_not_change_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = write(tmp_path / "in", train_b=COPIES)
     build(dataset, tmp_path / "one", dedup="exact")
-    monkeypatch.setattr(deciding, "_RANGE_ROWS", 100)
-    monkeypatch.setattr(deciding, "_TASK_ROWS", 90)
+    seams.put(monkeypatch, dedup_range_rows=100, dedup_task_rows=90)
     build(dataset, tmp_path / "many", dedup="exact")
     assert decided(tmp_path / "one") == decided(tmp_path / "many")
 

@@ -15,7 +15,7 @@ from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.process.progress import Progress
 from tests import building
 from tests.building import Outcome, built, reviews
-from tests.support import frames, servers
+from tests.support import frames, seams, servers
 from tests.support.servers import Cluster
 from tfrecord_io import examples, records
 from tfrecord_io.errors import OutputError
@@ -82,7 +82,7 @@ def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.
             raise OutputError("stopped", remedy="go on")
         return real(task, progress)
 
-    monkeypatch.setattr(exporting, "export_shard", stop_at_third)
+    seams.put(monkeypatch, export_shard=stop_at_third)
     assert export(tmp_path / "out", "--workers", 1).error[0] == "stopped"
     assert not (tmp_path / "out" / "export.json").exists()
     monkeypatch.undo()

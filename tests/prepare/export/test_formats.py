@@ -21,7 +21,7 @@ from pipelines.prepare.export import example_files, olmo, parquet
 from pipelines.prepare.export.export_settings import ExportSettings
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
-from tests.support import frames
+from tests.support import frames, seams
 from tfrecord_io import examples
 from tfrecord_io.schema import Feature, Schema
 
@@ -151,7 +151,7 @@ class TestParquet:
         assert data["train"].column_names == ["input_ids", "label"]
 
     def test_the_bytes_do_not_depend_on_the_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(parquet.ParquetWriter, "group_tokens", 32 * 7)
+        seams.put(monkeypatch, export_group_tokens=32 * 7)
         manifest, rows = read_manifest(reviews()), read_rows(reviews(), "train")
         settings = ExportSettings(to="parquet", output="out")
 

@@ -12,16 +12,15 @@ import pytest
 from pipelines.prepare.launch import launcher, split_plans
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, TokenizerConfig
 from pipelines.prepare.options.source_config import SourceConfig
-from pipelines.prepare.plan import sample_rows
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, UnusedRows
 from tests import building
 from tests.prepare import stored
 from tests.prepare.stored import Work
+from tests.support import seams
 from tests.support.plans import groups_of, plan_of
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io import manifest
 from tfrecord_io.schema import Feature
 
 ROWS = 2000
@@ -31,7 +30,7 @@ COLUMNS = ColumnPlan(texts=("text",), kept=(Feature(name="kept", dtype="int64", 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only few groups of small splits are read."""
-    monkeypatch.setattr(sample_rows, "_MOST_BYTES", 3000)
+    seams.put(monkeypatch, sample_bytes=3000)
 
 
 def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any = None) -> Work:
@@ -80,7 +79,7 @@ def test_more_shards_than_a_manifest_can_name_are_refused_before_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(400)])
-    monkeypatch.setattr(manifest, "MOST_BYTES", 1000)
+    seams.put(monkeypatch, manifest_bytes=1000)
     ran = building.command("build", data, *building.options(tmp_path / "out", shard_size="1kB"))
     assert ran.status != 0
     assert "shards of 1,000 bytes, more than a manifest.json can name" in ran.err
@@ -97,7 +96,7 @@ def test_a_relative_output_is_made_absolute_before_it_travels(tmp_path: Path, mo
         raise SeenError
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launcher, "open_request", opened)
+    seams.put(monkeypatch, open_request=opened)
     with pytest.raises(SeenError):
         launcher.build(
             PrepareConfig(

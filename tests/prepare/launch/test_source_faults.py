@@ -16,6 +16,7 @@ import pytest
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.prepare.append.appended import stop_at_second_shard
+from tests.support import seams
 
 ROWS = [{"text": f"this is row {number} of a small table"} for number in range(600)]
 CHANGES = {"max_length": 16, "shard_size": "5kB"}
@@ -122,7 +123,7 @@ def fault_at_second_shard(fault: Fault, path: Path) -> Iterator[list[Callable[[]
         return write(*arguments, **options)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_writer, "write", watched)
+        seams.put(patch, write_shard=watched)
         yield back
 
 

@@ -21,10 +21,9 @@ from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.runners import here
 from tests import building
 from tests.building import read_manifest, read_shard
-from tests.support import infilling
+from tests.support import infilling, seams
 from tfrecord_io.errors import OutputError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.schema import Schema
@@ -346,7 +345,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
         write(path, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_atomic", stops)
+        seams.put(patch, write_file=stops)
         assert case.build(root).status == 1
     there = building.shard_bytes(root)
     assert len(there) == first + 1 < len(shards(case.built))
@@ -361,7 +360,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["buckets", "qa", "packed chat", "concat, infilled", "preference"], indirect=True)
 def test_worker_processes_change_no_byte(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here, "_SMALL_BYTES", 0)
+    seams.put(monkeypatch, small_bytes=0)
     made = case.build(tmp_path / "out", workers=2)
     assert made.status == 0, made.err
     assert building.files(tmp_path / "out") == building.files(case.built)

@@ -10,9 +10,8 @@ import pytest
 
 from pipelines.prepare.dataset import plan_files
 from pipelines.prepare.layouts import crosscheck
-from pipelines.prepare.tokenize.engines import choice
 from tests import building
-from tests.support import lying_engine
+from tests.support import lying_engine, seams
 
 ROWS = 6000
 TEXTS = [f"row {number} of some words" for number in range(ROWS)]
@@ -28,7 +27,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """The texts with wrong tokens from the only fast engine."""
-    monkeypatch.setattr(choice, "FAST_ENGINES", {"wordpiece": ("tests.support.lying_engine", "open_lying")})
+    seams.put(monkeypatch, fast_engines={"wordpiece": ("tests.support.lying_engine", "open_lying")})
     yield lying_engine.LIES
     lying_engine.LIES.clear()
 
@@ -43,7 +42,7 @@ def lies_when_planned(lies: set[str], monkeypatch: pytest.MonkeyPatch) -> set[st
         lies.update(later)
         write_plan(*arguments)
 
-    monkeypatch.setattr(plan_files, "write", arm)
+    seams.put(monkeypatch, write_plan=arm)
     return later
 
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.layouts import documents
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.documents import PackBuilder
 from pipelines.prepare.layouts.packing import pack
@@ -21,6 +20,7 @@ from pipelines.prepare.tokenize.ragged import from_lists
 from pipelines.prepare.tokenize.special_tokens import DocumentFrame
 from tests import building
 from tests.building import REVIEWS, built, read_rows
+from tests.support import seams
 from tests.support.tokenizers_zoo import Zoo
 
 UINT16 = np.dtype(np.uint16)
@@ -106,7 +106,7 @@ def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
         np.random.default_rng(seed).shuffle(order)
     expected = expected_rows([[*frame.before, *content[at], *frame.after] for at in order], length=length)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(documents, "_TOKENS_PER_CHUNK", chunk)
+        seams.put(patch, chunk_tokens=chunk)
         builder.add(encoded(content, masks))
         chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
     found = {name: [row for each in chunks for row in each[name].tolist()] for name in (*expected, "loss_mask")}

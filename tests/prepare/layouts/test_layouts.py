@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.layouts import BatchEncoder, documents, rows_builder
+from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.layouts.base import Encoded, feature, input_ids
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import LayoutConfig, Side, SpecialTokens
@@ -20,7 +20,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize.ragged import from_lists
 from pipelines.prepare.tokenize.special_tokens import open_frame
 from tests.prepare.layouts import encoding
-from tests.support import texts
+from tests.support import seams, texts
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import SchemaError
 
@@ -77,8 +77,7 @@ def _build(
 ) -> dict[str, np.ndarray]:
     """All chunks of a builder joined, with at most `chunk` rows (or about as many tokens) in each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
-        patch.setattr(documents, "_TOKENS_PER_CHUNK", chunk)
+        seams.put(patch, chunk_rows=chunk, chunk_tokens=chunk)
         return encoding.laid_out(opened.encoder, *_batches(columns, cuts), seed=seed)
 
 
@@ -189,7 +188,7 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
     builder = opened.encoder.builder()
     builder.add(opened.encoder.encode(_rows([texts])))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(documents, "_TOKENS_PER_CHUNK", chunk)
+        seams.put(patch, chunk_tokens=chunk)
         blocks = list(builder.chunks(None))
     size = sum(map(len, _documents(opened, texts)))
     assert sum(len(block["input_ids"]) for block in blocks) == size // LENGTH

@@ -17,6 +17,7 @@ from pipelines.prepare.sources.parquet.groups import cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
 from tests.prepare.stored import Work
+from tests.support import seams
 from tests.support.texts import english, foreign
 from tests.support.tokenizers_zoo import Zoo
 
@@ -28,8 +29,7 @@ Texts = list[str | None]
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only few groups of small splits are read."""
-    monkeypatch.setattr(sample_rows, "_MOST_BYTES", 80_000)
-    monkeypatch.setattr(sample_rows, "ROWS", 1024)
+    seams.put(monkeypatch, sample_bytes=80_000, sample_rows=1024)
 
 
 def uniform(rng: np.random.Generator) -> Texts:

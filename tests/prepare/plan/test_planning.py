@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.plan import planning
 from pipelines.prepare.plan.planning import Blocks, RowRanges, SplitPlan, block_rows, cut_rows, plan_split, runs_of
+from tests.support import seams
 
 
 def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] | None = None) -> Blocks:
@@ -111,7 +111,7 @@ def test_a_plan_is_the_same_however_many_blocks_are_looked_at_at_a_time(
     blocks = _blocks([7, 3, 12] * 40, [5.0, 1.0, 9.0] * 40)
     expected = _shards(_plan(blocks, shard_bytes=20, shuffle=shuffle))
     for number in (1, 20, 64):
-        monkeypatch.setattr(planning, "_BLOCKS_AT_ONCE", number)
+        seams.put(monkeypatch, blocks_at_once=number)
         assert _shards(_plan(blocks, shard_bytes=20, shuffle=shuffle)) == expected
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from pipelines.prepare.process import cores
+from tests.support import seams
 
 
 @pytest.fixture
 def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty tree of cgroups, with this process in /a/b and an affinity of eight cores."""
     (tmp_path / "own").write_text("2:cpu:/elsewhere\n0::/a/b\n")
-    monkeypatch.setattr(cores, "_OWN", tmp_path / "own")
-    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
+    seams.put(monkeypatch, own_cgroup=tmp_path / "own", cgroups=tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     (tmp_path / "a" / "b").mkdir(parents=True)
     return tmp_path

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.prepare.process import hub_libraries
 from tests import building
-from tests.support import limits
+from tests.support import limits, seams
 from tests.support.tokenizers_zoo import Zoo
 
 # Python runs a module of this name first in every process, the workers included.
@@ -70,7 +70,7 @@ def test_a_hub_that_takes_the_call_and_says_nothing_does_not_answer(monkeypatch:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(hub_libraries, "_SECONDS", 0.1)
+        seams.put(monkeypatch, hub_seconds=0.1)
         assert not hub_libraries.hub_answers()
 
 

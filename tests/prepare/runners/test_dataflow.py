@@ -34,7 +34,7 @@ from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.cloud import emulator
 from tests.cloud.emulator import Gcs
-from tests.support import dataflow_service, limits
+from tests.support import dataflow_service, limits, seams
 from tests.support.dataflow_service import JOB_IDS, End, Service
 from tfrecord_io import manifest
 from tfrecord_io.errors import RowsRejectedError
@@ -170,7 +170,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam waits five seconds between its questions."""
     clock = types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
     monkeypatch.setattr(dataflow_runner, "time", clock)
-    monkeypatch.setattr(shipping, "_wheel", no_package)
+    seams.put(monkeypatch, wheel=no_package)
 
 
 def launch(store: Gcs, service: Service, *more: str) -> Outcome:
@@ -178,7 +178,6 @@ def launch(store: Gcs, service: Service, *more: str) -> Outcome:
 
 
 def job_without_workers(request: Any) -> End:
-    time.sleep(0.3)
     return End()
 
 
@@ -216,7 +215,7 @@ class TestOtherEnds:
             done.result()
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(on_beam, "wait_for", interrupted)
+        seams.put(monkeypatch, wait_for_job=interrupted)
         with dataflow_service.running(job_without_workers) as service:
             outcome = building.command(*arguments(bucket, service, dataset=dataset))
             assert [each for each in service.asked if each.startswith("PUT")] == []
@@ -229,7 +228,7 @@ class TestOtherEnds:
     def test_the_services_counters_are_shown_until_it_ends_a_users_own_package_wins(
         self, store: Gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(dataflow, "_POLL_SECONDS", 0.05)
+        seams.put(monkeypatch, poll_seconds=0.05)
         seen: list[Counts] = []
         progress = Progress()
         monkeypatch.setattr(launcher, "Progress", lambda: progress)

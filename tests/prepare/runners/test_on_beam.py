@@ -33,11 +33,11 @@ from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.runners import beam_options, failures, here, on_beam
 from pipelines.prepare.runners.failures import Reported
-from pipelines.prepare.shards import shard_maker, shard_writer
+from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.shards.shard_maker import ShardMaker
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
-from tests.support import limits, servers
+from tests.support import limits, seams, servers
 from tfrecord_io import errors, manifest
 from tfrecord_io.errors import ConfigError, CorruptRecordError, OutputError, PrepError, RowsRejectedError
 
@@ -131,8 +131,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
 @pytest.fixture
 def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little there is to do, worker processes do it."""
-    monkeypatch.setattr(here, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(here, "_THREADED_BYTES", 0)
+    seams.put(monkeypatch, small_bytes=0, threaded_bytes=0)
 
 
 @pytest.mark.slow
@@ -141,7 +140,7 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runner unpickles its messages, so anyone who reached a port could run code."""
-    monkeypatch.setattr(shard_maker, "cores", lambda: 3)
+    seams.put(monkeypatch, cores_of_shards=lambda: 3)
     before, over = servers.listening(os.getpid()), threading.Event()
     seen: set[int] = set()
     pids: set[int] = set()
@@ -265,7 +264,7 @@ def test_a_bug_is_two_lines_and_keeps_its_traceback_for_verbose(
     def bug(*args: Any, **kwargs: Any) -> None:
         raise ArithmeticError("a bug")
 
-    monkeypatch.setattr(shard_writer, "write", bug)
+    seams.put(monkeypatch, write_shard=bug)
     short, long = (build(tmp_path / "out", verbose=verbose) for verbose in (None, True))
     assert short.status == long.status == 1
     assert short.error[0] == "unexpected ArithmeticError: a bug"
@@ -294,8 +293,7 @@ def test_after_an_interrupt_a_direct_runner_begins_no_other_task(
         if made:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(shard_writer, "write", slow)
-    monkeypatch.setattr(on_beam, "wait_for", interrupted)
+    seams.put(monkeypatch, write_shard=slow, wait_for_job=interrupted)
     before = {*threading.enumerate()}
     assert build(tmp_path / "out", DIRECT).error[0] == "interrupted before the dataset was complete"
     go_on.set()
@@ -357,7 +355,7 @@ def test_a_job_that_ends_in_another_state_than_done_is_an_error(state: str) -> N
 def test_a_job_that_is_done_without_a_manifest_here_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launcher, "commit", done_nothing)
+    seams.put(monkeypatch, commit=done_nothing)
     outcome = build(tmp_path / "out", DIRECT)
     assert outcome.error[0].endswith("the job is done, but there is no manifest.json here")
     assert "gs://" in outcome.error[1]
@@ -371,7 +369,7 @@ class TestJobService:
     def test_a_service_that_does_not_answer_is_an_error_before_any_work(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(beam_options, "_CONNECT_SECONDS", 1)
+        seams.put(monkeypatch, connect_seconds=1)
         with socket.socket() as taken:  # bound, but nobody listens
             taken.bind(("localhost", 0))
             endpoint = f"localhost:{taken.getsockname()[1]}"

@@ -20,10 +20,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.plan import sample_rows
 from tests import building
 from tests.building import Outcome, read_manifest
-from tests.support import limits, servers
+from tests.support import limits, seams, servers
 from tests.support.flink import check_same, reviews, written
 from tests.support.servers import Cluster
 
@@ -43,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Builds of this process sample 16 rows."""
-    monkeypatch.setattr(sample_rows, "ROWS", 16)
+    seams.put(monkeypatch, sample_rows=16)
 
 
 def only_shards_find(folder: Path) -> tuple[Path, list[object]]:

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, 
 
 from pipelines.prepare.runners import shipping
 from tests import building
-from tests.support import limits
+from tests.support import limits, seams
 from tfrecord_io.errors import ConfigError, PrepError
 
 
@@ -57,7 +57,7 @@ def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeyp
         return versions[name]
 
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(shipping, "_wheel", lambda folder: folder / "x.whl")
+    seams.put(monkeypatch, wheel=lambda folder: folder / "x.whl")
     monkeypatch.setitem(sys.modules, "tiktoken", sys)
     monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
     setup = shipped(tmp_path)
@@ -85,7 +85,7 @@ def test_what_the_user_says_of_packages_wins(tmp_path: Path, args: list[str]) ->
 
 
 def test_a_users_own_requirements_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "_wheel", lambda folder: folder / "x.whl")
+    seams.put(monkeypatch, wheel=lambda folder: folder / "x.whl")
     setup = shipped(tmp_path, "--requirements_file=mine.txt")
     assert (setup.requirements_file, setup.requirements_cache) == ("mine.txt", None)
     assert setup.extra_packages == [str(tmp_path / "x.whl")]
@@ -134,7 +134,7 @@ def described(folder: Path) -> tuple[str, set[str]]:
 
 
 def test_what_is_not_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "_DISTRIBUTION", "not-installed-at-all")
+    seams.put(monkeypatch, distribution="not-installed-at-all")
     with pytest.raises(ConfigError, match="is not installed"):
         shipped(tmp_path)
 

@@ -12,6 +12,7 @@ from pipelines.prepare.dataset import plan_files
 from pipelines.prepare.dataset.reservation import JOB_FILE
 from pipelines.prepare.shards import shard_writer
 from tests.prepare import stored
+from tests.support import seams
 from tests.support.tokenizers_zoo import Zoo
 
 
@@ -40,7 +41,7 @@ class Metered:
 def test_an_encoder_is_called_by_several_threads_only_if_it_can_serve_them(
     zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, concurrent: bool
 ) -> None:
-    monkeypatch.setattr(shard_writer, "_BATCH_BYTES", 200)
+    seams.put(monkeypatch, shard_batch_bytes=200)
     source = stored.parquet(tmp_path / "data", {"text": ["a small house by the river"] * 200})
     work = stored.work(zoo.path("wordpiece_cased"), source, root=str(tmp_path))
     storage.write_bytes(work.job.work_path(JOB_FILE), b"{}", inside=work.job.root)

@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.storage import object_storage
+from tests.support import seams
 from tfrecord_io.errors import ConfigError, OutputError
 
 
@@ -111,7 +111,7 @@ def test_many_files_are_read_in_the_order_asked_for(root: str) -> None:
 
 
 def test_what_is_longer_than_a_block_is_read_in_any_steps(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_storage, "BLOCK_BYTES", 1000)
+    seams.put(monkeypatch, block_bytes=1000)
     content = bytes(number % 251 for number in range(10_500))
     path = storage.join(root, "file")
     storage.write_atomic(path, [content[:1], content[1:4000], content[4000:]])

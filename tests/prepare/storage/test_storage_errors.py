@@ -16,6 +16,7 @@ from google.api_core.exceptions import from_http_response
 from google.auth.exceptions import RefreshError, TransportError
 
 from pipelines.prepare.storage import storage_errors
+from tests.support import seams
 from tfrecord_io.errors import OutputError, SourceError
 
 ACCOUNT = "trainer@project.iam.gserviceaccount.com"
@@ -129,7 +130,7 @@ def test_no_message_and_no_traceback_shows_what_grants_access(secret: str) -> No
     ids=repr,
 )
 def test_what_may_pass_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.001)
+    seams.put(monkeypatch, first_retry_seconds=0.001)
     attempts: list[int] = []
 
     def attempt() -> str:
@@ -175,8 +176,7 @@ def test_what_stays_is_not_tried_again(error: Exception) -> None:
 
 
 def test_trying_again_has_an_end_and_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.1)
+    seams.put(monkeypatch, first_retry_seconds=0.01, patience_seconds=0.1)
 
     def attempt() -> None:
         raise answered(503, "upload_id=hush")

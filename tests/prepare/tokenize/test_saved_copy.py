@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from pipelines import python_options
 from pipelines.prepare.options.config import TokenizerConfig
 from pipelines.prepare.tokenize import saved_copy, tokenization
-from tests.support import texts
+from tests.support import seams, texts
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import TokenizerError
 
@@ -60,9 +60,9 @@ def test_attributes_that_were_set_are_kept(zoo: Zoo, attribute: str) -> None:
     assert json.loads(files["tokenizer_config.json"])[attribute] == value
 
 
-def test_what_no_file_holds_is_refused(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_no_file_holds_is_refused(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("slow_byt5")
-    monkeypatch.setattr(tokenizer, "_tokenize", lambda text: list(text.lower()))
+    tokenizer._tokenize = lambda text: list(text.lower())
     with pytest.raises(TokenizerError, match="gives other tokens once it is saved and loaded again"):
         saved_copy.save(tokenizer, "mine")
 
@@ -106,7 +106,7 @@ def test_mistrals_own_class_is_not_asked_for(zoo: Zoo, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("other", [OfMistral(), False, object()], ids=["mistral", "bool", "object"])
 def test_another_kind_of_object_is_refused(zoo: Zoo, other: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenization, "_fetch", lambda config: other)
+    seams.put(monkeypatch, fetch_tokenizer=lambda config: other)
     with pytest.raises(TokenizerError, match=r"expected one with a tokenizer.json.*mistral_format=False"):
         tokenization.resolve(TokenizerConfig(name=str(zoo.path("byte_bpe"))))
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support import seams
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_rows, pad_shards
 from tfrecord_io import objectives, random_access, reader, readiness
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline.base import InputFunctions
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.objectives import tensor_ops
-from tfrecord_io.ordering import global_order
 from tfrecord_io.reader import Shuffle
 
 SIZES = (70, 95, 90)
@@ -27,7 +27,7 @@ SMALL = Shuffle(block_length=16, window=64)
 @pytest.fixture(params=["in blocks", "in memory"])
 def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in blocks":
-        monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+        seams.put(monkeypatch, order_bytes=0)
     return str(request.param)
 
 
@@ -105,7 +105,7 @@ def test_an_evaluation_gives_every_row_once_in_order_with_fill_rows_at_the_end(
 
 @pytest.mark.slow
 def test_a_mixture_is_the_same_on_any_hosts(write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+    seams.put(monkeypatch, order_bytes=0)
     parts = {
         name: reader.open(write_dataset({"train": [pad_rows(size, first=1000 * at) for size in sizes]}))
         for at, (name, sizes) in enumerate({"a": (40, 21), "b": (100,), "c": (9,)}.items())
@@ -163,7 +163,7 @@ def test_shapes_are_static_and_the_graph_needs_no_python(root: pathlib.Path, how
 
 
 def test_compressed_shards_are_refused(write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+    seams.put(monkeypatch, order_bytes=0)
     data = reader.open(write_dataset({"train": pad_shards(20, 20)}, compression="gzip"))
     with pytest.raises(ReaderError, match="are compressed") as caught:
         data.dataset("train", global_batch_size=4, order="global")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support import seams
 from tests.support.batches import digests
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
 from tfrecord_io import objectives, random_access, reader
@@ -13,7 +14,6 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline.host_plan import Order
 from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixture import Mixture
-from tfrecord_io.ordering import global_order
 from tfrecord_io.reader import Data, Shuffle
 
 SMALL = Shuffle(cycle_length=2, block_length=16, window=64)
@@ -61,7 +61,7 @@ def test_start_step_continues_bit_for_bit_in_every_stage(
     datasets: Mapping[str, Data], order: Order, hosts: int, in_blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_blocks:
-        monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+        seams.put(monkeypatch, order_bytes=0)
     options: dict[str, Any] = {"order": order, "hosts": hosts, "host": hosts - 1, "seed": 3}
     options["objective"] = objectives.masked_lm(0.5)
     mixed = Mixture(datasets, stages=CHANGE)
@@ -78,7 +78,7 @@ def test_the_global_order_is_that_of_random_access(
     datasets: Mapping[str, Data], hosts: int, in_blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_blocks:
-        monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+        seams.put(monkeypatch, order_bytes=0)
     stages = {0: {"a": 0.8, "b": 0.2}, 7: {"a": 0.0, "b": 1.0}, 11: {"a": 0.5, "b": 0.5}}
     rows = {name: random_access.open(data.root)["train"] for name, data in datasets.items()}
     batches = random_access.global_batches(rows, global_batch_size=16, shuffle=SMALL, stages=stages)
@@ -125,7 +125,7 @@ def test_a_change_within_a_window_leaves_earlier_batches_and_repeats_no_row(
     datasets: Mapping[str, Data], later: Mapping[int, Any], in_blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_blocks:
-        monkeypatch.setattr(global_order, "_MEMORY_BYTES", 0)
+        seams.put(monkeypatch, order_bytes=0)
     rows = {name: random_access.open(data.root)["train"] for name, data in datasets.items()}
     before, after = (
         random_access.global_batches(

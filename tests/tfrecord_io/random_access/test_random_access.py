@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support import frames
+from tests.support import frames, seams
 from tests.support.imported import imported_by
 from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, claim_rows, pad_rows, pad_shards
 from tfrecord_io import random_access, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
-from tfrecord_io.random_access import Rows, shards, storage
+from tfrecord_io.random_access import Rows, storage
 
 SIZES = (40, 1, 17)
 
@@ -127,7 +127,7 @@ def test_threads_read_at_the_same_time(rows: Rows) -> None:
 
 
 def test_many_shards_take_few_open_files(write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfrecord_io.random_access.storage._OPEN_FILES", 3)
+    seams.put(monkeypatch, open_files=3)
     root = write_dataset({"train": pad_shards(*[2] * 20)})
     rows = random_access.open(root)["train"]
     before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
@@ -312,8 +312,7 @@ def test_of_an_unpacked_shard_only_the_newest_messages_are_kept(
     write_dataset: WriteDataset, monkeypatch: pytest.MonkeyPatch, order: Sequence[int]
 ) -> None:
     root = write_dataset({"train": pad_shards(40)}, compression="gzip")
-    monkeypatch.setattr(records, "read_payloads", functools.partial(records.read_payloads, batch_bytes=512))
-    monkeypatch.setattr(shards, "_UNPACKED_BYTES", 1024)
+    seams.put(monkeypatch, read_payloads=functools.partial(records.read_payloads, batch_bytes=512), unpacked_bytes=1024)
     rows = random_access.open(root)["train"]
     for number in order:
         assert_rows(rows[number], number)

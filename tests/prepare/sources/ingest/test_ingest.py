@@ -22,6 +22,7 @@ from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader
 from tests import building
+from tests.support import seams
 from tfrecord_io.errors import SourceError
 
 SHORT: list[dict[str, Any]] = [{"text": f"row {row}", "label": row if row % 7 else None} for row in range(2500)]
@@ -44,7 +45,7 @@ def some(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> IngestS
     for name, rows in {"a": SHORT, "b": [*LONG, LARGE], "c": SHORT[:9]}.items():
         (data / f"{name}.jsonl").write_text(json_lines(*rows))
     if monkeypatch is not None:
-        monkeypatch.setattr(ingest, "_PART_BYTES", 4_000_000)
+        seams.put(monkeypatch, ingest_part_bytes=4_000_000)
     return IngestSource(streams=opened(data).streams(["train"]), folder=str(folder / "rows"))
 
 

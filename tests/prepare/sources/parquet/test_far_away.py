@@ -13,12 +13,11 @@ import pytest
 from pipelines.prepare.sources.parquet import row_groups
 from pipelines.prepare.sources.parquet.access import is_readable_by_workers, relay
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from pipelines.prepare.storage import storage_errors
 from tests import building
 from tests.prepare.sources import stored
 from tests.prepare.sources.stored import data_file, in_place
 from tests.prepare.sources.web import Web, serving
-from tests.support import limits
+from tests.support import limits, seams
 from tfrecord_io.errors import SourceError
 
 SHA = "a" * 40
@@ -52,8 +51,7 @@ def server(tmp_path: Path) -> Iterator[_Server]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_errors, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(storage_errors, "_PATIENCE_SECONDS", 0.5)
+    seams.put(monkeypatch, first_retry_seconds=0.01, patience_seconds=0.5)
 
 
 def on_web(server: _Server, name: str = "a.parquet", *, version: str = '"first"') -> DataFile:

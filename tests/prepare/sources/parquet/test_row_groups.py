@@ -21,6 +21,7 @@ from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile, stamp_of
 from pipelines.prepare.storage import object_storage
 from tests.prepare.sources.stored import data_file, in_place, parquet
+from tests.support import seams
 from tfrecord_io.errors import SourceError
 
 COUNT = 95
@@ -110,12 +111,12 @@ def test_far_away_large_holes_and_large_groups_are_apart(
     requests: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = in_place(parquet("memory://rows/holes.parquet", WIDE, rows=300, use_dictionary=False))
-    monkeypatch.setattr(row_groups, "_HOLE_BYTES", 1_000)
+    seams.put(monkeypatch, hole_bytes=1_000)
     requests.clear()
     read(groups, [(0, 300)], ["a", "b"], types=WIDE.schema)
     assert len(requests) == 3, "footer, and each column"
     assert sum(stop - start for start, stop in requests[1:]) < 60_000, "what nobody asked for stays where it is"
-    monkeypatch.setattr(row_groups, "_FETCH_BYTES", 1_000)
+    seams.put(monkeypatch, fetch_bytes=1_000)
     requests.clear()
     expected = pa.Table.from_batches([batch for _, batch in read(groups, [(0, 900)], ["c"], types=WIDE.schema)])
     assert len(requests) == 3, "one for each group"
@@ -128,7 +129,7 @@ def test_far_away_groups_that_unpack_to_much_are_apart(
     """A text column that decodes to 2 GiB would arrive in two batches, after using as much memory per thread."""
     same = pa.table({"a": ["the same text" * 100] * 900})
     groups = in_place(parquet("memory://rows/same.parquet", same, rows=100, use_dictionary=False))
-    monkeypatch.setattr(row_groups, "_DECODED_BYTES", 300_000)  # 131 kB each, in the file 7 kB
+    seams.put(monkeypatch, decoded_bytes=300_000)  # 131 kB each, in the file 7 kB
     requests.clear()
     expected = pa.Table.from_batches([batch for _, batch in read(groups, [(0, 900)], ["a"], types=same.schema)])
     assert len(requests) == 6, "the footer, and two groups each"

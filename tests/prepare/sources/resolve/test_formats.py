@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.runners import here
-from pipelines.prepare.sources.resolve import line_ranges
 from pipelines.prepare.sources.rows import opening
 from tests import building
+from tests.support import seams
 from tfrecord_io.errors import SourceError
 
 ROWS = [{"text": f"row {row} é", "label": row % 3, "more": {"a": [row, None]}} for row in range(25)]
@@ -250,9 +249,8 @@ def test_ranges_have_the_rows_of_the_whole(
     (tmp_path / name).write_bytes(content.encode())
     config = SourceConfig(dataset=str(tmp_path), **options)
     expected = rows_of(config)
-    monkeypatch.setattr(here, "call", lambda function, *arguments: function(*arguments))  # in this process
-    monkeypatch.setattr(line_ranges, "_LARGE_BYTES", 100)
-    monkeypatch.setattr(line_ranges, "_PART_BYTES", part_bytes)
+    seams.put(monkeypatch, call_in_child=lambda function, *arguments: function(*arguments))  # in this process
+    seams.put(monkeypatch, large_file_bytes=100, line_part_bytes=part_bytes)
     stream = opening.open_source(config, columns=None).streams(["train"])["train"]
     assert stream.num_shards in (shards, shards + 1)
     assert set(stream.shard_files) == {0}, "each shard is known to be of the file"

@@ -16,6 +16,7 @@ from pipelines.prepare.sources.rows.reading import RowChanges
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from prep_tfrecords import build
 from tests import building
+from tests.support import seams
 from tests.support.functions import HEAD, UPPER, find, folder, one, refused, write
 from tfrecord_io.errors import ConfigError, FormatError, SourceError
 
@@ -83,7 +84,7 @@ class TestPinning:
         before = one("map", "return t")
         after = one("map", "return t.append_column('new', t['n'])")
         Path("clean.py").unlink()
-        monkeypatch.setattr(user_functions, "_modules", {})  # as in a process that it travels to
+        seams.put(monkeypatch, modules={})  # as in a process that it travels to
         assert run(before).column_names == ["text", "n"]
         assert run(pickle.loads(pickle.dumps(after))).column_names == ["text", "n", "new"]
 

@@ -1,5 +1,6 @@
 """A token is learned if one of its characters is, with every method of alignment."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -108,16 +109,12 @@ def test_tokens_that_are_not_the_text_s_are_not_taken_for_its_own(zoo: Zoo) -> N
         assert found == mask
 
 
-def test_what_can_be_walked_is_not_tokenized_again(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    aligner, backend = opened(zoo, "byte_bpe")
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("tokenized again")
-
-    monkeypatch.setattr(aligner, "_with_reported", refuse)
+def test_what_can_be_walked_is_not_tokenized_again(zoo: Zoo) -> None:
+    aligner, backend = aligners(zoo, "byte_bpe")
     rendering = Rendering("<|im_start|>user\nnaïve 👍🏽<|im_end|>\n", [(17, 24)])
     ids, mask = expected(backend, rendering)
-    runs, found = aligner.align(from_lists([ids], dtype=DTYPE), texts_of([rendering]))
+    texts = dataclasses.replace(texts_of([rendering]), strings=pa.array(["tokenized again"]))
+    runs, found = aligner.align(from_lists([ids], dtype=DTYPE), texts)
     assert (runs.ids.tolist(), found.tolist()) == (ids, mask)
 
 

@@ -20,7 +20,7 @@ from tests.prepare.layouts import encoding
 from tests.prepare.tokenize.odd_tokenizers import altered_kind, byte_level, sentencepiece, wrapped
 from tests.qualifying import comparing
 from tests.qualifying.comparing import INT32
-from tests.support import lying_engine
+from tests.support import lying_engine, seams
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 
@@ -112,7 +112,7 @@ def test_an_opener_that_fails_is_a_reason_and_logged(
     zoo: Zoo, error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(lying_engine, "open_lying", mock.Mock(side_effect=error))
-    monkeypatch.setattr(choice, "FAST_ENGINES", {"fastokens": (lying_engine.__name__, "open_lying")})
+    seams.put(monkeypatch, fast_engines={"fastokens": (lying_engine.__name__, "open_lying")})
     with caplog.at_level(logging.DEBUG, logger=choice.__name__):
         found, reasons = _decide(zoo.tokenizer("byte_bpe"))
     assert found.name == "hf"
@@ -162,7 +162,7 @@ def test_the_rows_on_which_the_tokenizer_panics_are_named() -> None:
 
 
 def test_an_engine_that_gives_other_tokens_for_a_text_is_not_used(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "FAST_ENGINES", {"wordpiece": (lying_engine.__name__, "open_lying")})
+    seams.put(monkeypatch, fast_engines={"wordpiece": (lying_engine.__name__, "open_lying")})
     tokenizer = zoo.tokenizer("wordpiece_cased")
     assert _decide(tokenizer)[0].name == "wordpiece"
     monkeypatch.setattr(lying_engine, "LIES", {next(filter(None, BATTERY))})
