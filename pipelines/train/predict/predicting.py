@@ -29,7 +29,7 @@ import tensorflow as tf
 from pipelines.terminal.console import say
 from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train.config import PredictConfig
-from pipelines.train.engines import DeviceEngine
+from pipelines.train.device_backend import DeviceBackend
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading
 from pipelines.train.predict.predictors import Predictor, open_predictor
@@ -58,9 +58,9 @@ def predict(config: PredictConfig) -> int:
         raise OutputError(f"--output {config.output}: it is there already", remedy=remedy)
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
     predictor = open_predictor(config, trained, data.manifest, tokenizer=tokenizer)
-    engine = backends.opened(target, config)
-    say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
-    table = _with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
+    backend = backends.opened(target, config)
+    say(f"replicas: {backend.replicas}, on {targets.place(target, backend.hardware)}")
+    table = _with_rows(_predicted(config, data, predictor, backend=backend), data, config.split)
     table = predictor.joined(table)
     _write(table, config.output)
     return int(table.num_rows)
@@ -103,9 +103,9 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
         )
 
 
-def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
+def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backend: DeviceBackend) -> pa.Table:
     """Return predictions with `_beside`'s columns, one row per record, by row length, then in file order."""
-    model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
+    model = backend.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
     parts = []
     for part in [each for each in of_lengths if each.num_examples(config.split)]:
@@ -114,7 +114,7 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
         of_part, run = dataclasses.replace(predictor, manifest=part.manifest), None
         for batch in batches.as_numpy_iterator():
             given = of_part.device_features(batch)
-            run = run or engine.predict(model, of_part.outputs, like=given)
+            run = run or backend.predict(model, of_part.outputs, like=given)
             counts = batch[host_plan.WEIGHT] > 0  # the others are fill rows of the last batch
             outputs = {name: values[counts] for name, values in run(given).items()}
             features = {name: each[counts] for name, each in batch.items()}
