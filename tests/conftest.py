@@ -120,13 +120,11 @@ def _spread(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """From here on the garbage collector works, on what tests make."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_unconfigure() -> None:
-    """Removes the private home, after the last fixture has let go of it."""
     shutil.rmtree(_HOME, ignore_errors=True)
 
 

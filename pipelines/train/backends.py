@@ -1,4 +1,4 @@
-"""Import Keras with the chosen backend, after a command's options are checked, and open the engine of its devices.
+"""Import Keras with the chosen backend, after a command's options are checked, and open the backend of its devices.
 
 TensorFlow reads the data on either backend; with JAX it gets no accelerator. Startup logs need `--verbose`.
 """
@@ -18,7 +18,7 @@ from pipelines.train.targets import Target
 from tfrecord_io.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipelines.train.engines import DeviceEngine
+    from pipelines.train.device_backend import DeviceBackend
 
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
@@ -45,23 +45,23 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
-def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceEngine:
-    """Open the engine for a target; warn on stderr if `--tpu auto` found no TPU. Call it before anything uses devices.
+def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend:
+    """Open the backend for a target; warn on stderr if `--tpu auto` found no TPU. Call it before anything uses devices.
 
     Raises: DeviceError if there are no such devices; ConfigError if they cannot share a batch equally.
     """
     import keras
 
     if keras.backend.backend() == "jax":
-        from pipelines.train.on_jax.engine import JaxEngine
+        from pipelines.train.on_jax.backend import JaxBackend
 
-        engine: DeviceEngine = JaxEngine(target, replicas=config.replicas)
+        backend: DeviceBackend = JaxBackend(target, replicas=config.replicas)
     else:
-        from pipelines.train.on_tensorflow.engine import TensorFlowEngine
+        from pipelines.train.on_tensorflow.backend import TensorFlowBackend
 
-        engine = TensorFlowEngine(target, replicas=config.replicas, zone=config.zone, project=config.project)
+        backend = TensorFlowBackend(target, replicas=config.replicas, zone=config.zone, project=config.project)
     doing = "training" if isinstance(config, TrainConfig) else "predicting"
-    for line in targets.missed_tpu(target, f"{doing} on {engine.hardware}"):  # before a model takes minutes to load
+    for line in targets.missed_tpu(target, f"{doing} on {backend.hardware}"):  # before a model takes minutes to load
         print(line, file=sys.stderr, flush=True)
-    config.require_equal_parts(engine.replicas)
-    return engine
+    config.require_equal_parts(backend.replicas)
+    return backend

@@ -36,7 +36,7 @@ from tfrecord_io.format.json_fields import Count
 
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
-# Key in run.json, with what a resumed training keeps or refuses by itself: see `engines.InputParts`.
+# Key in run.json, with what a resumed training keeps or refuses by itself: see `device_backend.InputParts`.
 PARTS = "input_parts"
 # Key in run.json, with the numbers of --steps and --warmup, which may change: the newest run's.
 COURSE = "course"

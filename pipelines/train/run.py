@@ -16,7 +16,7 @@ from pipelines.train import backends, checkpoints, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.checkpoints import History
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import DeviceEngine, feed
+from pipelines.train.device_backend import DeviceBackend, feed
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.metrics import together
 from pipelines.train.progress import TrainingProgress
@@ -35,29 +35,29 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     Raises: a subclass of PrepError, by cause; StoppedError after SIGTERM or SIGINT, with the state saved.
     """
     job = jobs.check(config)
-    engine = backends.opened(job.target, job.config)
-    lock = checkpoints.locked(config.model_dir) if engine.is_first else contextlib.nullcontext()
+    backend = backends.opened(job.target, job.config)
+    lock = checkpoints.locked(config.model_dir) if backend.is_first else contextlib.nullcontext()
     with lock, _stoppable() as stop:
-        return _Run(job, engine=engine, stop=stop, as_json=as_json).go()
+        return _Run(job, backend=backend, stop=stop, as_json=as_json).go()
 
 
 class _Run:
     """State of one training, with the actions after each call: log, evaluate, save, stop."""
 
-    def __init__(self, job: TrainingSetup, *, engine: DeviceEngine, stop: list[int], as_json: bool) -> None:
+    def __init__(self, job: TrainingSetup, *, backend: DeviceBackend, stop: list[int], as_json: bool) -> None:
         config = job.config
         self._job = job
         self._config = config
         self._data = job.data
-        self._engine = engine
+        self._backend = backend
         self._stop = stop
-        self._learner = engine.learner(job)
+        self._learner = backend.learner(job)
         checkpoints.require_savable(self._learner.built.model, model_name=config.model)
         if not model_files.has_tokenizer(config.data_folders[0]):
             job = dataclasses.replace(job, warnings=(*job.warnings, _NO_TOKENIZER.format(config.data_folders[0])))
         folder = config.model_dir.rstrip("/")
-        self._saves = engine.saves(self._learner, f"{folder}/{checkpoints.SAVES}", keep=config.keep_checkpoints)
-        self._best_saves = engine.saves(self._learner, f"{folder}/{checkpoints.BEST}", keep=1)
+        self._saves = backend.saves(self._learner, f"{folder}/{checkpoints.SAVES}", keep=config.keep_checkpoints)
+        self._best_saves = backend.saves(self._learner, f"{folder}/{checkpoints.BEST}", keep=1)
         with checkpoints.usable(config.model_dir):
             self._progress = TrainingProgress(
                 log_dir=f"{folder}/logs",
@@ -65,17 +65,17 @@ class _Run:
                 batch_size=config.global_batch_size,
                 tokens_per_example=lambda step: self._data.tokens_per_example(config.train_split, step=step),
                 as_json=as_json,
-                peak_flops=engine.peak_flops,
-                speaks=engine.is_first,
+                peak_flops=backend.peak_flops,
+                speaks=backend.is_first,
             )
         self._metric = config.best_metric or "loss"
-        self._history = History(config.model_dir, metric=self._metric, writes=engine.is_first)
+        self._history = History(config.model_dir, metric=self._metric, writes=backend.is_first)
         self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
         for line in (
             *job.warnings,
             *self._learner.built.notes,
-            f"replicas: {engine.replicas}, on {targets.place(job.target, engine.hardware)}",
+            f"replicas: {backend.replicas}, on {targets.place(job.target, backend.hardware)}",
         ):
             self._progress.note(line)
         if lengths := self._data.manifest.bucket_lengths:
@@ -85,11 +85,11 @@ class _Run:
     def go(self) -> dict[str, Any]:
         start = self._open()
         config = self._config
-        if not self._engine.anywhere(bool(self._stop)) and not self._ends_early():
+        if not self._backend.anywhere(bool(self._stop)) and not self._ends_early():
             self._began = time.monotonic()
-            self._engine.train(
+            self._backend.train(
                 self._learner,
-                feed(self._job, self._engine, self._data, config.train_split, training=True, start_step=start),
+                feed(self._job, self._backend, self._data, config.train_split, training=True, start_step=start),
                 until=config.total_steps,
                 steps_per_call=config.steps_per_call,
                 after_call=self._after_call,
@@ -109,17 +109,17 @@ class _Run:
 
     def _open(self) -> int:
         """Restore the state of an earlier run; return the number of steps it took."""
-        parts, folder = self._engine.input_parts, self._config.model_dir
+        parts, folder = self._backend.input_parts, self._config.model_dir
         course = {"steps": self._config.total_steps, "warmup": self._config.warmup}
         kept = {checkpoints.PARTS: dataclasses.asdict(parts), checkpoints.COURSE: course}
         made_of = checkpoints.claimed(
             folder,
             identity={**jobs.identity(self._config, self._data), **kept},
-            writes=self._engine.is_first,
+            writes=self._backend.is_first,
             may_change=self._config.allow_changes,
         )
         recorded = made_of.get(checkpoints.PARTS, dataclasses.asdict(parts))
-        self._engine.input_parts = parts.kept(recorded, order=self._config.order, model_dir=folder)
+        self._backend.input_parts = parts.kept(recorded, order=self._config.order, model_dir=folder)
         start, total = self._saves.restore(note=self._progress.note), self._config.total_steps
         self._history.open(start)
         if not start:
@@ -161,7 +161,7 @@ class _Run:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
             )
-        if self._engine.anywhere(bool(self._stop)):  # checked on all hosts, so that they save the same step
+        if self._backend.anywhere(bool(self._stop)):  # checked on all hosts, so that they save the same step
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
@@ -193,8 +193,8 @@ class _Run:
         self._best_saves.close()
         steps = self._learner.step
         self._take_best()
-        model, frozen, left = self._engine.current(self._learner), self._engine.frozen(self._learner), {}
-        if self._engine.is_first:
+        model, frozen, left = self._backend.current(self._learner), self._backend.frozen(self._learner), {}
+        if self._backend.is_first:
             if frozen:
                 checkpoints.save_weights(model, frozen, f"{self._config.model_dir.rstrip('/')}/{model_files.REFERENCE}")
             model_path, weights_path = checkpoints.save_model(model, self._config.model_dir)
@@ -253,7 +253,7 @@ class _Run:
         """Evaluate a split and return its metrics; of a mixture, report each dataset, then all together."""
         parts = jobs.evaluated(self._data, split)
         found = {
-            name: self._engine.evaluate(self._learner, feed(self._job, self._engine, each, split, training=False))
+            name: self._backend.evaluate(self._learner, feed(self._job, self._backend, each, split, training=False))
             for name, each in parts.items()
         }
         counts = {name: each.num_examples(split) for name, each in parts.items()}

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -501,13 +500,6 @@ def test_a_build_that_is_stopped_can_be_finished_later(
     assert building.files(output) == building.files(clean)
 
 
-def raising(error: BaseException) -> Callable[..., Any]:
-    def fail(*args: object, **kwargs: object) -> None:
-        raise error
-
-    return fail
-
-
 @pytest.mark.parametrize(
     ("where", "arguments", "said"),
     [
@@ -520,7 +512,7 @@ def raising(error: BaseException) -> Callable[..., Any]:
 def test_an_interrupt_is_two_lines_and_status_130_and_only_a_build_leaves_a_dataset_incomplete(
     where: str, arguments: list[str], said: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"pipelines.prepare.{where}", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(f"pipelines.prepare.{where}", seams.raising(KeyboardInterrupt()))
     outcome = building.command(*arguments)
     assert (outcome.status, outcome.error) == (130, said)
 
@@ -541,7 +533,7 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
         "launch.tokenizer_launcher.train_tokenizer",
         "report.report.of_dataset",
     ):
-        monkeypatch.setattr(f"pipelines.prepare.{where}", raising(wrong))
+        monkeypatch.setattr(f"pipelines.prepare.{where}", seams.raising(wrong))
     arguments = {
         "build": ["D", "--tokenizer=t", "--output=o"],
         "doctor": ["--output=o"],

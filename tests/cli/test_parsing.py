@@ -10,7 +10,6 @@ from tests.building import REVIEWS
 
 
 def parameters(*words: object) -> dict[str, object]:
-    """What `build` gets of a command line."""
     context = commands.main.commands["build"].make_context("build", [str(word) for word in words])
     return dict(context.params)
 

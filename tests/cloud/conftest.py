@@ -60,5 +60,4 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def forget_file_systems() -> None:
-    """fsspec keeps each file system it has opened, with the endpoint that the environment named at that time."""
     fsspec.get_filesystem_class("gs").clear_instance_cache()

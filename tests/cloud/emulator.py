@@ -37,24 +37,19 @@ class Gcs:
         return {**processes.environment(), **here, **changes}
 
     def names(self, bucket: str, prefix: str = "") -> list[str]:
-        """The names of all objects that begin with `prefix`, sorted."""
         listing = json.loads(self._ask("GET", f"/storage/v1/b/{bucket}/o?prefix={quote(prefix, safe='')}"))
         return sorted(item["name"] for item in listing.get("items", ()))
 
     def objects(self, bucket: str, prefix: str = "") -> dict[str, bytes]:
-        """Each object that begins with `prefix`, by the rest of its name."""
         return {name.removeprefix(prefix): self.read(bucket, name) for name in self.names(bucket, prefix)}
 
     def read(self, bucket: str, name: str) -> bytes:
-        """The content of an object."""
         return self._ask("GET", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media")
 
     def write(self, bucket: str, name: str, content: bytes) -> None:
-        """Makes an object, or replaces it."""
         self._ask("POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(name, safe='')}", content)
 
     def delete(self, bucket: str, name: str) -> None:
-        """Deletes an object that is there."""
         self._ask("DELETE", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}")
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
@@ -165,7 +160,6 @@ def _add_new(storage: Any, session: str, content: bytes, *, total_size: int | No
 
 
 def _ended_sessions(storage: Any) -> dict[str, Any]:
-    """The object that each upload session has made."""
     ended: dict[str, Any] = vars(storage).setdefault("ended_sessions", {})
     return ended
 

@@ -62,7 +62,6 @@ class Answer:
 
 
 def refusal(status: int, message: str = "") -> Answer:
-    """Return an error in the service's format."""
     return Answer(status=status, content=json.dumps({"error": {"code": status, "message": message}}).encode())
 
 

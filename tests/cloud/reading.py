@@ -26,7 +26,6 @@ WRITTEN = b"\r\n".join([b"checkpoint"] * 100_000)
 
 
 def digests(elements: Iterable[Any]) -> list[str]:
-    """Of each element, with names, dtypes and shapes."""
     return [_digest(element) for element in elements]
 
 
@@ -89,7 +88,6 @@ def refusal(root: str) -> str:
 
 
 def write(path: str) -> None:
-    """As much as takes more than one piece of a connection's buffers."""
     with tf.io.gfile.GFile(path, "wb") as file:
         file.write(WRITTEN)
 

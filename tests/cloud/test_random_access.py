@@ -21,7 +21,6 @@ LENGTH, ROWS = 2048, 320
 
 
 def local() -> Path:
-    """One shard of all rows, too large to be one range."""
     return building.reviews(max_length=LENGTH, shard_size="1GB")
 
 

@@ -48,7 +48,6 @@ reading.main(*sys.argv[1:])
 
 
 def range_of(headers: dict[str, str]) -> tuple[str, str]:
-    """First and last byte that a request asks for; empty without."""
     found = [re.fullmatch(r"bytes=(\d+)-(\d+)", value) for name, value in headers.items() if name.lower() == "range"]
     return (found[0][1], found[0][2]) if found and found[0] else ("", "")
 

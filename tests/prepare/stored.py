@@ -34,7 +34,6 @@ class Work:
     splits: Mapping[str, SplitSource]
 
     def measure(self, split: str = "train") -> sampling.Sample:
-        """The split's sample."""
         return sampling.measure(self.job.spec, self.encoder, self.splits[split])
 
 
@@ -117,7 +116,6 @@ def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str
 
 
 def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
-    """Return the actual sizes of a plan's shards after tokenizing and encoding, int64 [shards]."""
     return np.array([_shard_size(work, made, index) for index in range(made.num_shards)])
 
 

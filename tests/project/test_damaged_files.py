@@ -99,7 +99,6 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def files_of(root: Path) -> list[str]:
-    """Our own JSON files: of the receipts the first."""
     found = [str(path.relative_to(root)) for path in sorted(root.rglob("*.json")) if path.parent.name != "tokenizer"]
     return [name for name in found if "receipt" not in name or "-00000-" in name]
 

@@ -40,7 +40,6 @@ def expected_reviews(split: str) -> dict[str, np.ndarray]:
 
 
 def as_rows(columns: dict[str, np.ndarray], names: Iterable[str]) -> list[bytes]:
-    """One value for each row, equal for equal rows."""
     arrays = [np.ascontiguousarray(columns[name], dtype=np.float64) for name in names]
     return [b"".join(array[index].tobytes() for array in arrays) for index in range(len(arrays[0]))]
 

@@ -54,7 +54,6 @@ class Case:
 
 
 def kept(files: Files, texts: Sequence[str], *, label: Sequence[Any] = (), **more: Any) -> Case:
-    """Of rows with `texts`, and labels if there are any."""
     labels: dict[str, Any] = {"columns": {"label": label}, "options": LABEL} if label else {}
     return Case(**{"outcome": "kept", "files": files, "texts": texts, **labels, **more})
 
@@ -81,7 +80,6 @@ def train(*rows: object) -> Files:
 
 
 def labelled(*labels: object) -> Files:
-    """JSON lines with the texts a, b, c, and so on."""
     return train(*({"text": chr(ord("a") + index), "label": label} for index, label in enumerate(labels)))
 
 
@@ -129,7 +127,6 @@ def arrow(table: pa.Table) -> Callable[[Path], object]:
 
 
 def broken_strings() -> pa.Table:
-    """A string column with a first value that is not UTF-8."""
     offsets = pa.py_buffer(np.array([0, 2, 3], np.int32))
     return pa.table({"text": pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff\xfea")])})
 

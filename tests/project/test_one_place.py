@@ -29,12 +29,10 @@ def text(path: str) -> str:
 
 
 def quoted(path: str) -> set[str]:
-    """Return the words in backquotes of a page, such as `pad`."""
     return set(re.findall(r"`([\w-]+)`", text(path)))
 
 
 def missing(names: Iterable[str], places: Mapping[str, Iterable[str]], *, exactly: Iterable[str] = ()) -> list[str]:
-    """Return a line for each name that a place lacks, and for each other name in the places that list all of them."""
     lacking = [f"{place} lacks {name}" for place, found in places.items() for name in sorted({*names} - {*found})]
     return lacking + [f"{place} has {name}" for place in exactly for name in sorted({*places[place]} - {*names})]
 
@@ -86,7 +84,6 @@ class Extras(ast.NodeVisitor):
         self.visit(ast.parse(text("setup.py")))
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """Collect the distribution's name of a requirement such as `ftfy>=6.3`."""
         if isinstance(node.value, str) and (found := re.match(r"([\w.-]+)(?:\[\w+\])?>=", node.value)):
             self.names.add(found[1])
 

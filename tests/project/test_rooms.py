@@ -70,7 +70,6 @@ def _imports(module: str) -> frozenset[str]:
 
 
 def _of(room: str) -> list[str]:
-    """The modules of a room."""
     return [name for name in _modules() if _is_in(name, room)]
 
 

@@ -137,12 +137,10 @@ GONE = object()
 
 
 def at(*path: Any, to: Sequence[Any]) -> list[tuple[Place, Any]]:
-    """One change for each value."""
     return [(path, value) for value in to]
 
 
 def without(*path: Any, fields: Iterable[str]) -> list[tuple[Place, Any]]:
-    """One change for each field that is left out."""
     return [((*path, field), GONE) for field in sorted(fields)]
 
 

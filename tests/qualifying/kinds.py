@@ -67,7 +67,6 @@ def material(tokenizer: Any) -> list[str]:
 
 
 def tokenizer(kind: str) -> Any:
-    """A new tokenizer of that kind, as `transformers` opens it."""
     return KINDS[kind]()
 
 
@@ -243,12 +242,10 @@ def altered(
 
 
 def metaspace(scheme: str = "always", *, split: bool = True) -> Step:
-    """Spaces become marks that begin words."""
     return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
 
 
 def white_split(scheme: str = "always") -> Step:
-    """White space goes, then each word gets a mark."""
     return {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace(scheme)]}
 
 

@@ -256,7 +256,6 @@ def _bert_normalizer(rng: random.Random) -> Step:
 
 
 def _metaspace(rng: random.Random) -> Step:
-    """Metaspace of any scheme; seldom without a split."""
     scheme, split = rng.choice(("always", "first", "never")), _flag(rng, 0.95)
     return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
 

@@ -51,7 +51,6 @@ def _real() -> list[str]:
 
 
 def code_point(rng: random.Random) -> str:
-    """Draw a code point of any general category, with equal probability per category."""
     return rng.choice(rng.choice(_by_category()))
 
 
@@ -61,17 +60,14 @@ def _piece(rng: random.Random) -> str:
 
 
 def soup(rng: random.Random, material: Sequence[str]) -> str:
-    """Up to 12 pieces of all kinds, side by side."""
     return "".join(_piece(rng) for _ in range(rng.randint(1, 12)))
 
 
 def repeated(rng: random.Random, material: Sequence[str]) -> str:
-    """Runs: of white space, of digits, of marks on one letter, of a word."""
     return "".join(_piece(rng) * rng.randint(1, 1 << rng.randint(0, 6)) for _ in range(rng.randint(1, 4)))
 
 
 def contracted(rng: random.Random, material: Sequence[str]) -> str:
-    """Apostrophes of all kinds, and what may follow one."""
     words = (rng.choice(_WORDS) + rng.choice(_QUOTES) + rng.choice(_ENDINGS) for _ in range(rng.randint(1, 4)))
     return rng.choice(("", " ", *_SPACES)).join(words)
 
@@ -130,7 +126,6 @@ def random_bytes(count: int, *, seed: object, size: int = 5_000) -> Iterator[lis
 
 
 def written() -> list[str]:
-    """The texts written out by hand, and those that random ones were shortened to when they differed."""
     return [*BATTERY, *texts.HOSTILE, *texts.MULTI_SCRIPT, *_FOUND]
 
 
@@ -170,5 +165,4 @@ def long_documents(num_bytes: int, *, seed: int, material: Sequence[str]) -> lis
 
 
 def white_document(num_bytes: int) -> str:
-    """Lines of 999 spaces."""
     return (" " * 999 + "\n") * (num_bytes // 1_000)

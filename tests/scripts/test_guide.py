@@ -204,5 +204,4 @@ get_ipython().system = run
 
 
 def shown(cell: Any) -> list[str]:
-    """Return a cell's output as text: prints and result."""
     return [each.text if each.output_type == "stream" else each.data["text/plain"] for each in cell.outputs]

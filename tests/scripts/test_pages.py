@@ -143,7 +143,6 @@ OURS = ("pipelines", "prep_tfrecords", "tfrecord_io")
 
 
 def is_run(block: Block) -> bool:
-    """Whether a block of Python is meant to run: a sketch begins with a comment."""
     return not block.text.startswith("#")
 
 
@@ -194,7 +193,6 @@ def failure_of(command: Command) -> str:
 
 
 def python_steps() -> list[tuple[str, str, list[str] | str]]:
-    """Return the Python blocks with installed libraries."""
     return [(block.place, "python", block.text) for block in PYTHON if is_run(block) and can_import(block)]
 
 

@@ -13,7 +13,6 @@ from sentencepiece import sentencepiece_model_pb2
 
 @functools.cache
 def nmt_nfkc() -> str:
-    """The table of that name, which T5 and XLM-R have: controls vanish, and every code point becomes its NFKC."""
     return _trained(normalization_rule_name="nmt_nfkc")
 
 

@@ -11,7 +11,6 @@ from tests.building import read_rows
 
 
 def trained() -> Path:
-    """The example's tokenizer."""
     return building.tokenizer("chats")
 
 

@@ -27,7 +27,6 @@ _JVM = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def jvm(folder: Path) -> tuple[str, ...]:
-    """Options of the Java program, which leaves 22 MB in its folder for temporary files if it is killed."""
     return *_JVM, f"-Djava.io.tmpdir={folder}"
 
 
@@ -67,7 +66,6 @@ def check_same(dataset: Path, output: Path, *beam_args: str, workers: int = 1, *
 
 
 def written(path: Path, rows: list[dict[str, object]]) -> Path:
-    """A source that is read in place, since ingesting would take another job and more workers."""
     pq.write_table(pa.Table.from_pylist(rows), path)
     return path
 

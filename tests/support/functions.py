@@ -38,7 +38,6 @@ def find(*wanted: tuple[FunctionKind, str]) -> tuple[UserFunction, ...]:
 
 
 def one(kind: FunctionKind, body: str) -> UserFunction:
-    """A function of a module with one function `f(t)`."""
     write(f"{HEAD}def f(t):\n    {body}\n")
     return find((kind, "clean:f"))[0]
 

@@ -11,7 +11,6 @@ _LIST = "\nimport json, sys; print('\\n' + json.dumps(sorted({name.partition('.'
 
 
 def imported_by(program: str, *arguments: object) -> set[str]:
-    """The top-level modules that a fresh process has imported after running `program`."""
     (found,) = imported_in_turn([program], *arguments)
     return found
 

@@ -76,6 +76,5 @@ JSON = st.recursive(
 
 
 def places(content: Any) -> list[tuple[Any, ...]]:
-    """The path to every value inside of `content`."""
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     return [path for key, value in items for path in [(key,), *((key, *rest) for rest in places(value))]]

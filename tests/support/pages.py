@@ -43,18 +43,15 @@ class Block:
 
     @property
     def place(self) -> str:
-        """The page and the line."""
         return f"{self.page}:{self.line}"
 
     @property
     def marked(self) -> set[str]:
-        """The name in the marker."""
         found = _MARKER.match(self.text)
         return {words for words in NEEDS if found and words in found.group(1)}
 
     @property
     def needed(self) -> set[str]:
-        """The needs of the commands, according to their words."""
         texts = [" ".join(command) for command in self.commands]
         return {words for words, pattern in NEEDS.items() if any(re.search(pattern, text) for text in texts)}
 
@@ -67,25 +64,21 @@ class Block:
 
 
 def command_of(words: list[str]) -> Command:
-    """The words of a command, without assignments such as HF_HUB_OFFLINE=1."""
     first = next(at for at, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
     return tuple(words[first:])
 
 
 def pages() -> list[str]:
-    """Return every page with code to paste: the documents in the order of the site, then the repository's."""
     examples = [str(path.relative_to(REPOSITORY)) for path in sorted(REPOSITORY.glob("examples/*/README.md"))]
     return [*site_pages(), "README.md", "CONTRIBUTING.md", *examples]
 
 
 def site_pages() -> list[str]:
-    """The pages of the site in the order of its navigation."""
     navigation = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     return [f"docs/{name}" for name in re.findall(r"- (?:[^:\n]+: )?(\S+\.md)$", navigation, re.M)]
 
 
 def blocks(*languages: str) -> list[Block]:
-    """The blocks of every page in these languages."""
     return [block for page in pages() for block in _blocks(page) if block.language in languages]
 
 

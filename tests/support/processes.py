@@ -7,5 +7,4 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
-    """This repository's packages are there, whatever the working directory is."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY)}

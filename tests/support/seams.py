@@ -1,5 +1,6 @@
 """Limits and functions of the product that tests replace. A rename breaks one line of this table, and no test."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -75,6 +76,12 @@ SEAMS = {
 
 
 def put(patch: pytest.MonkeyPatch, **values: Any) -> None:
-    """Replace attributes of the product, by their names in `SEAMS`, until the test ends."""
     for name, value in values.items():
         patch.setattr(SEAMS[name], value)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    return fail

@@ -34,7 +34,6 @@ class Server:
     log: Path
 
     def kill(self) -> None:
-        """Ends the server, and nothing that it has started."""
         self.process.kill()
         self.process.wait()
 
@@ -61,7 +60,6 @@ class Cluster:
         return ["--runner=PortableRunner", f"--job_endpoint={service}", *workers]
 
     def worker_pids(self) -> list[int]:
-        """The process of every worker that was started so far."""
         return [int(line) for line in self.pool.pid_file.read_text().split()]
 
 
@@ -106,7 +104,6 @@ def worker_pool(folder: Path) -> Iterator[Pool]:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, those that they have started, and so on."""
     return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 

@@ -228,12 +228,10 @@ _ENDINGS = [".", ".", ".", ".", ".", "!", "?", "...", ";", ":"]
 
 
 def sentences(count: int, seed: int) -> list[str]:
-    """`count` English-like documents of 0 to 400 words (half of them under 100), some of several paragraphs."""
     return [_document(random.Random(f"sentences {seed} {index}")) for index in range(count)]
 
 
 def mutated(count: int, seed: int) -> list[str]:
-    """`sentences(count, seed)` with random code points (no surrogates) put in, exchanged and taken out."""
     documents = sentences(count, seed)
     return [_mutate(text, random.Random(f"mutated {seed} {index}")) for index, text in enumerate(documents)]
 
@@ -323,6 +321,5 @@ def foreign(signs: int, rng: np.random.Generator) -> str:
 
 
 def reviews() -> list[str]:
-    """The texts of the example's training split."""
     lines = (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line)["text"] for line in lines]

@@ -20,7 +20,6 @@ LENGTH = 8
 
 
 def integers(name: str, role: Role, *shape: int) -> Feature:
-    """A feature of int64."""
     return Feature(name=name, dtype="int64", shape=shape, role=role)
 
 
@@ -160,21 +159,17 @@ def claim_rows(root: pathlib.Path, num_examples: int) -> None:
 
 
 def pad_shards(*sizes: int, first: int = 0) -> list[dict[str, np.ndarray]]:
-    """Return shards of these sizes with rows numbered from `first` on."""
     return [pad_rows(size, first=first + sum(sizes[:index])) for index, size in enumerate(sizes)]
 
 
 def context(*, hosts: int = 1, index: int = 0, replicas: int = 1) -> tf.distribute.InputContext:
-    """Host `index` of `hosts`, of `replicas` replicas in all."""
     return tf.distribute.InputContext(num_input_pipelines=hosts, input_pipeline_id=index, num_replicas_in_sync=replicas)
 
 
 def graph_ops(dataset: tf.data.Dataset) -> set[str]:
-    """The operations in a dataset's graph as it would be sent to another machine."""
     graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
     return {node.op for node in [*graph.node, *(node for f in graph.library.function for node in f.node_def)]}
 
 
 def impure(ops: set[str]) -> set[str]:
-    """Those that need this process."""
     return {op for op in ops if "Py" in op or "Generator" in op or "LookupTable" in op}

@@ -23,7 +23,6 @@ ROWS = {"train": {4: 90, 8: 37, 16: 11}, "test": {4: 13, 16: 6}}
 
 
 def columns_of(length: int, num_rows: int) -> dict[str, np.ndarray]:
-    """Rows numbered by length (in thousands) and position."""
     return pad_rows(num_rows, first=1000 * length, length=length)
 
 

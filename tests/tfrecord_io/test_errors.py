@@ -10,7 +10,6 @@ from tfrecord_io.errors import PrepError
 
 
 def subclasses(root: type[PrepError]) -> list[type[PrepError]]:
-    """`root` and all below it."""
     return [root, *(each for child in root.__subclasses__() for each in subclasses(child))]
 
 

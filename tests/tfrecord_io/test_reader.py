@@ -33,7 +33,6 @@ SMALL = Shuffle(cycle_length=2, block_length=2, window=8)
 
 
 def write_data(write_dataset: WriteDataset) -> Data:
-    """40 examples in 4 unequal shards for training, 10 in 3 for validation."""
     return reader.open(write_dataset({"train": pad_shards(13, 9, 11, 7), "validation": pad_shards(4, 3, 3)}))
 
 

@@ -39,7 +39,6 @@ def numbers() -> tf.data.Dataset:
 
 
 def mapped(function: Callable[..., Any]) -> tf.data.Dataset:
-    """int32 [BATCH], by a function of them."""
     return numbers().map(lambda values: tf.ensure_shape(function(values), [BATCH]))
 
 

@@ -62,7 +62,6 @@ def expected() -> dict[str, np.ndarray]:
 
 
 def in_one_order(rows: list[Row], names: Iterable[str]) -> np.ndarray:
-    """The rows' values side by side, int64 [rows, values], sorted: not every library keeps the order of the shards."""
     joined = np.stack([np.concatenate([row[name].reshape(-1) for name in names]) for row in rows]).astype(np.int64)
     return joined[np.lexsort(joined.T)]
 

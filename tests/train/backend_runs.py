@@ -43,12 +43,10 @@ def run(
 
 
 def program(backend: str, commands: Sequence[Sequence[str]]) -> list[str]:
-    """Return Python's arguments for a process that runs these command lines. `outcomes` parses its output."""
     return ["-m", __name__, backend, json.dumps(commands)]
 
 
 def outcomes(written: str) -> list[Outcome]:
-    """Return what came of each command line. Gloo writes to standard output too."""
     return [Outcome(**json.loads(line)) for line in written.splitlines() if line.startswith("{")]
 
 

@@ -43,7 +43,6 @@ KINDS = tuple(_KINDS)
 
 
 def options_of(kind: str) -> dict[str, Any]:
-    """Options of a training of a kind, without dropout."""
     return {"dropout": 0.0, "learning_rate": 1e-3, "warmup": 1, **_KINDS[kind]()}
 
 

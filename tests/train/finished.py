@@ -38,7 +38,6 @@ def finished(task: str, model: str, *, data: Path | None = None, layers: int = 2
 
 
 def command(name: str, **options: object) -> Outcome:
-    """Run `train-tpu NAME` in this process, with options as for a training."""
     return training.run([name, *training.flags(**options)])
 
 

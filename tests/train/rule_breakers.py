@@ -39,7 +39,6 @@ def _decides(ids_BL: Any) -> Any:
 
 
 def spells(ids_BL: Any) -> Any:
-    """Text on the device."""
     words = tf.strings.as_string(ids_BL)  # spells
     return tf.cast(tf.strings.to_hash_bucket_fast(words[:, :4], 7), tf.float32)
 
@@ -52,12 +51,10 @@ def _grows(ids_BL: Any) -> Any:
 
 
 def decides(manifest: Manifest) -> keras.Model:
-    """Python looks at a tensor's value."""
     return _model(manifest, _decides)
 
 
 def grows(manifest: Manifest) -> keras.Model:
-    """Needs more memory than most."""
     return _model(manifest, _grows)
 
 

@@ -10,12 +10,10 @@ from tfrecord_io.objectives import segment_attention_mask
 
 
 def bag(manifest: Manifest) -> keras.Model:
-    """The mean of the tokens' embeddings, with dropout, to a class."""
     return _bag(manifest)
 
 
 def steady(manifest: Manifest) -> keras.Model:
-    """As `bag`, without dropout, for rows of any length."""
     return _bag(manifest, dropout=0.0, any_length=True)
 
 
@@ -27,28 +25,23 @@ def spans(manifest: Manifest) -> keras.Model:
 
 
 def score(manifest: Manifest) -> keras.Model:
-    """As `bag`, to a number."""
     return _bag(manifest, num_outputs=1, dropout=0.0)
 
 
 def normed(manifest: Manifest) -> keras.Model:
-    """As `bag`, with a running mean that training changes without a gradient."""
     model = bag(manifest)
     return keras.Model(model.input, keras.layers.BatchNormalization()(model.output))
 
 
 def narrow(manifest: Manifest) -> keras.Model:
-    """Has no row for most of the vocabulary."""
     return _bag(manifest, vocab_size=10)
 
 
 def wide(manifest: Manifest) -> keras.Model:
-    """One class too many."""
     return _bag(manifest, num_outputs=3)
 
 
 def everywhere(manifest: Manifest) -> keras.Model:
-    """Predicts each token from the input at its position, for all tokens."""
     inputs = {"input_ids": keras.Input((manifest.row_length,), dtype="int32", name="input_ids")}
     return keras.Model(inputs, _tokens(manifest)(inputs["input_ids"]))
 
@@ -77,12 +70,10 @@ def at_positions(manifest: Manifest) -> keras.Model:
 
 
 def broken(manifest: Manifest) -> keras.Model:
-    """Fails."""
     raise KeyError(manifest.name)
 
 
 def nothing(manifest: Manifest) -> Any:
-    """No model."""
     return manifest
 
 

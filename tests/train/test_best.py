@@ -77,13 +77,11 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
 
 
 def evaluations(model_dir: Path) -> dict[int, float]:
-    """Loss by step."""
     found = json.loads((model_dir / "evaluations.json").read_text())
     return {each["step"]: each["metrics"]["loss"] for each in found}
 
 
 def steps_of(model_dir: Path, folder: str) -> list[int]:
-    """The steps of the checkpoints in a folder."""
     return sorted(int(path.stem.removeprefix("ckpt-")) for path in (model_dir / folder).glob("*.index"))
 
 

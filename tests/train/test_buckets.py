@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from pipelines.train import setup
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import feed
-from pipelines.train.on_tensorflow.engine import TensorFlowEngine
+from pipelines.train.device_backend import feed
+from pipelines.train.on_tensorflow.backend import TensorFlowBackend
 from pipelines.train.steps import Learner
 from tests import building
 from tests.train import training
@@ -52,8 +52,8 @@ def test_each_length_is_traced_once_and_a_resumed_training_goes_on_with_the_next
 @pytest.mark.slow
 def test_an_evaluation_counts_every_example_once(data: Path) -> None:
     job = setup.check(TrainConfig(data=str(data), task="classify", model="bert-tiny", model_dir="m", tpu="none"))
-    engine = TensorFlowEngine(job.target)
-    found = engine.evaluate(_Counting(), feed(job, engine, job.data, "validation", training=False))  # type: ignore[arg-type]
+    backend = TensorFlowBackend(job.target)
+    found = backend.evaluate(_Counting(), feed(job, backend, job.data, "validation", training=False))  # type: ignore[arg-type]
     assert found.sums["weight"] == 80
     lengths = setup.by_length(job.data).items()
     assert found.sums["loss"] == sum(part.num_examples("validation") * length for length, part in lengths)

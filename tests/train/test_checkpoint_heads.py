@@ -108,7 +108,6 @@ def test_the_head_of_another_architecture_has_other_names(tmp_path: Path, kind: 
 
 
 def models_of(built: BuiltModel) -> dict[str, Any]:
-    """The layers of a model for mlm, by name."""
     return {inner.name: inner for layer in built.model.layers for inner in getattr(layer, "layers", [layer])}
 
 

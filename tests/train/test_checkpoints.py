@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from pipelines.train.checkpoints import Saves
-from pipelines.train.on_tensorflow.engine import TensorFlowSaves
+from pipelines.train.on_tensorflow.backend import TensorFlowSaves
 from tests import building
 from tests.support import limits
 from tfrecord_io.errors import OutputError
@@ -41,7 +41,7 @@ def on_tensorflow(folder: Path, *, keep: int) -> tuple[Saves, Any]:
 
 
 def on_jax(folder: Path, *, keep: int) -> tuple[Saves, Any]:
-    from pipelines.train.on_jax.engine import OrbaxSaves
+    from pipelines.train.on_jax.backend import OrbaxSaves
 
     class Learner:
         step = 0
@@ -155,7 +155,7 @@ def test_the_digest_is_the_same_however_the_state_is_divided() -> None:
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 jax.config.update("jax_num_cpu_devices", 4)
-from pipelines.train.on_jax.engine import digest
+from pipelines.train.on_jax.backend import digest
 mesh = Mesh(np.array(jax.devices()), ("x",))
 draws = np.random.default_rng(0)
 state = {"w": draws.normal(size=(8, 12, 3)).astype("float32"), "h": jnp.ones((4, 8), "bfloat16"), "n": jnp.int32(7)}

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.train import targets
 from pipelines.train.errors import DeviceError
-from pipelines.train.on_tensorflow import engine
+from pipelines.train.on_tensorflow import backend
 from pipelines.train.targets import Target
 from tests import building
 from tests.support import limits
@@ -89,7 +89,7 @@ def test_what_is_no_address_is_refused(tpu: str) -> None:
     ],
 )
 def test_each_way_to_fail_has_its_own_cause(said: str, cause: str) -> None:
-    error = engine.explained(ValueError(said), target="tpu-node x")
+    error = backend.explained(ValueError(said), target="tpu-node x")
     assert cause in error.cause
     assert said[:60] in error.cause
     assert error.remedy
@@ -100,7 +100,7 @@ def test_an_address_where_nothing_listens_is_known_at_once() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     with pytest.raises(DeviceError, match="nothing answers"):
-        engine.connect(Target(kind="tpu-node", address=f"grpc://127.0.0.1:{port}", chosen_by="test"))
+        backend.connect(Target(kind="tpu-node", address=f"grpc://127.0.0.1:{port}", chosen_by="test"))
 
 
 @pytest.mark.parametrize("data", ["gs://bucket/data", "/data"])
@@ -116,14 +116,14 @@ def test_a_local_path_on_a_tpu_node_is_refused_before_anything_starts(tmp_path: 
 # The input is looked at before, which uses TensorFlow.
 CONNECT = """
 import tensorflow as tf
-from pipelines.train.on_tensorflow import engine
+from pipelines.train.on_tensorflow import backend
 from pipelines.train.targets import Target
 from tfrecord_io.errors import PrepError
 
 assert sum(int(each) for each in tf.data.Dataset.range(3)) == 3
 server = tf.distribute.Server({"worker": ["127.0.0.1:0"]}, job_name="worker", task_index=0)
 try:
-    engine.connect(Target(kind="tpu-node", address=server.target, chosen_by="test"))
+    backend.connect(Target(kind="tpu-node", address=server.target, chosen_by="test"))
 except PrepError as error:
     print(type(error).__name__, error.cause)
 """

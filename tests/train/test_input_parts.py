@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipelines.train.engines import InputParts
+from pipelines.train.device_backend import InputParts
 from tfrecord_io.errors import FingerprintMismatchError
 
 

@@ -1,4 +1,4 @@
-"""JAX's engine against TensorFlow's: the same losses, metrics and predictions on any number of devices.
+"""JAX's backend against TensorFlow's: the same losses, metrics and predictions on any number of devices.
 
 Keras has one backend per process, so JAX runs once, in a separate process with 8 CPU devices.
 """
@@ -40,12 +40,10 @@ SMALLER: dict[str, dict[str, Any]] = {
 
 
 def options_of(kind: str) -> dict[str, Any]:
-    """Options of a training of a kind."""
     return {**compare_backends.options_of(kind), **EXACT, **SMALLER.get(kind, {})}
 
 
 def of_hosts(**changes: Any) -> dict[str, Any]:
-    """Options of a training with dropout and the same batches on any number of hosts."""
     given = {"model": "tests.train.small:bag", "global_batch_size": 32, "order": "global", "backend": "jax"}
     return {**EXACT, **given, "save_every": 2, **changes}
 

@@ -1,7 +1,6 @@
 """Options by themselves: what contradicts what, epochs and shares; and two lines for whatever ends `train-tpu`."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +95,8 @@ def test_a_warm_up_longer_than_the_epochs_is_refused_once_that_is_known() -> Non
         config(epochs=1, warmup=50).sized(rows=320)
 
 
-def raising(error: BaseException) -> Callable[..., Any]:
-    def fail(*args: object, **kwargs: object) -> None:
-        raise error
-
-    return fail
-
-
 def test_an_interrupt_speaks_of_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seams.put(monkeypatch, train=raising(KeyboardInterrupt()))
+    seams.put(monkeypatch, train=seams.raising(KeyboardInterrupt()))
     outcome = training.command(tmp_path, data="D")
     assert outcome.status == 130
     assert outcome.error == (
@@ -143,7 +135,7 @@ def test_tensorflow_asks_a_bucket_for_exact_ranges_where_blocks_are_read(
 def test_what_nobody_foresaw_is_two_lines_and_a_traceback_only_if_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seams.put(monkeypatch, train=raising(KeyError("https://me:hush@host/x?sig=hush \x1b[2J")))
+    seams.put(monkeypatch, train=seams.raising(KeyError("https://me:hush@host/x?sig=hush \x1b[2J")))
     short, long = (training.command(tmp_path, data="D", verbose=verbose) for verbose in (None, True))
     assert short.status == long.status == 1
     assert short.error[0] == r"unexpected KeyError: 'https://...@host/x?... \x1b[2J'"
@@ -166,7 +158,6 @@ def test_names_of_splits_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest
 
 
 def words(*arguments: str) -> Any:
-    """Cause and status of a command line that click refuses."""
     return CliRunner().invoke(cli.main, list(arguments))
 
 

@@ -32,7 +32,6 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[dict[s
 
 
 def of_spans() -> dict[str, Any]:
-    """Options of a training without dropout, which differs between replicas on purpose."""
     return {"data": training.questions(), "task": "span", "model": "tests.train.small:spans", "eval_split": "train"}
 
 

@@ -180,7 +180,6 @@ def test_tokens_are_learned(tmp_path: Path, task: str, model: str, options: dict
 
 
 def other() -> Path:
-    """The first 40 reviews, as a separate dataset."""
     return building.reviews(max_length=16, limit=40, name="few")
 
 

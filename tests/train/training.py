@@ -15,7 +15,6 @@ from tests.building import Outcome
 
 
 def data() -> Path:
-    """The reviews in rows of 16 tokens: short, since these tests train."""
     return building.reviews(max_length=16)
 
 
@@ -33,7 +32,6 @@ def translations() -> Path:
 
 
 def tags() -> Path:
-    """The tagged sentences: a training split alone."""
     return building.built(building.REPOSITORY / "examples" / "tags", layout="tokens", max_length=64)
 
 
@@ -90,7 +88,6 @@ def run(words: Sequence[str]) -> Outcome:
 
 
 def command(model_dir: Path | None, **changes: object) -> Outcome:
-    """Train in this process."""
     return run(options(model_dir, **changes))
 
 
@@ -111,11 +108,9 @@ def program(model_dir: Path | str, *, variables: Mapping[str, str] = {}, **chang
 
 
 def losses(out: str) -> dict[int, float]:
-    """Return the loss of each reported step, in the bits in which it was computed."""
     lines = [json.loads(line) for line in out.splitlines()]
     return {line["step"]: line["loss"] for line in lines if "step" in line and "split" not in line}
 
 
 def metrics(out: str) -> dict[str, Any]:
-    """Return the results of the last evaluation."""
     return [found for found in map(json.loads, out.splitlines()) if "split" in found][-1]

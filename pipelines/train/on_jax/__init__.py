@@ -1,1 +1,1 @@
-"""JAX's engine: one step of all devices together (`global_step`), and the engine that repeats it (`engine`)."""
+"""JAX's backend: one step of all devices together (`global_step`), and the backend that repeats it (`backend`)."""

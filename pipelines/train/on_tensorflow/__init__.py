@@ -1,1 +1,1 @@
-"""TensorFlow's engine: the step of one replica (`replica_step`), and the engine that repeats it (`engine`)."""
+"""TensorFlow's backend: the step of one replica (`replica_step`), and the backend that repeats it (`backend`)."""

@@ -30,7 +30,7 @@ import tensorflow as tf
 from pipelines.terminal.console import say
 from pipelines.train import backends, checkpoints, model_files, targets, tasks
 from pipelines.train.config import PredictConfig
-from pipelines.train.engines import DeviceEngine
+from pipelines.train.device_backend import DeviceBackend
 from pipelines.train.predict import loading
 from pipelines.train.predict.predictors import Predictor
 from pipelines.train.trained_model import TrainedModel
@@ -65,9 +65,9 @@ def predict(config: PredictConfig) -> int:
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
     predictor = kind(config=config, trained=trained, manifest=data.manifest, tokenizer=tokenizer)
     predictor.check()
-    engine = backends.opened(target, config)
-    say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
-    table = _with_rows(_predicted(config, data, predictor, engine=engine), data, config.split)
+    backend = backends.opened(target, config)
+    say(f"replicas: {backend.replicas}, on {targets.place(target, backend.hardware)}")
+    table = _with_rows(_predicted(config, data, predictor, backend=backend), data, config.split)
     table = predictor.joined(table)
     _write(table, config.output)
     return int(table.num_rows)
@@ -112,12 +112,12 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
         )
 
 
-def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: DeviceEngine) -> pa.Table:
+def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backend: DeviceBackend) -> pa.Table:
     """Return predictions with `_beside`'s columns, one row per record, by row length, then in file order."""
     trained = predictor.trained
     loads = [loading.load_model, *[loading.load_reference] * tasks.TASKS[trained.task].reference]
     models = [
-        engine.place_model(functools.partial(load, config.model_dir, trained, build=config.build)) for load in loads
+        backend.place_model(functools.partial(load, config.model_dir, trained, build=config.build)) for load in loads
     ]
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
     parts = []
@@ -127,7 +127,7 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engin
         of_part, runs = dataclasses.replace(predictor, manifest=part.manifest), list[Any]()
         for batch in batches.as_numpy_iterator():
             given = of_part.device_features(batch)
-            runs = runs or [engine.predict(each, of_part.outputs, like=given) for each in models]
+            runs = runs or [backend.predict(each, of_part.outputs, like=given) for each in models]
             counts = batch[host_plan.WEIGHT] > 0  # the others are fill rows of the last batch
             found, *other = (run(given) for run in runs)
             outputs = {name: (values - other[0][name] if other else values)[counts] for name, values in found.items()}

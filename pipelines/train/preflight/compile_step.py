@@ -26,7 +26,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh
 
 from pipelines.train.config import TrainConfig
-from pipelines.train.engines import built, element_specs
+from pipelines.train.device_backend import built, element_specs
 from pipelines.train.errors import StepError, said
 from pipelines.train.on_jax.global_step import AXIS, GlobalStep
 from pipelines.train.preflight import tpu_slices

@@ -45,7 +45,6 @@ def parquet(path: Path, numbers: Iterable[int]) -> Path:
 
 
 def build(data: object, output: object, *words: object, **changes: object) -> Outcome:
-    """Runs `build` with the options of these tests."""
     return building.command("build", data, *words, "--json", *building.options(output, **{**OPTIONS, **changes}))
 
 
@@ -66,7 +65,6 @@ def grown(folder: Path, **changes: object) -> tuple[Path, Path]:
 
 
 def numbers(root: object, split: str = "train") -> list[int]:
-    """The numbers of the rows of a split, in the order of its records."""
     shards = building.read_manifest(root).splits[split].shards
     return [number for shard in shards for number in building.read_shard(root, shard)["number"].tolist()]
 

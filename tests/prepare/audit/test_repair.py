@@ -14,12 +14,6 @@ from tests.support.damage import flip, train_shards
 from tests.support.tokenizers_zoo import Zoo
 
 
-@pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    """A private copy of a finished build."""
-    return Path(shutil.copytree(reviews(), tmp_path / "finished"))
-
-
 def repair(root: Path, *arguments: object) -> Outcome:
     return building.command("verify", root, "--repair", *arguments)
 

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pickle
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from pipelines.prepare.dataset import commit, receipts, tfds
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, UnusedRows
 from tests import building
-from tests.building import REVIEWS, read_manifest, read_rows, reviews
+from tests.building import REVIEWS, read_manifest, read_rows
 from tests.support import seams
 from tests.support.commits import committed, request
 from tfrecord_io import manifest
@@ -31,11 +30,6 @@ def with_nulls(tmp_path: Path) -> Path:
 
 def resolved(output: Path) -> OpenJob:
     return building.resolved(request(str(output)))
-
-
-@pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(reviews(), tmp_path / "finished"))
 
 
 def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(

@@ -49,12 +49,6 @@ def made_and_kept(outcome: Outcome) -> tuple[int, int]:
     return summary["shards_made"], summary["shards_kept"]
 
 
-@pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    """A private copy of a finished build."""
-    return Path(shutil.copytree(reviews(), tmp_path / "finished"))
-
-
 @pytest.fixture(scope="module")
 def num_shards() -> int:
     return len(building.shard_bytes(reviews()))
@@ -191,7 +185,6 @@ def test_a_build_that_fails_leaves_what_is_to_be_overwritten_as_it_is(finished: 
 
 
 def without_rows(root: Path) -> dict[str, bytes]:
-    """All files except an ingested copy of the source, which the next attempt uses."""
     return {name: content for name, content in building.files(root).items() if not name.startswith(".prep/rows-")}
 
 

@@ -17,7 +17,6 @@ def finished(tmp_path: Path) -> Path:
 
 
 def again(output: Path, **changes: object) -> Outcome:
-    """The build of `reviews()`, once more."""
     options = building.options(output, **{"label_column": "label", **changes})
     return building.command("build", REVIEWS, "--json", *options)
 

@@ -106,7 +106,6 @@ def parquet(folder: Path) -> Path:
 
 
 def json_lines(folder: Path) -> Path:
-    """Ingested: the plan names the copy."""
     return building.source(folder, train=ROWS) / "train.jsonl"
 
 

@@ -90,7 +90,6 @@ def test_rows_with_neither_texts_nor_conversations_are_refused(tmp_path: Path) -
 
 @functools.cache
 def made(kind: str, style: str) -> tuple[Path, TrainedTokenizer]:
-    """A tokenizer of this kind and style, trained on the reviews."""
     folder = building.new_folder() / f"{kind}-{style}"
     return folder, train(folder, kind, style)
 

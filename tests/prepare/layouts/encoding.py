@@ -43,5 +43,4 @@ def laid_out(encoder: BatchEncoder, *batches: Rows, seed: int | None = None) -> 
 
 
 def lists(columns: dict[str, np.ndarray]) -> dict[str, Any]:
-    """The columns as `transformers` has them, without the numbers of the rows."""
     return {name: values.tolist() for name, values in columns.items() if name != "row"}

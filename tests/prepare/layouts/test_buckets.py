@@ -28,12 +28,10 @@ ROWS = {
 
 
 def bucketed(**changes: Any) -> Path:
-    """A finished build of the reviews. Shared."""
     return building.built(REVIEWS, **{**OPTIONS, **changes})
 
 
 def every_record(root: Path, split: str) -> Iterator[tuple[int, Shard, dict[str, np.ndarray]]]:
-    """Each shard of a split with its number and its records."""
     for index, shard in enumerate(read_manifest(root).splits[split].shards):
         yield index, shard, read_shard(root, shard)
 

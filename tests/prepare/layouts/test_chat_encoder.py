@@ -129,7 +129,6 @@ ROLES = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "t
 
 
 def kept(letters: str, side: Side) -> list[str]:
-    """What may stay of messages with these roles, a letter each."""
     return ["".join(letters[at] for at in cut) for cut in cuts([ROLES[each] for each in letters], side=side)]
 
 

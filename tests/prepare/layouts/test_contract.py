@@ -57,7 +57,6 @@ class Case:
 
     @functools.cached_property
     def source(self) -> Path:
-        """The rows as a folder of data."""
         return building.source(building.new_folder() / self.example, train=self.rows)
 
     @functools.cached_property
@@ -75,7 +74,6 @@ class Case:
         return building.options(root, **{**defaults, **self.options, **changes})
 
     def build(self, root: Path, **changes: object) -> building.Outcome:
-        """Builds into `root`."""
         return building.command("build", self.source, "--json", *self.arguments(root, **changes))
 
 
@@ -264,7 +262,6 @@ def tokens_of(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tup
 
 
 def is_part(piece: Sequence[int], run: Sequence[int]) -> bool:
-    """Return whether the tokens are consecutive in the run."""
     return any(list(run[at : at + len(piece)]) == list(piece) for at in range(len(run) - len(piece) + 1))
 
 

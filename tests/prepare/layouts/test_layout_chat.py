@@ -26,7 +26,6 @@ QUESTION, ANSWER = {"role": "user", "content": "one"}, {"role": "assistant", "co
 
 
 def chats(**changes: object) -> Path:
-    """A finished build of the example, without overlong conversations. Shared: copy it before a change."""
     return built(EXAMPLE, **{"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, **changes})
 
 

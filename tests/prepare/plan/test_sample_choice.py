@@ -49,7 +49,6 @@ def num_sampled(choice: SampleChoice) -> int:
 
 
 def groups_read(split: Any, choice: SampleChoice) -> np.ndarray:
-    """The groups that hold rows of the spans."""
     found = cover(split.groups.ends, split.ranges)
     return np.unique(found.groups[cover(found.ends, choice.read_ranges).groups])
 

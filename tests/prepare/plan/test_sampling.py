@@ -34,7 +34,6 @@ def _bimodal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
 
 
 def _half_foreign(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
-    """The same bytes of text give several times as many tokens in the second half."""
     return [english(40, rng) if row < rows // 2 else foreign(90, rng) for row in range(rows)]
 
 
@@ -106,7 +105,6 @@ def test_parts_of_a_split_are_sampled_where_they_lie(tmp_path: Path, zoo: Zoo) -
 
 
 def _long(rng: np.random.Generator, sigma: float) -> np.ndarray:
-    """Words of documents of about 4 KB in the mean."""
     return np.maximum(1, rng.lognormal(np.log(1300) - sigma**2 / 2, sigma, 2000)).astype(int)
 
 

@@ -61,7 +61,6 @@ def in_place(folder: Path) -> Path:
 
 
 def arguments(bucket: str, service: Service, *more: str, dataset: object = REVIEWS) -> list[object]:
-    """A build of the reviews, or of another dataset, by jobs on `service`."""
     options = building.options(f"gs://{bucket}/out", label_column="label")
     return ["build", dataset, "--json", *options, "--", *service.beam_args, f"--temp_location=gs://{bucket}/tmp", *more]
 

@@ -93,7 +93,6 @@ def end_of_launcher(
 
 
 def kept(output: Path) -> int:
-    """The number of shards that are finished."""
     return len(list(output.glob(".prep/*/train/receipt-*")))
 
 

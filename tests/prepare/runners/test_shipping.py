@@ -128,7 +128,6 @@ def test_an_installed_package_is_sent_with_its_requirements_and_what_tasks_impor
 
 
 def described(folder: Path) -> tuple[str, set[str]]:
-    """Version and base requirements of the only distribution in a folder."""
     (found,) = metadata.distributions(path=[str(folder)])
     return found.version, {each for each in found.requires or () if "extra ==" not in each}
 

@@ -29,7 +29,6 @@ class Stored:
     columns: Mapping[str, Columns]
 
     def chosen(self, config: SourceConfig) -> dict[str, SplitSource]:
-        """The splits that the options ask for."""
         lengths = {name: each.total_rows for name, each in self.groups.items()}
         return selection.located(selection.select_ranges(config, lengths), self.groups, self.readers)
 
@@ -54,7 +53,6 @@ def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: ob
 
 
 def in_place(*files: DataFile, columns: list[str] | None = None) -> Groups:
-    """The row groups of the files, one after the other."""
     return Groups.joined([footer.groups for footer in row_groups.read_footers(files, columns)])
 
 
@@ -82,6 +80,5 @@ def rows_of(
 
 
 def kept_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows that are not left out."""
     reasons = reasons_of(batch)
     return batch if reasons is None else without_reasons(batch.filter(pa.array(reasons == "")))

@@ -57,12 +57,10 @@ class Disk:
         return True
 
     def when(self, name: str) -> dict[str, set[str]]:
-        """For each file with `name` in its name: the files that would survive just before it appears."""
         return {target: found for target, found in self.moments if name in os.path.basename(target)}
 
 
 def whole(path: Any, folder: int | None) -> str:
-    """Return the path of an entry in an open folder."""
     return os.fspath(path) if folder is None else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)
 
 

@@ -12,14 +12,8 @@ import pytest
 from pipelines.prepare import storage
 from pipelines.prepare.storage.local_storage import held
 from tests import building
-from tests.building import REVIEWS, reviews
+from tests.building import REVIEWS
 from tfrecord_io.errors import FormatError, OutputError
-
-
-@pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    """A private copy of a finished build."""
-    return Path(shutil.copytree(reviews(), tmp_path / "finished"))
 
 
 def moved_out(root: Path, name: str, *, with_link: bool = True) -> Path:

@@ -33,7 +33,6 @@ def broken(chunk: bytes, error: type[BaseException] = ArithmeticError) -> Iterat
 
 
 def failing_write(number: int) -> Any:
-    """Make every write fail when it is synced, as the operating system would."""
     return mock.patch.object(os, "fsync", side_effect=OSError(number, os.strerror(number)))
 
 

@@ -52,7 +52,6 @@ def sentencepiece(pieces: Iterable[str], merges: Iterable[tuple[str, str]] = ())
 
 
 def state_of(zoo: Zoo, kind: str = "unigram") -> dict[str, Any]:
-    """The content of a tokenizer.json."""
     state: dict[str, Any] = json.loads((zoo.path(kind) / "tokenizer.json").read_text(encoding="utf-8"))
     return state
 

@@ -102,7 +102,6 @@ def _engine_of(kind: str) -> str:
 
 
 def _texts_of(kind: str) -> list[str]:
-    """To be divided among the sides: a text decides which ids there are, a side where they are cut."""
     return TEXTS if kind in FAST_KINDS else TEXTS[::3]
 
 

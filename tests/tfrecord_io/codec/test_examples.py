@@ -102,7 +102,6 @@ def tables(draw: st.DrawFn) -> tuple[Columns, Schema]:
 
 # ------------------------------------------------------------------------------------------------------------ encode
 def assert_framed(found: Payloads, payloads: Payloads) -> None:
-    """The records are the payloads in their frames, which `test_records` compares with TensorFlow's."""
     assert found.data.tobytes() == frames.framed(payloads)
     assert np.diff(found.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
 

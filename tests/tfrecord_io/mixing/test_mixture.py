@@ -54,7 +54,6 @@ def mixed(datasets: Mapping[str, Data]) -> Mixture:
 
 
 def rows_of(elements: Iterable[Any]) -> list[list[int]]:
-    """The numbers of each element's rows."""
     return [element["row"].numpy().tolist() for element in elements]
 
 

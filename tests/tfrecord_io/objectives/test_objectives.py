@@ -250,7 +250,6 @@ def packed(rows: list[Documents]) -> dict[str, np.ndarray]:
 
 
 def packed_batch(rows: list[Documents], **more: Any) -> dict[str, tf.Tensor]:
-    """As the reader gives it: with the mask that it makes."""
     columns = packed(rows)
     return batch({**columns, "attention_mask": (columns["segment_ids"] > 0).astype(np.int64), **more})
 

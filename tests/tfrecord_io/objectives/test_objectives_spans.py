@@ -39,7 +39,6 @@ def text_batch(texts: list[list[int]], length: int, *, left: bool = False) -> di
 
 
 def numbered(*lengths: int) -> list[list[int]]:
-    """Texts with tokens that reveal their position: 10, 11, 12, ..."""
     return [list(range(10, 10 + length)) for length in lengths]
 
 

@@ -258,7 +258,6 @@ class TestDamage:
 
 
 def _offsets(content: bytes) -> np.ndarray:
-    """Where each record begins."""
     payloads = frames.messages_of(content, place="here")
     return payloads.offsets + np.arange(len(payloads.offsets)) * records.FRAME_BYTES
 

@@ -27,7 +27,6 @@ def plan(folder: Path, labels: Sequence[Any], feature: Any = None, **options: An
 
 
 def extracted(label: LabelPlan, values: pa.Array) -> tuple[list[str], list[Any]]:
-    """The reasons of rows with these labels, and the labels of those that can be used."""
     reasons, arrays = run(ColumnPlan(texts=("text",), label=label), label=values)
     return reasons, arrays["label"]
 

@@ -48,7 +48,6 @@ LAYOUTS: dict[str, list[str]] = {
 
 
 def _named(names: Sequence[str]) -> dict[str, bytes]:
-    """The files, each with its own name as a row."""
     return {name: json.dumps({"text": name}).encode() + b"\n" for name in names}
 
 
@@ -137,7 +136,6 @@ Answers = dict[str, dict[str, Any]]
 
 
 def _ask(home: Path, endpoint: str, *requests: str, offline: bool = False) -> Answers:
-    """Return a process's result for each dataset, followed by options."""
     return dict(zip(requests, _run(_CLIENT, home, endpoint, *requests, offline=offline), strict=True))
 
 

@@ -150,7 +150,6 @@ def test_rows_are_read_from_the_copies_of_files_that_workers_cannot_read(tmp_pat
 
 
 def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -> dict[str, selection.Chosen]:
-    """Return for each split of the output its source split and row ranges."""
     return selection.select_ranges(SourceConfig(dataset="data", splits=splits, limit=limit), lengths)
 
 

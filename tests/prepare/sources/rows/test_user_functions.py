@@ -173,7 +173,6 @@ _LONGEST = 40
 
 
 def is_short(table: pa.Table) -> pa.Array:
-    """A filter of this module."""
     return pc.less(pc.utf8_length(table["text"]), _LONGEST)
 
 

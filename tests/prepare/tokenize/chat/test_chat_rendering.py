@@ -59,7 +59,6 @@ def refusal(template: str, messages: list[Message] | None = None) -> Rejected:
 
 
 def marked(template: str) -> str:
-    """The template without any effect of messages' beginnings."""
     return template + "{% generation %}{% endgeneration %}"
 
 

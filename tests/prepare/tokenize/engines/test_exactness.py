@@ -50,13 +50,11 @@ any_text = st.text(st.one_of(st.sampled_from("  ae\n<>'`\u0301\u200d▁"), st.ch
 
 @functools.cache
 def tokenizer(kind: str) -> Any:
-    """Trained once: none of these tests changes it."""
     return kinds.tokenizer(kind)
 
 
 @functools.cache
 def pair_of(name: str, kind: str) -> tuple[Engine, HuggingFaceEngine]:
-    """The engine and the reference."""
     return comparing.opened(name, tokenizer(kind), any_version=True), HuggingFaceEngine(tokenizer(kind), dtype=INT32)
 
 

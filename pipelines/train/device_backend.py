@@ -1,6 +1,6 @@
-"""Interface of the engines that drive the devices (TensorFlow's strategies or JAX), and their batches.
+"""Interface of the backends that drive the devices (TensorFlow's strategies or JAX), and their batches.
 
-Keras' backend at import determines the engine. Both engines share everything else: tasks, models, losses, AdamW,
+Keras' backend at import determines the backend. Both backends share everything else: tasks, models, losses, AdamW,
 logging and checkpointing. Rows of several lengths come as one stream of batches per length, each with its own compiled
 step:
 
@@ -92,7 +92,7 @@ class InputParts:
         return joined.map(lambda *steps: tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *steps))
 
 
-class DeviceEngine(Protocol):
+class DeviceBackend(Protocol):
     """Devices of a training, as `replicas` equal replicas. `is_first`: this process writes for all of them."""
 
     replicas: int
@@ -150,14 +150,14 @@ def built(job: TrainingSetup) -> BuiltModel:
 
 
 def feed(
-    job: TrainingSetup, engine: DeviceEngine, data: InputFunctions, split: str, *, training: bool, start_step: int = 0
+    job: TrainingSetup, backend: DeviceBackend, data: InputFunctions, split: str, *, training: bool, start_step: int = 0
 ) -> Feed:
     """Return the batches of a split: endless from step `start_step` for training, each example once for evaluation."""
     config, length = job.config, data.manifest.row_length
     given: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
     given |= {"seed": config.seed, "objective": job.task.objective, "training": training}
     if isinstance(data, Data) and data.manifest.bucket_lengths:
-        found = buckets.read(data, split, **given, replicas=engine.replicas)
+        found = buckets.read(data, split, **given, replicas=backend.replicas)
         input_fns = {length: found.input_fn(length, start_step=start_step) for length in found.lengths}
         return input_fns, found.schedule(start_step)
     total = config.steps if training else None

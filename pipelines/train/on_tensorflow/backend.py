@@ -1,4 +1,4 @@
-"""TensorFlow's engine: a `tf.distribute` strategy with one replica per TPU core, GPU or part of the CPU.
+"""TensorFlow's backend: a `tf.distribute` strategy with one replica per TPU core, GPU or part of the CPU.
 
 Each call of a training runs one tf.function with `steps_per_call` steps in a tf.while_loop on the devices. With rows of
 several lengths, a call is split where the length changes, and each length is traced and compiled once. `tf.train`
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.train.checkpoints import Saves, damaged, steps_in, unwritten
-from pipelines.train.engines import AfterCall, Feed, InputParts, built, element_specs
+from pipelines.train.device_backend import AfterCall, Feed, InputParts, built, element_specs
 from pipelines.train.errors import DeviceError, said
 from pipelines.train.metrics import Evaluated, collected
 from pipelines.train.models import BuiltModel
@@ -95,8 +95,8 @@ class TensorFlowSaves(Saves):
         """Do nothing, because `save` waits for its writes."""
 
 
-class TensorFlowEngine:
-    """TensorFlow's implementation of `engines.DeviceEngine`, on the strategy of a target."""
+class TensorFlowBackend:
+    """TensorFlow's implementation of `device_backend.DeviceBackend`, on the strategy of a target."""
 
     saves = TensorFlowSaves
     is_first = True

@@ -1,6 +1,6 @@
-"""JAX's engine: all devices of all hosts form a mesh with one axis, along which the rows of a batch are divided.
+"""JAX's backend: all devices of all hosts form a mesh with one axis, along which the rows of a batch are divided.
 
-Each host reads its own part of a batch with `tf.data`, as with TensorFlow's engine, and puts the next batch on its
+Each host reads its own part of a batch with `tf.data`, as with TensorFlow's backend, and puts the next batch on its
 devices while they compute. The steps of one call are dispatched without waiting for each other. Checkpoints: Orbax.
 """
 
@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pipelines.train.checkpoints import Saves, damaged, unwritten
-from pipelines.train.engines import AfterCall, Feed, InputParts, built
+from pipelines.train.device_backend import AfterCall, Feed, InputParts, built
 from pipelines.train.errors import DeviceError
 from pipelines.train.metrics import Evaluated, collected
 from pipelines.train.models import BuiltModel
@@ -105,8 +105,8 @@ def digest(state: Any) -> jax.Array:
     return total
 
 
-class JaxEngine:
-    """JAX's implementation of `engines.DeviceEngine`, on the devices of a target."""
+class JaxBackend:
+    """JAX's implementation of `device_backend.DeviceBackend`, on the devices of a target."""
 
     saves = OrbaxSaves
 
