@@ -184,7 +184,7 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
         _print_filtered(out, each.split, each.filtered, of=each.rows - each.rows_in_other_splits)
     percentiles = [f"{percent} %" for percent in estimated[0].token_percentiles] if estimated else []
     tokens = [(each.split, *map(count, each.token_percentiles.values())) for each in estimated]
-    title = "tokens in a row: this share of the rows has at most"
+    title = "tokens in a row, by percentile"
     out.print(table("split", *percentiles, rows=tokens, numbers=len(percentiles), title=title))
     for each in estimated:
         if each.layouts:

@@ -67,7 +67,7 @@ _WORDS = {
     "template_limit": "the chat template takes too much time or memory",
     "no_assistant": "nothing to learn",
     "tags_length": "not as many tags as words",
-    "answer_mismatch": "the answer is not at its answer_start",
+    "answer_mismatch": "the answer is not at the start that the row gives",
     "label_length": "a vector of labels has another length than the first",
     "column_length": "a kept vector has another length than the first",
     "column_too_long": "a kept text of more than 1 MiB",
