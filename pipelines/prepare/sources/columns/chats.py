@@ -108,10 +108,10 @@ def form_of(names: Sequence[str]) -> str:
     """Return the remedy for rows with column names of conversations, or an empty string."""
     form = next((form for form, needed in CHATS.items() if set(needed) <= set(names)), "")
     if form:
-        return f"the columns are those of chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
+        return f"the columns hold chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
     if {"chosen", "rejected"} <= set(names):
         return (
-            "the columns are those of preference pairs: add --layout chat --messages-column chosen to learn the chosen "
+            "the columns hold preference pairs: add --layout chat --messages-column chosen to learn the chosen "
             "answers, if these are lists of messages; or --text-column chosen for texts"
         )
     return ""

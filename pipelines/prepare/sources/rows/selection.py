@@ -136,7 +136,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
         if name in chosen:
             raise SplitNotFoundError(
                 f"--split {given!r}: there is a split {name!r} already, expected each name once",
-                remedy=f"give each a name of its own, as in --split 'first={source_split}[:10%]', or join the parts "
+                remedy=f"give each a different name, as in --split 'first={source_split}[:10%]', or join the parts "
                 f"with a plus sign, as in --split '{source_split}[:10%]+{source_split}[90%:]'",
             )
         if ranges:
@@ -149,7 +149,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
         spans = itertools.product(one.ranges, other.ranges) if one.source_split == other.source_split else ()
         if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
             twice = f"{rows:,} rows of split {one.source_split!r} will be in {one.name!r} and in {other.name!r}"
-            _log.warning("%s, whose slices overlap", twice)
+            _log.warning("%s: their slices overlap", twice)
     return chosen
 
 

@@ -41,8 +41,8 @@ _DECIDED_FOR = "decided for"
 _REMEDIES = {
     "content_not_text": "turn such contents into text with a --map, or leave the rows out with a --filter",
     "role_missing": "name the column of messages with --messages-column, or give each message a role with a --map",
-    "no_assistant": "give conversations with an answer that is to be learned, of the role assistant",
-    "template_rejected": "give the chat template what it asks for with a --map, or choose another with --chat-template",
+    "no_assistant": "give conversations with an answer to learn, of the role assistant",
+    "template_rejected": "give the chat template its fields with a --map, or choose another with --chat-template",
     "mask_not_clear": "with a --map, make `train` true or false, and give train_detail offsets within the content",
     "too_long": "give a larger --max-length",
     "target_too_long": "give a larger --target-length",
