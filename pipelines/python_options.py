@@ -97,7 +97,7 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
     if given := [name for name in for_files if options.get(name)]:
         raise ConfigError(
             f"{', '.join(given)} with an object, expected a path or a name of the hub",
-            remedy="leave it out: what the object holds is what is built",
+            remedy="leave it out: all rows of the object are built",
         )
 
 

@@ -157,14 +157,14 @@ def open_manifest(
         # Object stores have no folders that could be missing.
         no_folder = "://" not in folder and not os.path.isdir(folder)
         raise ReaderError(
-            f"{folder}: there is no such folder, expected that of a finished dataset"
+            f"{folder}: there is no such folder, expected a finished dataset"
             if no_folder
             else f"{place}: there is no manifest, expected the folder of a finished dataset",
             remedy=f"{output}; an interrupted build has no manifest yet: run the same command again and it continues",
         ) from error
     except NotADirectoryError as error:
         raise ReaderError(
-            f"{folder}: this is no folder, expected that of a finished dataset", remedy=f"{output}, and no file in it"
+            f"{folder}: this is no folder, expected a finished dataset", remedy=f"{output}, and no file in it"
         ) from error
     except OSError as error:
         raise ReaderError(

@@ -159,7 +159,7 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:
     if not tf.executing_eagerly():
         raise ReaderError(
-            "a dataset is to be looked at while a graph is built, expected eager execution",
+            "a dataset is examined while a graph is built, expected eager execution",
             remedy="call this outside of tf.function and tf.Graph",
         )
     try:
@@ -254,7 +254,7 @@ def _component_findings(place: str, spec: Any, *, sharing: int) -> Iterator[Find
             "shape",
             place,
             f"{what}, expected a tensor with a number in every dimension",
-            "leave out what does not fill a batch: batch(…, drop_remainder=True); pad to one length: "
+            "drop incomplete batches: batch(…, drop_remainder=True); pad to one length: "
             "padded_batch(…, padded_shapes=[…]); state what a function loses: tf.ensure_shape(x, […])",
         )
     dtype = getattr(spec, "dtype", tf.int32)

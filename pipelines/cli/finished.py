@@ -101,7 +101,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
 
     if (record := export_record.read(root)) is None:
         return False
-    again = "delete it and run the same export again, which makes what is missing"
+    again = "delete it and run the same export again, which makes the missing files"
     if repair:
         raise ConfigError(f"--repair of {root}: an export is not repaired", remedy=again)
     checked = list(export_record.problems(root, record))
@@ -201,7 +201,7 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
     if own_files.read_manifest(dataset) is None:
         raise ManifestError(
             f"{dataset}: no finished dataset is here, and names on the hub are not looked up",
-            remedy=f"to check where a build is to write, give --output {dataset}; `plan` checks what it reads",
+            remedy=f"to check where a build is to write, give --output {dataset}; `plan` checks the rows that it reads",
         )
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     try:

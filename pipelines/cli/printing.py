@@ -190,7 +190,7 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
         tokens += [
             (row, *map(count, of.values())) for row, of in (sides or {each.split: each.token_percentiles}).items()
         ]
-    title = "tokens in a row: this share of the rows has at most"
+    title = "tokens in a row, by percentile"
     out.print(table("split", *percentiles, rows=tokens, numbers=len(percentiles), title=title))
     for each in estimated:
         if each.layouts:

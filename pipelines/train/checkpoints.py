@@ -84,7 +84,7 @@ def claimed(
             return identity
         with tf.io.gfile.GFile(path) as file:
             if file.size() > _MOST_BYTES:
-                raise ValueError(f"{path} is not what a training wrote")
+                raise ValueError(f"{path} was not written by a training")
             try:
                 found = json_fields.checked(json_fields.load(file.read()), {}, _TYPES)
             except json_fields.WRONG as error:

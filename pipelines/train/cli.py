@@ -107,7 +107,7 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
         raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error
 
 
-@cloup.command(context_settings={"show_default": True}, short_help="Write what a trained model predicts for each row.")
+@cloup.command(context_settings={"show_default": True}, short_help="Write a trained model's predictions for each row.")
 @takes([configs.PredictConfig], groups=configs.PREDICT_GROUPS, required=["model"])
 @click.option("--fill-mask", "text", metavar="TEXT", help="For mlm: what belongs at each mask token in TEXT.")
 @click.option("--top", type=click.IntRange(min=1), default=5, metavar="N", help="With --fill-mask: candidates.")

@@ -404,7 +404,7 @@ def test_hostile_data_has_the_documented_outcome(tmp_path: Path, tokenizer: Any,
         assert outcome.status == 1
         assert f"rows cannot be used (train: {', '.join(counts)})" in outcome.error[0]
         assert outcome.error[0].startswith(f"{bad} of ")
-        assert outcome.error[1] == "mend or filter these rows, or allow a share of them with --max-error-rate"
+        assert outcome.error[1] == "correct or filter such rows, or allow a share of them with --max-error-rate"
         assert {path.name for path in tmp_path.glob("out/*")} <= {".prep"}
         outcome = build(tmp_path, case.files, **case.options, max_error_rate=0.95)
     assert outcome.status == 0, outcome.err

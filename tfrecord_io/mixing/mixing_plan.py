@@ -167,7 +167,7 @@ def stage_rates(names: Sequence[str], stages: Mapping[int, Mapping[str, float]])
     steps = list(stages)
     if not all(isinstance(step, int) and not isinstance(step, bool) for step in steps) or steps[:1] != [0]:
         raise ReaderError(
-            f"stages begin at {steps}, expected steps of which the first is 0", remedy="give the weights from step 0 on"
+            f"stages begin at {steps}, expected steps that begin with 0", remedy="give the weights from step 0 on"
         )
     if steps != sorted(set(steps)):
         raise ReaderError(f"stages begin at {steps}, expected rising steps", remedy="write them in order")

@@ -129,7 +129,7 @@ def _on_dataset(
     if eos_id is None:
         raise ReaderError(
             f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no EOS token, span_corruption expects one",
-            remedy="give eos_id: the id that ends inputs and targets, such as that of the separator token",
+            remedy="give eos_id: the id that ends inputs and targets, such as the separator token's",
         )
     counts = SpanCounts.of(manifest.row_length, density=density, mean_span=mean_span)
     return _Corruption(

@@ -68,7 +68,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
     if [step.option for step in found] != [step.option for step in stored]:
         raise ConfigError(
             f"{root}: was made with the steps {_listed(stored)}, but {_listed(found)} are given",
-            remedy="give those of the dataset, in their order, or none if it has none",
+            remedy="give the dataset's functions in their order, or none if it has none",
         )
     for mine, theirs in zip(found, stored, strict=True):
         if mine.identity() != theirs.identity():

@@ -9,7 +9,7 @@ from tfrecord_io.errors import CorruptRecordError, ManifestError
 from tfrecord_io.manifest import REMAKE, Manifest
 from tfrecord_io.schema import ROLES, UNLABELLED, Schema, Side
 
-REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
+REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which remakes the damaged files"
 
 Columns = Mapping[str, np.ndarray]
 # (mask of where it holds, bool [N, ...]; description of a violation)

@@ -151,7 +151,7 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
             name=options["layout"], max_length=manifest.row_length, **object_of(LayoutConfig, options, LAYOUT_OPTIONS)
         )
         if manifest.layout != manifest_entry(layout, length=manifest.row_length):
-            raise ValueError("the layout differs from that of the options")
+            raise ValueError("the layout differs from the options'")
         names = ("text_columns", "label_column", "keep_columns", "label_classes", *LAYOUT_COLUMNS)
         columns = object_of(SourceConfig, options, names)
         spec = ShardSpec(

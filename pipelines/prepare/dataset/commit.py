@@ -159,7 +159,7 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
     if missing or not tasks:
         raise OutputError(
             f"{job.root}: {len(missing)} shards of split {split!r} are missing ({', '.join(missing[:3])})",
-            remedy="run the same command again; only what is missing is made",
+            remedy="run the same command again; only the missing files are made",
         )
     return [receipt for receipt in found if receipt is not None]
 

@@ -87,7 +87,7 @@ def read(root: str) -> ExportRecord | None:
     try:
         document = mapping(json_fields.load(content))
         if document.pop("sha256") != _seal(document) or document["format"] != _FORMAT:
-            raise ValueError("another sha256 than that of the other fields")
+            raise ValueError("a sha256 that does not match the other fields")
         return ExportRecord(
             key=text(document["key"], FINGERPRINT),
             items=mapping(document["items"]),

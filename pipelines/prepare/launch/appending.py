@@ -57,7 +57,7 @@ class Append:
             )
         source = found.source
         if not found.splits.keys() <= source.get("splits", {}).keys() or not {"files", "revision"} & source.keys():
-            raise ManifestError(f"{root}: the manifest does not say which rows of which files it is of", remedy=REMAKE)
+            raise ManifestError(f"{root}: the manifest does not name its rows and files", remedy=REMAKE)
         return cls(root=root, former=found)
 
     def with_known_lengths(self, config: PrepareConfig) -> PrepareConfig:
@@ -179,9 +179,9 @@ class Append:
 
     def _other_source(self, why: str) -> FingerprintMismatchError:
         return FingerprintMismatchError(
-            f"{self.root}: --append adds rows behind those of the same source, but {why}",
-            remedy="put new rows into new files whose names sort behind the others, and name the folder of all files, "
-            f"old and new, {_ANEW}",
+            f"{self.root}: --append adds rows after the old rows of the same source, but {why}",
+            remedy="put new rows into new files with names that sort after the others, and name the folder of all "
+            f"files, old and new, {_ANEW}",
         )
 
 

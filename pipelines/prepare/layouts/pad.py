@@ -108,7 +108,8 @@ class _TokensEncoder(PadEncoder):
         super().__init__(encoder, context, *fields)
         if joins_words(context.tokenizer):
             self.notes = (
-                "this tokenizer puts no space between words: ['a', 'b'] gives the tokens of 'ab'; if its model was trained on text with spaces, set in a copy of its folder "
+                "this tokenizer puts no space between words: ['a', 'b'] gives the tokens of 'ab'; "
+                "if its model was trained on text with spaces, set in a copy of its folder "
                 '"normalizer": {"type": "Prepend", "prepend": " "} in tokenizer.json, and '
                 '"tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json',
             )

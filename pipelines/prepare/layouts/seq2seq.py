@@ -36,7 +36,7 @@ from tfrecord_io.errors import ConfigError
 def _inputs(source: SourceConfig) -> Inputs:
     if source.target_column is None:
         raise ConfigError(
-            "--layout seq2seq without --target-column, expected the column with what is to be generated",
+            "--layout seq2seq without --target-column, expected the column of the text to generate",
             remedy="give --target-column NAME",
         )
     return Inputs(texts=source.text_columns, nested={"target": source.target_column})

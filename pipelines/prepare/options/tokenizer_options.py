@@ -71,7 +71,7 @@ class TokenizerRequest:
             )
         if self.lowercase is not None and style not in _WITH_CASE_OPTION:
             raise ConfigError(
-                f"--lowercase or --no-lowercase with --style {style}, whose models keep the case of letters",
+                f"--lowercase or --no-lowercase with --style {style}, because its models keep the case of letters",
                 remedy=f"leave it out, or choose --style {' or '.join(_WITH_CASE_OPTION)}; a --map can change texts",
             )
         require_taken(self, "--kind", self.kind)

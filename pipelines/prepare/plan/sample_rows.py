@@ -139,7 +139,7 @@ def _no_usable_row(
     said = ", ".join(f"{words_of(reason)} in {count}" for reason, count in sorted(reasons.items()))
     if first := next((row for row in refused if row.detail), None):
         said += f"; {split}[{first.row}]: {first.detail}"
-    remedy = f"check {columns.flags} and what a --filter leaves, or choose another --split"
+    remedy = f"check {columns.flags} and that a --filter leaves rows, or choose another --split"
     remedy = remedy_of(reasons) or remedy
     if reasons and all(reason.startswith("label_") for reason in reasons):
         remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"

@@ -128,7 +128,7 @@ def row_lengths(
     if not weights.any():
         raise RowsRejectedError(
             "none of the sampled rows can be used, so --bucket-lengths auto has nothing to choose by",
-            remedy="check --text-column and what a --filter leaves, or give the lengths",
+            remedy="check --text-column and that a --filter leaves rows, or give the lengths",
         )
     return lengths[weights > 0], weights[weights > 0]
 

@@ -158,6 +158,6 @@ def _check(shard: Shard, expected: Shard | None) -> None:
             if getattr(shard, field.name) != getattr(expected, field.name)
         ]
         raise OutputError(
-            f"{expected.name}: made again it has {'; '.join(changed)}; the shard was left as it is",
+            f"{expected.name}: made again it has {'; '.join(changed)}; the shard was not changed",
             remedy=NOT_REPRODUCED_REMEDY,
         )

@@ -194,7 +194,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
                 raise
             raise OutputError(
                 f"{path}: the upload broke off: {storage_errors.words(error)}",
-                remedy="run the same command again; only what is missing is made",
+                remedy="run the same command again; only the missing files are made",
             ) from cause_without_secrets(error)
     there: dict[str, Any] = {}
     with contextlib.suppress(FileNotFoundError):

@@ -102,7 +102,7 @@ def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None)
 def _link_refused(path: str) -> OutputError:
     return OutputError(
         f"{path}: a link, expected a file or folder of the dataset's own; links are not followed there",
-        remedy="put what it leads to in its place, or delete it; `cp -rL DATASET COPY` makes a copy without links",
+        remedy="replace it by its target, or delete it; `cp -rL DATASET COPY` makes a copy without links",
     )
 
 
@@ -135,7 +135,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             raise OutputError(
                 f"{os.path.dirname(path)}: the folder is not there any more: it was deleted or moved while the job was "
                 "at work",
-                remedy="run the same command again; what is not there is made again",
+                remedy="run the same command again; missing files are made again",
             ) from error
         descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
         try:

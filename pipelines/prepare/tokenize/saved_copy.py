@@ -49,7 +49,8 @@ def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     if _ids(copy, texts) == expected:
         return copy, files
     raise TokenizerError(
-        f"tokenizer {name!r} gives other tokens once it is saved and loaded again: it was changed in memory, or saves only a part of itself",
+        f"tokenizer {name!r} gives other tokens once it is saved and loaded again: "
+        "it was changed in memory, or saves only a part of itself",
         remedy="make the change in the files of its folder, and give the folder as --tokenizer",
     )
 

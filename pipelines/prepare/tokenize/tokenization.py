@@ -234,7 +234,7 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
         raise TokenizerError(
             f"tokenizer {name!r}: {one!r} and {other!r} of its vocabulary have the same id, {number}; a saved "
             "tokenizer keeps only one of them, by chance",
-            remedy="give each entry of the vocabulary an id of its own in its tokenizer.json",
+            remedy="give each entry of the vocabulary a different id in its tokenizer.json",
         )
 
 

@@ -102,7 +102,7 @@ class TrainingTexts:
         if is_blank:
             raise SourceError(
                 "the chosen rows hold no words: every text is empty, null, or left out",
-                remedy="check --text-column, and what a --filter leaves",
+                remedy="check --text-column, and that a --filter leaves rows",
             )
         filtered = {reason: rows for reason, rows in sorted(unused.items()) if is_filtered(reason)}
         rejected = {reason: rows for reason, rows in sorted(unused.items()) if not is_filtered(reason)}

@@ -58,7 +58,7 @@ def check(folder: str) -> None:
     if names := storage.list_names(folder):
         raise OutputError(
             f"{folder}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",
-            remedy="choose another --output, or delete what is there",
+            remedy="choose another --output, or delete its content",
         )
 
 

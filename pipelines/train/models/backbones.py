@@ -6,8 +6,8 @@ In rows of several documents, attention is masked so that no document sees anoth
     who sees whom   tokens of one document; in a decoder, none that comes later; padding sees padding
 
 KerasHub's backbones take only a padding mask, but their layers take any mask and any positions. So the same layers are
-connected again under the same names: weights, checkpoints and exports are those of an ordinary BERT or GPT-2. A document
-gets the logits that it would get in a row of its own (arXiv:2107.02027), as a test checks.
+connected again under the same names: weights, checkpoints and exports equal an ordinary BERT's or GPT-2's. A document
+gets the same logits as in a separate row (arXiv:2107.02027), as a test checks.
 """
 
 import difflib

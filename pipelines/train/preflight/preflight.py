@@ -280,5 +280,5 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
             text = f"{fits:,} a replica fits, {fits * wanted.replicas:,} in all"
             text += f"; {too_large:,} does not" if too_large else "; more may fit"
         rows.append(("largest batch", text))
-    rows.append(("not counted", "the time of what is exchanged, and the input"))
+    rows.append(("not counted", "the exchange between chips, and the input"))
     return rows

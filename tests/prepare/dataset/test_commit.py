@@ -118,7 +118,7 @@ def test_nothing_is_committed_while_something_is_missing(finished: Path, missing
     sorted(finished.glob(missing))[0].unlink()
     with pytest.raises(OutputError, match="are missing") as caught:
         committed(resolved(finished))
-    assert caught.value.remedy == "run the same command again; only what is missing is made"
+    assert caught.value.remedy == "run the same command again; only the missing files are made"
     assert not (finished / "manifest.json").exists()
 
 

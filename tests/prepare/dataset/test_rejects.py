@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import prep_tfrecords
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
-from pipelines.prepare.sources.rows.unused_rows import RejectedRow
+from pipelines.prepare.sources.rows.unused_rows import RejectedRow, words_of
 from tests import building
+from tfrecord_io.errors import RowsRejectedError
 
 _SEGMENTS = ((0, 60), (100, 103))
 
@@ -109,3 +112,42 @@ def test_a_split_without_a_usable_row_says_why(
     cause, remedy = building.command("build", data, *building.options(tmp_path / "out", **changes)).error
     assert re.search(rf"split 'test': none of the sampled rows can be used \({reasons}\)", cause)
     assert advice in remedy
+
+
+def test_every_documented_reason_has_words_of_its_own() -> None:
+    page = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+    table = page.partition("The reasons of rejected")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", table, re.M)
+    reasons = [reason for cell in cells for reason in re.findall(r"`(\w+)`", cell)]
+    words = {words_of(reason) for reason in reasons}
+    assert len(words) == len(reasons) > 30
+    assert not [each for each in words if "_" in each]
+
+
+ROWS = [{"text": "one"}, {"text": "two"}, {"text": None}]
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (("train.jsonl",), "row 3 of train.jsonl (text is null)"),
+        (("train.parquet",), "row 3 of train.parquet (text is null)"),
+        (("train-a.jsonl", "train-b.jsonl"), "row 3 of train-a.jsonl (text is null), row 3 of train-b.jsonl"),
+        (("one/train.jsonl", "two/train.jsonl"), "one/train.jsonl (text is null)"),
+        ((), "train[2] (text is null)"),
+    ],
+)
+def test_a_rejected_row_is_named_by_its_file_and_its_number_there(
+    tmp_path: Path, files: tuple[str, ...], named: str
+) -> None:
+    for name in files:
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".parquet":
+            pq.write_table(pa.Table.from_pylist(ROWS), path)
+        else:
+            path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    options = {"output": str(tmp_path / "out"), "tokenizer": str(building.tokenizer()), "max_length": 16}
+    with pytest.raises(RowsRejectedError) as caught:
+        prep_tfrecords.build(str(tmp_path / "in") if files else pa.Table.from_pylist(ROWS), **options)
+    assert named in caught.value.cause

@@ -84,7 +84,7 @@ def test_a_template_that_rewrites_answers_is_named_unless_learn_was_given(thinki
         options = building.options(tmp_path / f"out-{len(more)}", layout="chat", tokenizer=thinking, **more)
         outcome = building.command("build", data, *options)
         assert outcome.status == 0, outcome.err
-        assert ("writes an answer otherwise once the conversation goes on" in outcome.err) == expected
+        assert ("writes an answer differently once the conversation continues" in outcome.err) == expected
 
 
 def test_variables_of_the_template_are_part_of_the_fingerprint(thinking: Path, tmp_path: Path) -> None:

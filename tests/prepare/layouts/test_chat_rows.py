@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 from pipelines.prepare.sources.columns.chats import as_messages
 from pipelines.prepare.sources.columns.messages import objects_of
 from pipelines.prepare.sources.resolve import agent_traces, library
+from pipelines.prepare.sources.rows.unused_rows import words_of
 from prep_tfrecords import build
 from tests import building
 from tests.building import read_manifest, read_rows
@@ -322,36 +323,36 @@ WALKS = TEMPLATE.replace("{{ 'CALL ' + (call.function | tojson) }}", "{{ call.fu
             {"messages": [user("q"), answer("", tool_calls=[call("f", "{")])]},
             WALKS,
             "tool_calls_not_json",
-            "row 0: the arguments of a tool call in message 1: Expecting property name",
-            "mend the JSON",
+            "row 1 of train.jsonl: the arguments of a tool call in message 1: Expecting property name",
+            "correct the JSON",
         ),
         (
             {"messages": [user("bad"), answer("a")]},
             "{{ raise_exception('nothing bad is said here') if messages[0].content == 'bad' }}" + TEMPLATE,
             "template_rejected",
-            "row 0: nothing bad is said here",
+            "row 1 of train.jsonl: nothing bad is said here",
             "--chat-template",
         ),
         (
             {"messages": [user([{"type": "image", "text": None}]), answer("a")]},
             TEMPLATE,
             "content_not_text",
-            "row 0: message 0 holds image",
+            "row 1 of train.jsonl: message 0 holds image",
             "into text with a --map",
         ),
         (
             {"messages": [user("q"), answer("a")], "chat_template_kwargs": "[1]"},
             TEMPLATE,
             "options_not_json",
-            "row 0: list, expected an object",
-            "mend the JSON",
+            "row 1 of train.jsonl: list, expected an object",
+            "correct the JSON",
         ),
-        ({"messages": []}, TEMPLATE, "messages_null", "1 messages_null", "check --messages-column"),
+        ({"messages": []}, TEMPLATE, "messages_null", "messages are null in 1", "check --messages-column"),
         (
             {"instruction": "q", "output": "a", "history": [["one"]]},
             TEMPLATE,
             "role_missing",
-            "row 0: message 0",
+            "row 1 of train.jsonl: message 0",
             "a role with a --map",
         ),
     ],
@@ -368,7 +369,7 @@ def test_rows_of_which_none_can_be_used_are_told_the_first_one_s_reason_and_a_re
     options = _options(tmp_path)
     Path(options["chat_template"]).write_text(template)
     found = building.command("build", tmp_path / "in", *building.options(tmp_path / "out", **options)).error
-    assert f"1 {reason}" in found[0]
+    assert f"{words_of(reason)} in 1" in found[0]
     assert words in found[0]
     assert remedy in found[1]
 
@@ -384,7 +385,7 @@ def test_a_row_among_others_is_told_its_reason_too(tmp_path: Path) -> None:
         "such as row 2 of train.jsonl (tools are not JSON: int, expected a list of objects); --max-error-rate 0"
         in cause
     )
-    assert remedy == "mend the JSON with a --map, or allow a share of them with --max-error-rate"
+    assert remedy == "correct the JSON with a --map, or allow a share of them with --max-error-rate"
 
 
 # --- rows that look like an agent's traces --------------------------------------------------------------------------

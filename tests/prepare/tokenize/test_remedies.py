@@ -80,7 +80,7 @@ FILES: list[Any] = [
         "wordpiece_cased",
         "tokenizer.json",
         lambda state: state["model"]["vocab"].update(one=9000, other=9000),
-        "give each entry of the vocabulary an id of its own in its tokenizer.json",
+        "give each entry of the vocabulary a different id in its tokenizer.json",
         _renumber,
         marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="its newest transformers drops one entry itself"),
     ),

@@ -155,7 +155,7 @@ def test_a_cap_ends_the_stream_or_refuses_a_longer_training(datasets: Mapping[st
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ({5: {"a": 1, "b": 1}}, "begin at \\[5\\], expected steps of which the first is 0"),
+        ({5: {"a": 1, "b": 1}}, "begin at \\[5\\], expected steps that begin with 0"),
         ({}, "begin at \\[\\]"),
         ({0: {"a": 1, "b": 1}, 9: {"a": 1, "b": 2}, 5: {"a": 1, "b": 1}}, "expected rising steps"),
         ({0: {"a": 0, "b": 0}}, "all weights from step 0 on are 0"),

@@ -113,12 +113,12 @@ def form_of(names: Sequence[str]) -> str:
     """Return the remedy for rows with column names of conversations, or an empty string."""
     if {"chosen", "rejected"} <= set(names):
         return (
-            "the columns are those of preference pairs: add --layout preference; to learn only the chosen answers, "
+            "the columns hold preference pairs: add --layout preference; to learn only the chosen answers, "
             "--layout chat --messages-column chosen for lists of messages, or --text-column chosen for texts"
         )
     form = next((form for form, needed in CHATS.items() if set(needed) <= set(names)), "")
     if form:
-        return f"the columns are those of chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
+        return f"the columns hold chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
     return ""
 
 

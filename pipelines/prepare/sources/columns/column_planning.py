@@ -193,7 +193,7 @@ def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[s
             raise ColumnError(
                 f"column {column!r} in split {first!r} is {held}, in split {split!r} {otherwise}, expected the same in "
                 "both",
-                remedy="build each with --split into an --output of its own, or convert the column to one type",
+                remedy="build each with --split into a separate --output, or convert the column to one type",
             )
     return plan
 
@@ -231,7 +231,7 @@ def _with_length(feature: Feature, *, source: Source) -> Feature:
         listed = ", ".join(f"of {length} values in split {name!r}" for name, length in found.items())
         raise ColumnError(
             f"column {feature.name!r} holds vectors {listed}, expected the same in all",
-            remedy="build each with --split into an --output of its own, or make all vectors equally long",
+            remedy="build each with --split into a separate --output, or make all vectors equally long",
         )
     return dataclasses.replace(feature, shape=(lengths.pop(),))
 

@@ -94,7 +94,7 @@ def _table_of(source: Any) -> pa.Table:
         except (pa.ArrowException, TypeError, ValueError) as error:  # such as two columns with one name
             raise SourceError(
                 f"the frame cannot become an Arrow table: {first_line(error)}",
-                remedy="give a column one type of value, and a name of its own",
+                remedy="give a column one type of value, and a unique name",
             ) from error
     if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # polars has it
         return table

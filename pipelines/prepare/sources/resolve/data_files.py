@@ -121,7 +121,7 @@ def list_folder(folder: str) -> tuple[list[DataFile], bool]:
     if "" in outputs:
         raise SourceError(
             f"{without_access(folder)}: the output of a build, expected source files",
-            remedy="name the files that the dataset is to be made from",
+            remedy="name the files to make the dataset from",
         )
     found = (
         _listed(f"{root}/{name}", info, name=name)
@@ -146,7 +146,7 @@ def list_files(dataset: str) -> list[DataFile]:
     if not any(files):
         what = "matches folders only, expected files" if files else "no such file or folder"
         raise SourceError(
-            f"{without_access(dataset)}: {what}", remedy="check the path, and that you may list and read what is there"
+            f"{without_access(dataset)}: {what}", remedy="check the path, and that you may list and read it"
         )
     return sorted(filter(None, files), key=lambda each: each.path)
 
@@ -264,7 +264,7 @@ def _require_data(head: bytes, path: str) -> None:
     where = without_access(path)
     if head.startswith(_LFS_POINTER):
         raise SourceError(
-            f"{where}: a pointer of git-lfs, expected the file that it stands for",
+            f"{where}: a pointer of git-lfs, expected the file itself",
             remedy="run `git lfs pull` in the folder of the repository",
         )
     end = next((end for magic, end in _COMPRESSED.items() if head.startswith(magic)), None)

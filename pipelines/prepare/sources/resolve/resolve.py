@@ -173,7 +173,7 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
     used = {path.rpartition("::")[2] for some in splits.values() for path in some}
     if builder.name == "harbor" and not any(path.endswith(("/task.toml", "/instruction.md")) for path in used):
         raise SourceError(
-            f"{where}: Markdown files, which `datasets` reads as text only where it is told to",
+            f"{where}: Markdown files, which `datasets` reads as text only with --format text",
             remedy="add --format text --sample-by document for a row of each file, --format text for one of each line",
         )
     beside = (".py", ".ipynb", ".sh")
@@ -217,7 +217,8 @@ def _say_what_joins(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
 def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
     if config.config:
         raise SourceError(
-            f"{where}: --config chooses among those of a dataset card, but this has none", remedy="leave --config out"
+            f"{where}: --config chooses a configuration of a dataset card, but this has none",
+            remedy="leave --config out",
         )
     saved = saved_datasets.read(config.dataset)
     builders: dict[str | None, Any] = {
@@ -246,7 +247,7 @@ def _of_object(config: SourceConfig) -> SourceListing:
     }
     if not all(splits.values()):
         raise SourceError(
-            f"the dataset was made from an object in Python, whose rows are not kept at {config.dataset}",
+            f"the dataset was made from an object in Python; its rows are not kept at {config.dataset}",
             remedy="save the object with save_to_disk, and name that folder with --source",
         )
     builders: dict[str | None, Any] = {None: library.open_builder("parquet", data_files=library.listed(splits))}

@@ -133,7 +133,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
         if name in chosen:
             raise SplitNotFoundError(
                 f"--split {given!r}: there is a split {name!r} already, expected each name once",
-                remedy=f"give each a name of its own, as in --split 'first={source_split}[:10%]', or join the parts "
+                remedy=f"give each a different name, as in --split 'first={source_split}[:10%]', or join the parts "
                 f"with a plus sign, as in --split '{source_split}[:10%]+{source_split}[90%:]'",
             )
         if ranges:
@@ -143,9 +143,8 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
     for (one, (of, ranges)), (other, (of_other, others)) in itertools.combinations(chosen.items(), 2):
         spans = itertools.product(ranges, others) if of == of_other else ()
         if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
-            _log.warning(
-                "%s rows of split %r will be in %r and in %r, whose slices overlap", f"{rows:,}", of, one, other
-            )
+            twice = f"{rows:,} rows of split {of!r} will be in {one!r} and in {other!r}"
+            _log.warning("%s: their slices overlap", twice)
     return chosen
 
 

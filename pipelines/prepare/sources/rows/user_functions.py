@@ -295,7 +295,7 @@ def _module(function: UserFunction) -> types.ModuleType:
         del sys.modules[unique]
         raise ConfigError(
             f"{function.option}: {function.path} cannot be executed: {_described(error)}{line}",
-            remedy="correct the module; on other machines it can import only what is installed there, so keep a "
+            remedy="correct the module; on other machines it can import only installed packages, so keep a "
             "function in one module",
         ) from error
     _modules[unique] = module

@@ -162,7 +162,7 @@ class AnswerFinder:
             changed = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *behind]))
             at = changed.turn(index).find(_SENTINEL.encode())
             if at < 0:
-                raise Rejected("template_prefix", f"message {index}: its content is not found beside tools' answers")
+                raise Rejected("template_prefix", f"message {index}: its content is not found among tools' answers")
             more = [(begun + at, stop - self._space_behind(found.text, start, stop))]
         later = itertools.dropwhile(lambda each: each["role"] == "tool", behind)
         alone = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *later]))

@@ -56,7 +56,7 @@ def skipped_spans(
                     for (run, start), (last, stop) in itertools.pairwise(places)
                     if any(withheld[at] for at in starts[run:last])
                 ]
-    raise Rejected(MASK, f"message {index} is to be learned in part, but the chat template changes its content")
+    raise Rejected(MASK, f"message {index} is learned in part, but the chat template changes its content")
 
 
 def _places(found: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:

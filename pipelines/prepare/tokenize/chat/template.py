@@ -25,7 +25,7 @@ from pipelines.prepare.tokenize.engines import HFTokenizer, utf8_of
 from tfrecord_io.errors import TokenizerError
 
 REWRITES = (
-    "this chat template writes an answer otherwise once the conversation goes on, for example without its thought; "
+    "this chat template writes an answer differently once the conversation continues, for example without its thought; "
     "--learn all, the default, learns every answer as the whole conversation shows it, and --learn each learns it as "
     "a model has to give it, in a row of its own"
 )
@@ -124,7 +124,7 @@ class ChatRenderer:
             if reasons[row] == INVALID:
                 raise TokenizerError(
                     f"the chat template cannot be compiled: {detail}",
-                    remedy="choose another tokenizer, or mend the template in a copy of this one",
+                    remedy="choose another tokenizer, or repair the template in a copy of this one",
                 )
             if reasons[row] == DATE_UNKNOWN:
                 raise TokenizerError(
@@ -209,7 +209,7 @@ def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
     if OVER_LIMIT in details:
         raise TokenizerError(
             f"the chat template takes more for a question and its answer than a row may: {details[OVER_LIMIT]}",
-            remedy="do not use this tokenizer, or mend the template in a copy of it",
+            remedy="do not use this tokenizer, or repair the template in a copy of it",
         )
     if "template_rejected" in (tried.reasons[0], tried.reasons[1]):
         if tried.reasons[0]:  # the template rejects a question and an answer; rows may have another form

@@ -66,7 +66,7 @@ def _trying() -> Iterator[None]:
     except library_failures.TextsNotEncoded as error:
         raise TokenizerError(
             f"{error.cause}; these are ordinary texts of many scripts that every tokenizer is tried on",
-            remedy="mend the tokenizer: one without an unknown token, for example, knows no character but its own",
+            remedy="repair the tokenizer: one without an unknown token, for example, knows no character but its own",
         ) from error
 
 

@@ -134,7 +134,7 @@ class FastokensEngine(PackageEngine):
         # nothing of it is left. The package keeps it.
         added = parts["added_tokens"]
         if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
-            raise NotQualified("one of its added tokens takes the white space in which another one may begin")
+            raise NotQualified("one of its added tokens takes white space that may belong to another one")
         if parts["normalizer"] not in _NORMALIZERS:
             raise NotQualified("its normalizer is not NFC or nothing")
         if not _splits_as_tried(_isolated(parts["pre_tokenizer"] or {})):
@@ -231,7 +231,7 @@ class GigatokenEngine(PackageEngine):
             raise NotQualified("its vocabulary has no entry for some bytes")
         # So no text is unknown, and `transformers` opens Llama 2 without an unknown token.
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
-            raise NotQualified("its vocabulary has no entry for what is unknown")
+            raise NotQualified("its vocabulary has no entry for unknown text")
         for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only
             like_byte = entry.startswith("<0x") and entry.endswith(">") and len(entry.encode()) == len("<0x00>")
             if like_byte and entry not in _BYTES:

@@ -207,7 +207,7 @@ def test_names_that_datasets_reads_otherwise_are_refused(tmp_path: Path, memory:
 
 def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
     _write(tmp_path, "manifest.json", "features.json", ".prep/lock")
-    with pytest.raises(SourceError, match=r"the output of a build, .*; name the files that the dataset is to be made"):
+    with pytest.raises(SourceError, match=r"the output of a build, .*; name the files to make the dataset from"):
         _resolve(tmp_path)
 
 

@@ -223,7 +223,7 @@ def test_a_content_without_a_certain_place_rejects_the_row(name: str) -> None:
         "answers written twice": "{{ m.content + m.content }}",
     }[name]
     template = opened(f"{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}: {source}<|im_end|>{{% endfor %}}")
-    with pytest.raises(Rejected, match=r"mask_not_clear.*message 1 is to be learned in part"):
+    with pytest.raises(Rejected, match=r"mask_not_clear.*message 1 is learned in part"):
         learned(template, QUESTION, as_parts([("a", True), ("b", False)], "train"))
 
 

@@ -121,7 +121,7 @@ def test_an_opener_that_fails_is_a_reason_and_logged(
 
 
 def test_an_engine_asked_for_by_name_is_refused_with_its_reason(zoo: Zoo) -> None:
-    with pytest.raises(ConfigError, match=r"--engine gigatoken does not serve this tokenizer, .*no byte fallback"):
+    with pytest.raises(ConfigError, match=r"--engine gigatoken does not serve this tokenizer: .*no byte fallback"):
         _decide(zoo.tokenizer("byte_bpe"), wanted="gigatoken")
 
 

@@ -86,7 +86,7 @@ class WordPieceEngine(KernelEngine):
                 raise NotQualified(f"its {part.replace('_', '-')} is {kind or 'missing'}, not {expected}")
         self._model, self._lowercase = parts["model"], parts["normalizer"]["lowercase"]
         if self._model["unk_token"] not in self._model["vocab"]:
-            raise NotQualified("its vocabulary has no entry for what is unknown")
+            raise NotQualified("its vocabulary has no entry for unknown text")
         for token in parts["added_tokens"]:
             if token["normalized"]:
                 raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
