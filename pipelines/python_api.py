@@ -170,6 +170,7 @@ def export(
     drop: Sequence[str] = (),
     add: Sequence[str] = (),
     documents: bool = False,
+    join_prompts: bool = False,
     workers: int | None = None,
     beam_args: Sequence[str] = (),
 ) -> Exported:
@@ -193,6 +194,7 @@ def export(
         dropped=tuple(drop),
         extra=tuple(add),
         documents=documents,
+        join_prompts=join_prompts,
         output=os.fspath(output),
         splits=(split,) if isinstance(split, str) else tuple(split),
         workers=workers,

@@ -35,6 +35,10 @@ DATASETS = {
     "concat": ("reviews", "chats", ["--layout", "concat", "--max-length", "32"]),
     "pack": ("reviews", "chats", ["--layout", "pack", "--max-length", "64"]),
     "chat": ("chats", "chats", ["--layout", "chat", "--max-length", "128"]),
+    "preference": (
+        *("preferences", "chats"),
+        ["--layout", "preference", "--keep-column", "margin", "--max-length", "96"],
+    ),
     "seq2seq": (
         *("translations", "chats"),
         ["--layout", "seq2seq", "--text-column", "en", "--target-column", "de", "--max-length", "32"],

@@ -118,6 +118,20 @@ def tokenizer(example: str = "reviews") -> Path:
     return folder
 
 
+# Examples with another tokenizer than the reviews'.
+_TOKENIZERS = {"chats": "chats", "preferences": "chats", "translations": "translations"}
+
+
+def tokenizer_name(example: str) -> str:
+    """The example with the tokenizer for an example's rows."""
+    return _TOKENIZERS.get(example, "reviews")
+
+
+def tokenizer_for(example: str) -> Path:
+    """The tokenizer for an example's rows."""
+    return tokenizer(tokenizer_name(example))
+
+
 def options(output: object, **changes: object) -> list[object]:
     """Options of a small build into `output`. `max_length=8` becomes --max-length 8, None leaves an option out, True
     makes a flag, and a tuple repeats it.

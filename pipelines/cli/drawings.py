@@ -24,6 +24,8 @@ def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Tex
         before = pieces[index - 1].document if index else piece.document
         if piece.document != before:
             text.append(" | ", style="bold")
+        if piece.name:
+            text.append(f"\n{piece.name}: ", style="bold")
         shown = visible(piece.text[:left], lines=True)
         left -= len(piece.text)
         text.append_text(_piece(out, shown, piece))

@@ -184,8 +184,10 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
     for each in estimated:
         _print_filtered(out, each.split, each.filtered, of=each.rows - each.rows_in_other_splits)
     for each in estimated:
-        shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
-        out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
+        named = {f"the prompt with the {side} answer": of for side, of in each.side_percentiles.items()}
+        for row, percentiles in (named or {"a row": each.token_percentiles}).items():
+            shown = "   ".join(f"{percent} %: {value}" for percent, value in percentiles.items())
+            out.print(f"{each.split}: tokens in {row}, percentiles   {shown}")
         if each.layouts:
             out.print(_layouts_table(each))
             for cost in each.layouts:

@@ -1,146 +1,128 @@
-"""Losses of 20 steps on pairs of answers: `train-tpu --task dpo` and `--task reward` against TRL's trainers.
+"""TRL's DPOTrainer and RewardTrainer: pairs and masks of `--layout preference` against `DPOTrainer._prepare_dataset`.
 
-Both begin with the same small GPT-2 without dropout and take the batches of our reader, in float32. TRL's `DPOTrainer`
-tokenizes every dataset itself, so a subclass returns the rows as they are. PyTorch and TensorFlow don't share a
-process.
+ids         200 pairs of texts and conversations, with eight templates: the prompt's and both answers' ids
+masks       those of DataCollatorForPreference, keep_start and keep_end, also with a short row length
+losses      20 steps of DPO and of a reward model, on our Parquet export and on the rows themselves
 """
 
+import datetime
 import json
 import pathlib
-import subprocess
-import sys
+import shutil
+import types
+from collections.abc import Iterator
 from typing import Any
 
+import datasets
+import numpy as np
+import torch
+import transformers
+import trl
+from jinja2 import TemplateError
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+from prep_tfrecords import build
 from scripts.clients.expected import WORK
+from scripts.clients.trl_templates import CONVERSATIONS, TEMPLATES, toy_tokenizer
+from tfrecord_io import random_access
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+NAMES = ("llama3", "qwen2_5", "qwen3", "gemma3", "gemma4_v5", "phi3", "glm4moe", "gptoss")
+PAIRS, SHORT = 200, 96
 HERE = pathlib.Path(WORK, "preferences")
-STEPS, BATCH, LENGTH, RATE = 20, 8, 32, 1e-3
+Row = dict[str, Any]
 
 
-def batches() -> None:
-    """Write the features of the batches that a training takes, as JSON lines."""
-    from tfrecord_io import reader
-
-    data = reader.open(str(HERE / "data")).dataset("train", global_batch_size=BATCH, seed=0, training=True)
-    for batch in data.take(STEPS).as_numpy_iterator():
-        print(json.dumps({name: values.tolist() for name, values in batch.items()}))
-
-
-def _ran(*words: str) -> list[Any]:
-    ended = subprocess.run([sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True)
-    if ended.returncode:
-        sys.exit(ended.stderr[-2000:])
-    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-
-
-def _build(tokenizer: Any) -> None:
-    from prep_tfrecords import build
-
-    rows = [
-        {
-            "prompt": f"Film {row} was",
-            "chosen": f" good, {row} times.",
-            "rejected": " bad" * (row % 3 + 1),
-            "margin": row % 2 / 2,
-        }
-        for row in range(40)
-    ]
-    HERE.mkdir(parents=True, exist_ok=True)
-    (HERE / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    options: dict[str, Any] = {"layout": "preference", "max_length": LENGTH, "keep_column": "margin"}
-    build(str(HERE / "train.jsonl"), output=HERE / "data", tokenizer=tokenizer, overwrite=True, **options)
+def conversations() -> list[Row]:
+    """Return pairs with one turn and many, a system prompt, tools and thoughts: two for each answer to a user."""
+    found: list[Row] = []
+    for said, tools in CONVERSATIONS:
+        for at in range(1, len(said)):
+            if said[at - 1]["role"] != "user" or said[at]["role"] != "assistant" or not any(said[at].values()):
+                continue
+            others: list[Any] = [{"role": "assistant", "content": "I do not know."}]
+            others.append({**said[at], "content": f"{said[at].get('content') or ''} Or not?"})
+            pair = {"prompt": said[:at], "chosen": said[at:], "tools": tools}
+            found += [{**pair, "rejected": [other]} for other in others]
+    step = len(found) / PAIRS
+    return [found[int(number * step)] for number in range(PAIRS)]
 
 
-def _rows(kind: str) -> list[dict[str, Any]]:
-    """Return the rows of our batches as TRL's collators take them."""
-    rows: list[dict[str, Any]] = []
-    for batch in _ran(__file__, str(WORK), "batches"):
-        for at in range(BATCH):
-            row = {"margin": batch["margin"][at]} if kind == "reward" else {}
-            for side in ("chosen", "rejected"):
-                ids, mask, learned = (
-                    batch[f"{side}_{name}"][at] for name in ("input_ids", "attention_mask", "loss_mask")
-                )
-                whole, count = ids[: sum(mask)], sum(learned)
-                row |= {"prompt_ids": whole[:-count]} if kind == "dpo" else {}
-                row[f"{side}_ids"] = whole[-count:] if kind == "dpo" else whole
-            rows.append(row)
-    return rows
+def texts() -> list[Row]:
+    """Return pairs of texts, with EOS at the end of some answers, and tokens that merge with the prompt's end."""
+    prompts = ("The sky is", "Water is ", "", "Grüße an", "x </s>", "a\n")
+    answers = (" blue.", "wet.", " a fish</s>", "é", "  ", "\n\nb")
+    return [
+        {"prompt": prompt, "chosen": answers[at % 6], "rejected": answers[(at + 1 + at // 36) % 6]}
+        for at, prompt in enumerate(prompts * 34)
+    ][:PAIRS]
 
 
-def theirs(kind: str, tokenizer: Any) -> list[float]:
-    """Return TRL's losses, unrounded."""
-    import datasets
-    import transformers
-    import trl
-
-    trainer, config = (trl.DPOTrainer, trl.DPOConfig) if kind == "dpo" else (trl.RewardTrainer, trl.RewardConfig)
-    load = transformers.AutoModelForCausalLM if kind == "dpo" else transformers.AutoModelForSequenceClassification
-    found: list[float] = []
-
-    class Recording(trainer):  # type: ignore[misc, valid-type]
-        def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
-            return dataset
-
-        def compute_loss(self, *given: Any, **more: Any) -> Any:
-            loss = super().compute_loss(*given, **more)
-            found.append(loss.item())
-            return loss
-
-    settings = config(
-        output_dir=str(HERE / "out"),
-        per_device_train_batch_size=BATCH,
-        max_steps=STEPS,
-        learning_rate=RATE,
-        max_length=None,
-        lr_scheduler_type="constant",
-        weight_decay=0.0,
-        max_grad_norm=1e9,
-        train_sampling_strategy="sequential",
-        gradient_checkpointing=False,
-        use_cpu=True,
-        bf16=False,
-        report_to="none",
-        save_strategy="no",
-        disable_tqdm=True,
-    )
-    models = [load.from_pretrained(str(HERE / kind)) for _ in range(1 + (kind == "dpo"))]
-    rows = datasets.Dataset.from_list(_rows(kind))
-    Recording(*models, args=settings, train_dataset=rows, processing_class=tokenizer).train()
-    return found
+def theirs(row: Row, tokenizer: Any, *, length: int | None) -> Row | None:
+    """Return TRL's ids of a row; None if it leaves the row out, or the template refuses it."""
+    settings = types.SimpleNamespace(dataset_num_proc=None, max_length=length, truncation_mode="keep_start")
+    rows = datasets.IterableDataset.from_generator(lambda: iter([dict(row)]))
+    fake = types.SimpleNamespace(_tokenizer=tokenizer)
+    try:
+        prepared = trl.DPOTrainer._prepare_dataset(fake, rows, tokenizer, settings, "train")
+        return next(iter(prepared), None)
+    except (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError):
+        return None
 
 
-def ours(kind: str) -> list[float]:
-    """Return our losses."""
-    options = {"data": HERE / "data", "task": kind, "model": HERE / kind, "steps": STEPS, "global-batch-size": BATCH}
-    options |= {"learning-rate": RATE, "schedule": "constant", "weight-decay": 0, "clip-norm": 1e9, "tpu": "none"}
-    options |= {"model-dir": HERE / f"{kind}-trained", "log-every": 1}
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    return [line["loss"] for line in _ran("scripts/train_tpu.py", *words, "--json") if "learning_rate" in line]
+def built(name: str, rows: list[Row], tokenizer: Any, *, length: int, side: Any) -> tuple[dict[int, Row], list[Row]]:
+    """Return our records by row number, and the rejected rows."""
+    output = HERE / name
+    shutil.rmtree(output, ignore_errors=True)
+    made = {"layout": "preference", "max_length": length, "truncation_side": side, "max_error_rate": 1}
+    keep = {"keep_column": "number", "shuffle": False, "chat_date": datetime.datetime.now().date().isoformat()}
+    numbered = datasets.Dataset.from_list([{**row, "number": at} for at, row in enumerate(rows)])
+    if isinstance(rows[0]["prompt"], str):
+        del keep["chat_date"]
+    build(numbered, output=output, tokenizer=tokenizer, **made, **keep)
+    lines = [line for path in (output / "rejected").glob("*.jsonl") for line in path.open(encoding="utf-8")]
+    records = random_access.open(output)["train"]
+    return {int(record["number"]): record for record in records}, [json.loads(line) for line in lines]
 
 
-def main() -> None:
-    """Compare both tasks."""
-    import transformers
+def check(name: str, rows: list[Row], tokenizer: Any, *, length: int, mode: str) -> tuple[int, int]:
+    """Compare all rows with TRL's; return how many have equal ids and masks, and how many both leave out."""
+    side = {"keep_start": "right", "keep_end": "left"}[mode]
+    ours, rejected = built(name, rows, tokenizer, length=length, side=side)
+    reasons = {line["row"]: f"{line['reason']} {line.get('detail', '')}" for line in rejected}
+    collator = DataCollatorForPreference(tokenizer.pad_token_id, max_length=length, truncation_mode=mode)
+    equal = out = 0
+    for number, row in enumerate(rows):
+        expected = theirs(row, tokenizer, length=length if mode == "keep_start" else None)
+        if expected is None or number not in ours:
+            is_no_pair = reasons.get(number, "").startswith(("answers_equal", "chosen_empty", "rejected_empty"))
+            assert number not in ours, (name, mode, row)
+            assert expected is None or is_no_pair, (name, mode, row, reasons[number])
+            out += 1
+            continue
+        batch = {key: values.numpy() for key, values in collator([expected]).items()}
+        for at, answer in enumerate(("chosen", "rejected")):
+            record = ours[number]
+            size = int(batch["attention_mask"][at].sum())
+            for ours_name, their_name in (("input_ids", "input_ids"), ("loss_mask", "completion_mask")):
+                found, wanted = record[f"{answer}_{ours_name}"], batch[their_name][at][:size]
+                assert np.array_equal(found[:size], wanted), (name, mode, row, answer, ours_name)
+            assert record[f"{answer}_attention_mask"].sum() == size, (name, mode, row)
+        equal += 1
+    return equal, out
 
-    from scripts.clients.trl_templates import toy_tokenizer
 
-    tokenizer = toy_tokenizer("")
-    tokenizer.pad_token = "<s>"  # with </s>, transformers takes the token before it for a row's last one
-    _build(tokenizer)
-    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": LENGTH, "pad_token_id": tokenizer.pad_token_id}
-    sizes |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "num_labels": 1}
-    for kind, name in (("dpo", "GPT2LMHeadModel"), ("reward", "GPT2ForSequenceClassification")):
-        transformers.set_seed(1)
-        config = transformers.GPT2Config(vocab_size=len(tokenizer), **sizes)
-        getattr(transformers, name)(config).save_pretrained(HERE / kind)
-        pair = ours(kind), theirs(kind, tokenizer)
-        apart = max(abs(one - other) for one, other in zip(*pair, strict=True))
-        print(f"{kind}: {STEPS} losses {apart:.1e} apart, {pair[0][0]:.3f} to {pair[0][-1]:.3f}")
-        if not (apart < 1e-5 and pair[0][-1] < 0.5):
-            sys.exit(f"{kind}: {pair}")
+def checks(length: int, mode: str) -> Iterator[tuple[int, int]]:
+    """Compare texts, and conversations with each template."""
+    yield check("texts", texts(), toy_tokenizer(""), length=length, mode=mode)
+    for name in NAMES:
+        tokenizer = toy_tokenizer((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
+        yield check(name, conversations(), tokenizer, length=length, mode=mode)
 
 
 if __name__ == "__main__":
-    batches() if sys.argv[2:] == ["batches"] else main()
+    transformers.utils.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    torch.set_num_threads(1)
+    for length, mode in ((1 << 15, "keep_start"), (SHORT, "keep_start"), (SHORT, "keep_end")):
+        equal, out = map(sum, zip(*checks(length, mode), strict=True))
+        print(f"{equal:,} pairs have equal ids and masks, {mode} with {length:,} tokens; {out} are left out by both")

@@ -45,6 +45,13 @@ CASES: dict[str, dict[str, Any]] = {
     "pack": {"layout": "pack", "max_length": 64},
     "chat": {"layout": "chat", "kind": "chat", "max_length": 64},
     "chat packed": {"layout": "chat", "kind": "chat", "max_length": 96, "pack_rows": True},
+    "preference": {
+        "layout": "preference",
+        "kind": "unigram",
+        "prompt_column": "question",
+        "chosen_column": "text",
+        "rejected_column": "context",
+    },
     "seq2seq": {"layout": "seq2seq", "kind": "unigram", "target_column": "context", "input_prefix": "tell: "},
     "tokens": {"layout": "tokens"},
     "qa": {"layout": "qa", "text_column": ("question", "context"), "max_length": 48, "stride": 8},

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from tests import building
+
 REPOSITORY = pathlib.Path(__file__).parents[2]
-# Examples with a separate tokenizer; all others use the reviews' tokenizer.
-OWN = ("chats", "reviews", "translations")
 # Examples that go the whole way from raw text, with a tokenizer of `prep-tfrecords tokenizer`: see test_guide.py.
 WHOLE = ("acceptability", "masked_lm")
 SHOWN = [
@@ -25,5 +25,5 @@ def test_every_command_that_we_show_takes_the_tokenizer_of_its_example(path: pat
     trained = re.findall(r"python examples/(\w+)/train_tokenizer.py (\S+)", text)
     assert builds
     for example, folder in builds:
-        assert trained == [(example if example in OWN else "reviews", folder)]
+        assert trained == [(building.tokenizer_name(example), folder)]
         assert folder == f"out/tokenizers/{trained[0][0]}"

@@ -12,9 +12,6 @@ from pipelines.prepare.options.layout_config import LayoutName
 from tests import building
 from tests.building import REPOSITORY
 
-# Examples with a separate tokenizer; all others use the reviews' tokenizer.
-OWN = ("chats", "translations")
-
 
 @functools.cache
 def rows() -> list[tuple[str, str, str]]:
@@ -42,7 +39,7 @@ def test_the_command_makes_the_features_that_stand_beside_it(number: int, tmp_pa
     _, features, arguments = rows()[number]
     source, *options = shlex.split(arguments)
     example = Path(source).name
-    vocabulary = building.tokenizer(example if example in OWN else "reviews")
+    vocabulary = building.tokenizer_for(example)
     outcome = building.command(
         "build", REPOSITORY / source, *options, "--tokenizer", vocabulary, "--output", tmp_path / "out"
     )

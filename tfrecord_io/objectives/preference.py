@@ -6,12 +6,19 @@ a row, L = 6           p  p  c  c  _  _        chosen_input_ids, with chosen_los
 inputs                 chosen_token_ids, chosen_padding_mask, rejected_token_ids, rejected_padding_mask
 labels  chosen         p  c  c  _  _  _        weights  0 1 1 0 0 0
         rejected       p  r  _  _  _  _        weights  0 1 0 0 0 0
+
+and with prompt_length=3, answer_length=4
+inputs                 prompt_ids   _ p p        chosen_ids   c c _ _        rejected_ids   r _ _ _
+                       prompt_mask  0 1 1        chosen_mask  1 1 0 0        rejected_mask  1 0 0 0
 """
+
+from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import base, labelled
 from tfrecord_io.schema import Side
@@ -19,20 +26,32 @@ from tfrecord_io.schema import Side
 SIDES: tuple[Side, ...] = ("chosen", "rejected")
 
 
-def preference() -> base.Objective:
+def preference(*, prompt_length: int | None = None, answer_length: int | None = None) -> base.Objective:
     """Compare two answers to a prompt (DPO, arXiv:2305.18290; reward models, arXiv:2203.02155).
 
     Inputs are `chosen_token_ids`, `chosen_padding_mask`, `rejected_token_ids` and `rejected_padding_mask`, int32
     [B, L]. Labels and weights are dicts of `chosen` and `rejected`, [B, L], shifted as in `causal_lm`: weights are 1
     where the next token belongs to the answer.
 
-    Raises: ReaderError from `bind`, if the dataset has no pairs (`--layout preference`).
+    With `prompt_length` P and `answer_length` A, inputs are those of tunix's `TrainingInput`: `prompt_ids` and
+    `prompt_mask`, [B, P], padded and cut on the left; `chosen_ids`, `chosen_mask`, `rejected_ids` and `rejected_mask`,
+    [B, A], padded and cut on the right, as MaxText does (`DPODataFormatting`). Labels are the answers' ids, and weights
+    their masks. Where rows were cut on the left, so that the prompts of both answers differ, the longer one is used.
+
+    Raises:
+        ReaderError: only one of the lengths is given, or one is not positive; from `bind`, if the dataset has no pairs
+            (`--layout preference`).
     """
-    return base.Unbound(_preference, side="chosen")
+    if prompt_length is None and answer_length is None:
+        return base.Unbound(_preference, side="chosen")
+    for name, length in (("prompt_length", prompt_length), ("answer_length", answer_length)):
+        input_plan.check_positive(name, length)  # type: ignore[arg-type]
+    return base.Unbound(
+        functools.partial(_apart, prompt_length=prompt_length, answer_length=answer_length), side="chosen"
+    )
 
 
 def _preference(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
-    del tokens
     return functools.partial(_both, sides={side: _next_token_of(manifest, side) for side in SIDES})
 
 
@@ -48,3 +67,52 @@ def _both(features: base.Features, ops: Any, *, sides: Mapping[str, base.Apply])
     for side, (of_side, _, _) in found.items():
         inputs[f"{side}_token_ids"], inputs[f"{side}_padding_mask"] = of_side.values()
     return inputs, {side: each[1] for side, each in found.items()}, {side: each[2] for side, each in found.items()}
+
+
+def _apart(manifest: Manifest, tokens: base.TokenFeatures, *, prompt_length: int, answer_length: int) -> base.Apply:
+    names = {side: _Names.of(manifest, side) for side in SIDES}
+    return functools.partial(
+        _cut_apart, sides=names, pad_id=manifest.tokenizer.pad_id, lengths=(prompt_length, answer_length)
+    )
+
+
+class _Names(NamedTuple):
+    ids: str
+    mask: str
+    learned: str
+
+    @classmethod
+    def of(cls, manifest: Manifest, side: Side) -> _Names:
+        tokens, learned = base.TokenFeatures.of(manifest, side=side), manifest.schema.loss_mask_of(side)
+        assert learned is not None, "a side with ids has all its features"
+        return cls(tokens.ids, tokens.mask, learned.name)
+
+
+def _cut_apart(
+    features: base.Features, ops: Any, *, sides: Mapping[str, _Names], pad_id: int, lengths: tuple[int, int]
+) -> base.Result:
+    inputs: dict[str, Any] = {}
+    longest_B = ids_BL = None
+    for side, names in sides.items():
+        stop_B = ops.total(features[names.mask])
+        start_B = stop_B - ops.total(features[names.learned])
+        part = _part(features[names.ids], start_B, stop_B, length=lengths[1], pad_id=pad_id, ops=ops)
+        inputs[f"{side}_ids"], inputs[f"{side}_mask"] = part
+        if longest_B is None:
+            longest_B, ids_BL = start_B, features[names.ids]
+        else:
+            ids_BL = ops.where((start_B > longest_B)[:, None], features[names.ids], ids_BL)
+            longest_B = ops.maximum(longest_B, start_B)
+    first_B = longest_B - lengths[0]
+    prompts = _part(ids_BL, first_B, longest_B, length=lengths[0], pad_id=pad_id, ops=ops)
+    labels = {side: inputs[f"{side}_ids"] for side in sides}
+    weights = {side: base.token_weights(features, inputs[f"{side}_mask"], ops) for side in sides}
+    return {"prompt_ids": prompts[0], "prompt_mask": prompts[1], **inputs}, labels, weights
+
+
+def _part(ids_BL: Any, first_B: Any, stop_B: Any, *, length: int, pad_id: int, ops: Any) -> tuple[Any, Any]:
+    """Return `length` tokens from `first_B` on, and their mask: 0 before the row and from `stop_B` on, with padding."""
+    places = first_B[:, None] + ops.arange(0, length)
+    inside = (places >= 0) & (places < stop_B[:, None])
+    taken = ops.take(ids_BL, ops.minimum(ops.maximum(places, 0), ids_BL.shape[1] - 1))
+    return ops.where(inside, taken, pad_id), ops.integers(inside, ids_BL)

@@ -13,7 +13,7 @@ import base64
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,22 +81,9 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
 def _decode(
     row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
-    schema, features = manifest.schema, dict[str, Any]()
-    ids, learned, segments = (schema.values(row, role) for role in ("token_ids", "loss_mask", "segment_ids"))
-    assert ids is not None, "a manifest has them"
-    kept, answer = ~invariants.padding(row, manifest), _answer(row, manifest)
-    if segments is not None:
-        features["tokens of each document"] = np.unique(segments[kept], return_counts=True)[1].tolist()
-    for feature in schema.token_features:
-        if (side := ROLES[feature.role].side) != "input":
-            tokens = row[feature.name][~invariants.padding(row, manifest, side=side)]
-            features[f"{side} text"] = decoded(tokens, tokenizer)
-    if learned is not None:
-        edges = np.flatnonzero(np.diff(learned, prepend=0, append=0))
-        features["learned"] = [decoded(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]
-    features |= _annotations(row, ids, manifest, tokenizer)
-    if answer is not None:
-        features["answer"] = tokenizer.decode(ids[answer].tolist(), clean_up_tokenization_spaces=False).strip()
+    schema = manifest.schema
+    shown = (_shown_pair if schema.with_role("token_ids") is None else _shown_row)(row, tokenizer, manifest)
+    features = shown.features
     for feature in schema.features:
         if ROLES[feature.role].shown_as == "value":
             value: Any = row[feature.name]
@@ -113,13 +100,58 @@ def _decode(
         split=split,
         shard=shard,
         record=record,
-        num_tokens=int(np.count_nonzero(kept)),
-        text=decoded(ids[kept], tokenizer),
+        num_tokens=shown.num_tokens,
+        text=shown.text,
         features=features,
-        pieces=_pieces(
-            ids[kept], [each if each is None else each[kept] for each in (learned, answer, segments)], tokenizer
-        ),
+        pieces=shown.pieces,
     )
+
+
+class _Shown(NamedTuple):
+    text: str
+    num_tokens: int
+    pieces: tuple[TextPiece, ...]
+    features: dict[str, Any]
+
+
+def _shown_pair(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
+    """Return the prompt, and each answer by name. Of prompts cut on the left, the longer one contains the other."""
+    prompts, answers, num_tokens = [], dict[str, Any](), 0
+    for feature in manifest.schema.token_features:
+        side, ids = ROLES[feature.role].side, row[feature.name]
+        learned = manifest.schema.loss_mask_of(side)
+        assert learned is not None, "the layout has one for each side"
+        kept, is_answer = ~invariants.padding(row, manifest, side=side), row[learned.name] == 1
+        prompt, whole = decoded(ids[kept & ~is_answer], tokenizer), decoded(ids[kept], tokenizer)
+        prompts.append(prompt)
+        # An answer decoded alone would lose the space before its first word.
+        answers[side] = whole[len(prompt) :] if whole.startswith(prompt) else decoded(ids[is_answer], tokenizer)
+        num_tokens += int(np.count_nonzero(kept))
+    text = max(prompts, key=len)
+    named = (TextPiece(text=answer, learned=True, name=side) for side, answer in answers.items())
+    return _Shown(text, num_tokens, (TextPiece(text=text), *named), answers)
+
+
+def _shown_row(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
+    schema, features = manifest.schema, dict[str, Any]()
+    ids, learned, segments = (schema.values(row, role) for role in ("token_ids", "loss_mask", "segment_ids"))
+    assert ids is not None, "only rows with token ids are shown here"
+    kept, answer = ~invariants.padding(row, manifest), _answer(row, manifest)
+    if segments is not None:
+        features["tokens of each document"] = np.unique(segments[kept], return_counts=True)[1].tolist()
+    for feature in schema.token_features:
+        if (side := ROLES[feature.role].side) != "input":
+            tokens = row[feature.name][~invariants.padding(row, manifest, side=side)]
+            features[f"{side} text"] = decoded(tokens, tokenizer)
+    if learned is not None:
+        edges = np.flatnonzero(np.diff(learned, prepend=0, append=0))
+        features["learned"] = [decoded(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]
+    features |= _annotations(row, ids, manifest, tokenizer)
+    if answer is not None:
+        features["answer"] = tokenizer.decode(ids[answer].tolist(), clean_up_tokenization_spaces=False).strip()
+    marks = [each if each is None else each[kept] for each in (learned, answer, segments)]
+    pieces = _pieces(ids[kept], marks, tokenizer)
+    return _Shown(decoded(ids[kept], tokenizer), int(np.count_nonzero(kept)), pieces, features)
 
 
 def _annotations(
@@ -150,12 +182,16 @@ def _answer(row: dict[str, np.ndarray], manifest: Manifest) -> np.ndarray | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextPiece:
-    """Piece of a record's text. `document` counts from 1 within the record; 0 if records hold only one document."""
+    """Piece of a record's text. `document` counts from 1 within the record; 0 if records hold only one document.
+
+    `name`: chosen or rejected, for the two answers to a prompt.
+    """
 
     text: str
     learned: bool = False
     answer: bool = False
     document: int = 0
+    name: str = ""
 
 
 def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTokenizer) -> tuple[TextPiece, ...]:

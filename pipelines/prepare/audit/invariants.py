@@ -1,5 +1,6 @@
 """Invariants of decoded records: ids, masks, padding, segments, targets, tags, answers, labels."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -35,19 +36,20 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
             expect(values >> 1 == 0, f"{name} with other values than 0 and 1")
         elif role.values == "from 0":
             expect(values >= 0, f"{name} below 0")
-    padded = padding(columns, manifest)
-    for valid, what in (*_of_tokens(columns, manifest, padded), *_of_targets(columns, schema)):
+    sides = [ROLES[feature.role].side for feature in schema.token_features]
+    padded_of = {side: padding(columns, manifest, side=side) for side in sides}
+    padded = padded_of.get("input")
+    for valid, what in itertools.chain(
+        () if padded is None else _of_tokens(columns, manifest, padded),
+        *(_of_other_side(columns, schema, side) for side in sides if side != "input"),
+    ):
         expect(valid, what)
-    padded_of = {
-        ROLES[feature.role].side: padding(columns, manifest, side=ROLES[feature.role].side)
-        for feature in schema.token_features
-    }
     for feature in schema.features:
         role = ROLES[feature.role]
         where, blank = padded_of.get(role.side), facts.pad_id if role.padding == "pad" else role.padding
         if where is not None and blank is not None and not role.marks_tokens:
             expect((columns[feature.name] == blank) | ~where, f"{feature.name} other than {blank} in the padding")
-    for valid, what in _of_annotations(columns, manifest, padded):
+    for valid, what in () if padded is None else _of_annotations(columns, manifest, padded):
         expect(valid, what)
     label = schema.with_role("label")
     if label is not None and manifest.multi_hot_size:
@@ -102,11 +104,20 @@ def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iter
         yield counted | padded, "positions that do not count each segment from 0"
 
 
-def _of_targets(columns: Columns, schema: Schema) -> Iterator[Invariant]:
-    """Yield the invariant of targets: tokens, then padding on the right."""
-    if (mask := schema.values(columns, "target_mask")) is not None:
+def _of_other_side(columns: Columns, schema: Schema, side: Side) -> Iterator[Invariant]:
+    """Yield the invariants of targets, and of prompts with answers: learned tokens, then padding on the right."""
+    if (feature := schema.mask_of(side)) is not None:
+        mask = columns[feature.name]
         before = np.concatenate([np.ones((len(mask), 1), mask.dtype), mask[:, :-1]], axis=1)
-        yield mask <= before, "a target mask that is not one run of 1 before padding on the right"
+        yield mask <= before, f"a {side} mask that is not one run of 1 before padding on the right"
+        if (learned := schema.loss_mask_of(side)) is not None:
+            answer = columns[learned.name]
+            ends = np.diff(answer, axis=1, append=0) < 0
+            is_one_run = (answer.any(axis=1) & (np.count_nonzero(ends, axis=1) == 1))[:, None]
+            yield (
+                is_one_run & (~ends | (np.diff(mask, axis=1, append=0) < 0)),
+                f"no {side} answer at the end of its row",
+            )
 
 
 def _of_annotations(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:

@@ -41,6 +41,11 @@ class ExportSettings:
     documents: bool = option(
         "A row for each document of concat and pack, not padded. Parquet only.", False, taken_with=("parquet",)
     )
+    join_prompts: bool = option(
+        "Write the prompt before each answer of a preference pair, not by itself. Parquet only.",
+        False,
+        taken_with=("parquet",),
+    )
     output: str = option("New folder, local or at a gs:// address.", flags="--output -o", metavar="DIR")
     splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
     workers: int | None = option("Worker processes; never changes a byte.", None, metavar="N", least=1)
@@ -76,5 +81,5 @@ class ExportSettings:
             "rename": dict(self.renamed),
             "drop": sorted(self.dropped),
             "add": sorted(self.extra),
-            **({"documents": True} if self.documents else {}),
+            **{name: True for name in ("documents", "join_prompts") if getattr(self, name)},
         }

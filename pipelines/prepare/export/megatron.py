@@ -32,6 +32,11 @@ class MegatronWriter(Writer):
     def check(self) -> None:
         """Check that every feature fits into this format or is dropped. Raises: ConfigError."""
         settings, schema = self._settings, self._manifest.schema
+        if schema.with_role("token_ids") is None:
+            raise ConfigError(
+                "--to megatron: a document of its files is one text, and a record here has two answers",
+                remedy="export to parquet",
+            )
         settings.chosen(schema.names)
         lost = [
             each.name

@@ -44,6 +44,15 @@ class ParquetWriter(Writer):
                 f"--documents with layout {manifest.layout['name']}: no row holds several documents",
                 remedy="leave it out: its rows are documents without padding already",
             )
+        if manifest.schema.with_role("token_ids") is None and self._settings.extra:
+            raise ConfigError(
+                f"--add with layout {manifest.layout['name']}: its columns have other names", remedy="leave it out"
+            )
+        if manifest.schema.with_role("token_ids") is not None and self._settings.join_prompts:
+            raise ConfigError(
+                f"--join-prompts with layout {manifest.layout['name']}, expected preference pairs",
+                remedy="leave it out",
+            )
         if not self._settings.documents:
             nothing = {each.name: np.zeros((0, *each.shape), each.array_dtype) for each in manifest.schema.features}
             self._settings.chosen(next(iter(self._rows([nothing]))))
@@ -87,7 +96,10 @@ class ParquetWriter(Writer):
         manifest, extra = self._manifest, self._settings.extra
         if self._settings.documents:
             return token_columns.documents(batches, manifest, extra=extra)
-        return (token_columns.unpadded(columns, manifest, extra=extra) for columns in batches)
+        join_prompts = self._settings.join_prompts
+        return (
+            token_columns.unpadded(columns, manifest, extra=extra, join_prompts=join_prompts) for columns in batches
+        )
 
     def _table(self, found: Mapping[str, ExportedColumn]) -> pa.Table:
         chosen, manifest = self._settings.chosen(found), self._manifest

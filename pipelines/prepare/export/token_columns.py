@@ -4,6 +4,10 @@
     attention_mask   1 1 1 0    ──►                            left out: it would be 1 everywhere
     loss_mask        0 0 1 0          labels     [-100, -100, 7]
 
+    chosen_ids       5 6 7 0          prompt_ids [5], chosen_ids [6, 7], rejected_ids [8]; with --join-prompts
+    chosen_loss_mask 0 1 1 0          chosen_ids [5, 6, 7], rejected_ids [5, 8]
+    rejected_ids     5 8 0 0
+
 -100 is the label that cross-entropy in PyTorch and `transformers` leaves out. A causal model shifts labels itself.
 """
 
@@ -14,6 +18,7 @@ import numpy as np
 
 from pipelines.prepare.audit import invariants
 from pipelines.prepare.audit.invariants import Columns
+from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import OF_TOKENS, ROLES, Schema
 
@@ -46,13 +51,19 @@ def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
     return ExportedColumn(lengths.astype(np.int32), np.count_nonzero(begins, axis=1))
 
 
-def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) -> dict[str, ExportedColumn]:
+def unpadded(
+    columns: Columns, manifest: Manifest, *, extra: tuple[str, ...], join_prompts: bool = False
+) -> dict[str, ExportedColumn]:
     """Return the columns of records without padding. `extra`: columns to add although they are implied (`--add`).
 
+    prompt_ids, chosen_ids and rejected_ids of pairs, with `join_prompts` only the latter two. Of other records
     input_ids; labels if some tokens are not learned, or if there is a target; position_ids and seq_lengths of packed
     rows (as in TRL); all other features under their names. Constant features are left out.
     """
-    schema, tokens = manifest.schema, ~invariants.padding(columns, manifest)
+    schema = manifest.schema
+    if schema.with_role("token_ids") is None:
+        return _pairs(columns, manifest, join_prompts=join_prompts)
+    tokens = ~invariants.padding(columns, manifest)
     ids = schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
     inputs = _ragged(ids, tokens)
@@ -77,6 +88,29 @@ def unpadded(columns: Columns, manifest: Manifest, *, extra: tuple[str, ...]) ->
             name = f"{name}_"
         found[name] = _ragged(values, tokens) if feature.role in OF_TOKENS else ExportedColumn(values)
     return found
+
+
+def _pairs(columns: Columns, manifest: Manifest, *, join_prompts: bool) -> dict[str, ExportedColumn]:
+    """Return the columns of pairs. Raises: ConfigError if a pair's prompts differ, unless `join_prompts`."""
+    schema, found = manifest.schema, dict[str, ExportedColumn]()
+    prompts = []
+    for feature in schema.token_features:
+        spec, learned = ROLES[feature.role], schema.loss_mask_of(ROLES[feature.role].side)
+        assert learned is not None, "the layout has one for each side"
+        is_answer, tokens = columns[learned.name] == 1, ~invariants.padding(columns, manifest, side=spec.side)
+        found[str(spec.exported_as)] = _ragged(columns[feature.name], tokens if join_prompts else is_answer)
+        prompts.append(_ragged(columns[feature.name], tokens & ~is_answer))
+    chosen, rejected = prompts
+    if not join_prompts:
+        if not all(np.array_equal(*each) for each in zip(*map(dataclasses.astuple, (chosen, rejected)), strict=True)):
+            raise ConfigError(
+                "rows were cut on the left, so that the prompts of their two answers differ, expected one prompt a row",
+                remedy="add --join-prompts, which writes each answer with its prompt; or build with a longer "
+                "--max-length or --truncation-side right",
+            )
+        found = {"prompt_ids": chosen, **found}
+    named = (each for each in schema.features if ROLES[each.role].exported_as is None)
+    return found | {each.name + "_" * (each.name in found): ExportedColumn(columns[each.name]) for each in named}
 
 
 def documents(

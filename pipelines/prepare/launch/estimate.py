@@ -66,8 +66,9 @@ class Estimate:
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
     `steps`: the user functions as on the command line. `chats`: the form of conversations. `row`: the unit of text
-    files that is a row. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a
-    lower bound, and the sample's filtered rows are projected.
+    files that is a row. `side_percentiles`: of the prompt with each answer of a pair, by name.
+    `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower bound, and the
+    sample's filtered rows are projected.
     """
 
     split: str
@@ -87,6 +88,7 @@ class Estimate:
     engine: str = ""
     requests: int = 0
     filtered: dict[str, int] = dataclasses.field(default_factory=dict)
+    side_percentiles: dict[str, dict[int, int]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `plan --json` prints."""
@@ -114,7 +116,6 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
     in_other_splits = sum(filtered.pop(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT))
     rejected = sum(planned.unused.rejected.values())
     usable = rows - sum(filtered.values()) - in_other_splits - rejected
-    values = np.percentile(sample.row_tokens, _PERCENTILES)
     by = config.source.sample_by or "line"
     others = " or ".join(each for each in SAMPLES if each != by)
     layouts: tuple[Cost, ...] = ()
@@ -140,7 +141,8 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         num_bytes=planned.plan.predicted_bytes,
         num_tokens=round(sample.num_tokens * scale),
         seconds=sample.seconds * scale,
-        token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
+        token_percentiles=_percentiles(sample.row_tokens),
+        side_percentiles={side: _percentiles(tokens) for side, tokens in sample.side_tokens.items()},
         layouts=layouts,
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
         chats=spec.columns.chats,
@@ -148,6 +150,11 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         engine=engine_of(opened.encoder),
         requests=hub_requests(opened.source.splits[planned.plan.split].groups, planned.plan),
     )
+
+
+def _percentiles(row_tokens: np.ndarray) -> dict[int, int]:
+    values = np.percentile(row_tokens, _PERCENTILES)
+    return dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True))
 
 
 def compare(row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool) -> tuple[Cost, ...]:

@@ -38,7 +38,8 @@ class Encoded:
     `owners` int64, ascending: the row index of each sequence, if a row may have several sequences or none.
     `arrays`: the rows' other features by name, [N, ...].
     `reasons` object [N]: why a row is rejected, '' if it is usable. Records leave out the sequences of rejected rows.
-    `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens.
+    `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens. `side_lengths`: those of
+    each side, by name, if a row has two answers; then `full_lengths` are the larger ones.
     `tokens_cut`: tokens that truncation removed from usable rows.
     `details`: explanations of the reasons, by row index.
     """
@@ -50,6 +51,7 @@ class Encoded:
     tokens_cut: int = 0
     owners: np.ndarray | None = None
     details: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    side_lengths: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def num_tokens(self) -> int:

@@ -220,15 +220,16 @@ class _PreferenceEncoder(RowsEncoder):
         ragged: dict[str, RaggedTokens] = {}
         for side, ids in zip(ANSWERS, answered, strict=True):
             ragged |= self._row(side, ids, starts)
-        full_lengths = np.sum([ids.lengths for ids in answered], axis=0)
-        kept = np.sum([ragged[f"{side}_input_ids"].lengths for side in ANSWERS], axis=0)
+        lengths = {side: ids.lengths for side, ids in zip(ANSWERS, answered, strict=True)}
+        cut = sum(lengths[side] - ragged[f"{side}_input_ids"].lengths for side in ANSWERS)
         return Encoded(
             ragged=ragged,
             arrays=rows.arrays,
             reasons=reasons,
-            full_lengths=full_lengths,
-            tokens_cut=int((full_lengths - kept)[reasons == ""].sum()),
+            full_lengths=np.maximum(*lengths.values()),
+            tokens_cut=int(np.asarray(cut)[reasons == ""].sum()),
             details=texts.details,
+            side_lengths=lengths,
         )
 
     def _tokens(self, texts: _Texts) -> tuple[RaggedTokens, RaggedTokens, RaggedTokens, np.ndarray]:

@@ -84,7 +84,8 @@ class Sample:
     """Measurements of a split's sample.
 
     `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
-    `row_tokens` int64 [N]: each row's tokens, special and cut ones included. `num_tokens` of them are in records, which
+    `row_tokens` int64 [N]: each row's tokens, special and cut ones included; `side_tokens`: those of each answer of a
+    pair, by name. `num_tokens` of them are in records, which
     take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
     `seconds`: time of tokenizing all sampled rows. `read`: all rows read, most of them only weighed.
     `length_shares`: the share of bytes in records of each length, which have separate shards.
@@ -104,6 +105,7 @@ class Sample:
     length_shares: tuple[float, ...] = (1.0,)
     labels: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     notes: tuple[str, ...] = ()
+    side_tokens: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
 def row_lengths(
@@ -118,7 +120,7 @@ def row_lengths(
         with contextlib.suppress(RowsRejectedError):
             sampled = sample_rows.read(spec, encoder, split)
             usable = _with_predicted(sampled, sampled.records > 0, rising=False)
-            found.append(_row_tokens(sampled))
+            found.append(_row_tokens(sampled, sampled.tokens))
             standing_for.append(usable * (split.num_rows / len(usable)))
     lengths, weights = np.concatenate(found), np.concatenate(standing_for)
     if not weights.any():
@@ -148,7 +150,8 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
         sizes=sizes,
         row_bytes=float(row_bytes.mean()),
         record_bytes=float(stored.mean()),
-        row_tokens=_row_tokens(rows),
+        row_tokens=_row_tokens(rows, rows.tokens),
+        side_tokens={side: _row_tokens(rows, tokens) for side, tokens in encoded.side_lengths.items()},
         num_tokens=num_tokens,
         output_bytes=float(row_bytes.sum() + sizes(rows.weighed_bytes, rows.weighed_indices).sum()),
         padding=padding,
@@ -166,8 +169,8 @@ def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> n
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 
 
-def _row_tokens(rows: SampledRows) -> np.ndarray:
-    return np.rint(_with_predicted(rows, rows.tokens, rising=True)).astype(np.int64)
+def _row_tokens(rows: SampledRows, tokens: np.ndarray) -> np.ndarray:
+    return np.rint(_with_predicted(rows, tokens, rising=True)).astype(np.int64)
 
 
 def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tuple[float, float | None]:

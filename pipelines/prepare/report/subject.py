@@ -17,6 +17,7 @@ from pipelines.prepare.dataset.rejected_rows import RejectedContent
 from pipelines.prepare.tokenize.engines import HFTokenizer
 from tfrecord_io import random_access
 from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.schema import ROLES
 
 # Sample of a split: 4,096 records give a share of 1 % to within 0.3 %; 2 million positions are 16 MB per feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
@@ -30,11 +31,6 @@ class SampledRecords:
     manifest: Manifest
     columns: Mapping[str, np.ndarray]
     num_records: int
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """Mask of the input positions that hold tokens rather than padding, bool [N, L]."""
-        return ~invariants.padding(self.columns, self.manifest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,12 +104,17 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 def lengths_of(part: SampledRecords) -> np.ndarray:
     """Return the length in tokens of each document of a sample, int64: of a segment (pack, chat), or of a row.
 
+    A row of a preference pair has two, the prompt with each answer.
     Empty if records cut documents apart (concat).
     """
-    schema, tokens = part.manifest.schema, part.tokens
+    schema = part.manifest.schema
+    if schema.with_role("token_ids") is None:
+        masks = (schema.mask_of(ROLES[feature.role].side) for feature in schema.token_features)
+        return np.concatenate([part.columns[mask.name].sum(axis=1) for mask in masks if mask is not None])
     segments = schema.values(part.columns, "segment_ids")
     if segments is None and schema.with_role("attention_mask") is None:
         return np.zeros(0, np.int64)
+    tokens = ~invariants.padding(part.columns, part.manifest)
     numbers = tokens.astype(np.int64) if segments is None else segments
     begins = tokens & (np.diff(numbers, axis=1, prepend=0) != 0)
     ends = tokens & (np.diff(numbers, axis=1, append=0) != 0)

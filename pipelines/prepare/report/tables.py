@@ -187,6 +187,8 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
         cut = "Longer ones are divided, or were rejected."
     if manifest.schema.with_role("segment_ids") is not None:
         return found, "documents", f"Documents in the rows, {split.source_of_figures}. {cut}"
+    if manifest.schema.with_role("token_ids") is None:
+        return found, "answers", f"Tokens of the prompt with either answer, {split.source_of_figures}. {cut}"
     if manifest.schema.with_role("attention_mask") is not None:
         return found, "rows", f"Tokens of a record, {split.source_of_figures}. {cut}"
     text = f"This layout joins documents and fills every row with {manifest.row_length:,} tokens, so lengths of "

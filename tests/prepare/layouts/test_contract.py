@@ -71,8 +71,7 @@ class Case:
 
     def arguments(self, root: object, **changes: object) -> list[object]:
         """Options of a build into `root`."""
-        own = self.example if self.example in ("chats", "translations") else "reviews"
-        defaults = {"tokenizer": building.tokenizer(own), "max_error_rate": 0.5}
+        defaults = {"tokenizer": building.tokenizer_for(self.example), "max_error_rate": 0.5}
         return building.options(root, **{**defaults, **self.options, **changes})
 
     def build(self, root: Path, **changes: object) -> building.Outcome:
@@ -103,12 +102,24 @@ def _conversation(tokenizer: Any, row: Row) -> Runs:
     return [tokenizer.apply_chat_template(row["messages"])["input_ids"]]
 
 
+def _pair(tokenizer: Any, row: Row) -> Runs:
+    answered = [tokenizer.apply_chat_template(row["prompt"] + row[side])["input_ids"] for side in SIDES]
+    return [[*answered[0], *answered[1]]]
+
+
+SIDES = ("chosen", "rejected")
 NULL: Unusable = {
     5: ({"text": None, "label": "negative"}, "text_null"),
     70: ({"text": None, "label": "positive"}, "text_null"),
 }
 TRANSLATIONS = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "input_prefix": "de: "}
 QUESTION = {"question": "who ?", "context": "a house", "answers": {"text": ["nowhere"], "answer_start": [2]}}
+PAIR: Row = {
+    "prompt": [{"role": "user", "content": "Hm?"}],
+    "chosen": [{"role": "assistant", "content": "Hm."}],
+    "rejected": [{"role": "assistant", "content": "No."}],
+    "margin": 1.0,
+}
 CHAT = {"layout": "chat", "max_length": 256, "shard_size": "4kB"}
 NO_CHAT: Unusable = {3: ({"messages": []}, "messages_empty")}
 CASES = {
@@ -176,6 +187,16 @@ CASES = {
     ),
     "chat": Case(example="chats", options=CHAT, unusable=NO_CHAT, runs=_conversation),
     "packed chat": Case(example="chats", options={**CHAT, "pack_rows": True}, unusable=NO_CHAT, runs=_conversation),
+    "preference": Case(
+        example="preferences",
+        options={"layout": "preference", "max_length": 96, "keep_column": "margin", "shard_size": "2kB"},
+        unusable={
+            2: ({**PAIR, "rejected": PAIR["chosen"]}, "answers_equal"),
+            6: ({**PAIR, "chosen": None}, "chosen_null"),
+            9: ({**PAIR, "rejected": []}, "rejected_empty"),
+        },
+        runs=_pair,
+    ),
 }
 
 
@@ -189,7 +210,11 @@ def shards(root: Path) -> Sequence[Shard]:
 
 
 def tokens_of(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each record its ids, and 1 for each of them that is no padding."""
+    """For each record its ids, and 1 for each of them that is no padding; of both rows of a pair."""
+    if "input_ids" not in columns:
+        names = ("input_ids", "attention_mask")
+        ids, there = (np.concatenate([columns[f"{side}_{name}"] for side in SIDES], axis=1) for name in names)
+        return zip(ids, there == 1, strict=True)
     ids = columns["input_ids"]
     if schema.with_role("segment_ids"):
         there = columns["segment_ids"] > 0
@@ -251,7 +276,8 @@ def test_inspect_decodes_every_record_without_its_padding(case: Case) -> None:
     assert [(row["shard"], row["record"], row["num_tokens"]) for row in shown] == [
         (name, record, len(ids)) for name, record, ids in records
     ]
-    assert [row["text"] for row in shown] == tokenizer.batch_decode(
+    texts = [[row["text"] + row["features"][side] for side in SIDES if side in row["features"]] for row in shown]
+    assert ["".join(pair) or row["text"] for pair, row in zip(texts, shown, strict=True)] == tokenizer.batch_decode(
         [ids for _, _, ids in records], clean_up_tokenization_spaces=False
     )
 
@@ -266,7 +292,7 @@ def test_the_plan_is_what_comes_out(case: Case) -> None:
 
 
 # Progress depends on tasks and their shards, not on their content.
-@pytest.mark.parametrize("case", ["buckets", "pack", "qa"], indirect=True)
+@pytest.mark.parametrize("case", ["buckets", "pack", "qa", "preference"], indirect=True)
 def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +320,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["buckets", "qa", "packed chat"], indirect=True)
+@pytest.mark.parametrize("case", ["buckets", "qa", "packed chat", "preference"], indirect=True)
 def test_worker_processes_change_no_byte(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "_SMALL_BYTES", 0)
     made = case.build(tmp_path / "out", workers=2)

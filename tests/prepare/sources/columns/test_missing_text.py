@@ -23,7 +23,7 @@ SHAREGPT = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
         ({"conversations": SHAREGPT}, "chats, ShareGPT (conversations): add --layout chat"),
         ({"instruction": "say hi", "input": "", "output": "hi"}, "Alpaca (instruction, output): add --layout chat"),
         ({"prompt": "hi", "completion": "hello"}, "prompt and completion (prompt, completion): add --layout chat"),
-        ({"prompt": "hi", "chosen": TURNS, "rejected": TURNS}, "preference pairs: add --layout chat"),
+        ({"prompt": "hi", "chosen": TURNS, "rejected": TURNS}, "preference pairs: add --layout preference"),
     ],
     ids=["csv", "two texts", "typo", "messages", "ShareGPT", "Alpaca", "completion", "preference"],
 )
