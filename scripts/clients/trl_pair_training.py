@@ -7,6 +7,7 @@ process.
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -132,6 +133,7 @@ def main() -> None:
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": LENGTH, "pad_token_id": tokenizer.pad_token_id}
     sizes |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "num_labels": 1}
     for kind, name in (("dpo", "GPT2LMHeadModel"), ("reward", "GPT2ForSequenceClassification")):
+        shutil.rmtree(HERE / f"{kind}-trained", ignore_errors=True)
         transformers.set_seed(1)
         config = transformers.GPT2Config(vocab_size=len(tokenizer), **sizes)
         getattr(transformers, name)(config).save_pretrained(HERE / kind)
