@@ -127,6 +127,9 @@ CLIENTS = {
     "seqio": Client(program="seqio_source.py", packages=("seqio",)),
     "tfrecord": Client(program="tfrecord_package.py", packages=("tfrecord",)),
     "trl templates": Client(program="trl_templates.py", packages=("trl",)),
+    "trl training on pairs": Client(
+        environment="torch", program="trl_pair_training.py", packages=("trl", "transformers", "torch")
+    ),
     "trl chat": _trainer("chat", "trl"),
     "trl packed": _trainer("packed", "trl"),
     "trl preferences": Client(environment="torch", program="trl_pairs.py", packages=("trl", "torch")),

@@ -18,10 +18,16 @@ from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.options.layout_config import LayoutName
 from pipelines.prepare.process.packages import PACKAGES
 from pipelines.prepare.tokenize.engines.choice import FAST_ENGINES
+from pipelines.train.config import Task
+from pipelines.train.models.families import FAMILIES
+from pipelines.train.models.settings import TYPES
+from pipelines.train.tasks import TASKS
 from scripts import make_format_data
 from tests.building import REPOSITORY
 from tests.prepare.layouts import test_contract
 from tests.project import test_golden_bytes
+
+COMPARED = "tests/train/compare_backends.py"
 
 
 def text(path: str) -> str:
@@ -66,6 +72,30 @@ def test_every_export_is_in_every_place() -> None:
     places: dict[str, Iterable[str]] = {"ExportFormat": get_args(ExportFormat)}
     places |= {page: re.findall(r"--to (\w[\w-]*)", text(page)) for page in pages}
     assert not missing(WRITERS, places, exactly=["ExportFormat"])
+
+
+def test_every_task_is_in_every_place() -> None:
+    places: dict[str, Iterable[str]] = {
+        "config.Task": get_args(Task),
+        "docs/reference/training.md": re.findall(
+            r"^\| `(\w+)`", text("docs/reference/training.md"), flags=re.MULTILINE
+        ),
+        COMPARED: {"classify", *re.findall(r'"task": "(\w+)"', text(COMPARED))},
+    }
+    assert not missing(TASKS, places, exactly=["config.Task"])
+    predicted = [name for name, kind in TASKS.items() if kind.predictor]
+    page = "docs/how-to/predict-and-export.md"
+    assert not missing(predicted, {page: quoted(page)})
+
+
+def test_every_model_family_is_in_every_place() -> None:
+    scratch = [name for name, family in FAMILIES.items() if family.scratch]
+    pages = ("docs/reference/training.md", "docs/how-to/train-from-scratch.md")
+    places: dict[str, Iterable[str]] = {page: re.findall(r"(\w+)-SIZE", text(page)) for page in pages}
+    places["--model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text("pipelines/train/config.py"))
+    assert not missing(scratch, places)
+    assert not missing(TYPES, {"FAMILIES": FAMILIES})
+    assert not missing({*FAMILIES} - {*scratch}, {"settings.TYPES": TYPES})
 
 
 def test_every_engine_is_in_every_place() -> None:

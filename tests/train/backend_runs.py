@@ -80,7 +80,7 @@ def _compute_in_float64(backend: str) -> None:
         jax.nn.dot_product_attention = _attention  # JAX's own takes its softmax in float32
         dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
     keras.config.set_floatx("float64")
-    cast, weights = keras.ops.cast, BoundTask.weights
+    cast = keras.ops.cast
 
     def wider(values: Any, dtype: Any) -> Any:
         return cast(values, "float64" if dtype == "float32" else dtype)
@@ -91,7 +91,10 @@ def _compute_in_float64(backend: str) -> None:
     for name, module in sys.modules.items():
         if name.startswith("pipelines.train") and hasattr(module, "ops"):
             vars(module)["ops"] = ops
-    BoundTask.weights = lambda *given: wider(weights(*given), "float64")  # type: ignore[method-assign]
+    for kind in (BoundTask, *BoundTask.__subclasses__()):
+        kind.weights = functools.partialmethod(  # type: ignore[method-assign, assignment]
+            lambda task, *given, weights: wider(weights(task, *given), "float64"), weights=kind.weights
+        )
 
 
 def _attention(query: Any, key: Any, value: Any, *, bias: Any, mask: Any, scale: Any, **_: Any) -> Any:

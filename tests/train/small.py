@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfrecord_io.manifest import Manifest
@@ -44,6 +45,34 @@ def wide(manifest: Manifest) -> keras.Model:
 def everywhere(manifest: Manifest) -> keras.Model:
     inputs = {"input_ids": keras.Input((manifest.row_length,), dtype="int32", name="input_ids")}
     return keras.Model(inputs, _tokens(manifest)(inputs["input_ids"]))
+
+
+def next_tokens(manifest: Manifest) -> keras.Model:
+    """Predicts the next token of a pair's answers from the token alone."""
+    inputs = {"token_ids": keras.Input((manifest.row_length,), dtype="int32", name="token_ids")}
+    return keras.Model(inputs, _tokens(manifest)(inputs["token_ids"]))
+
+
+# What `shifted` adds to its weights; a test changes it.
+shift = 0.1
+
+
+def shifted(manifest: Manifest) -> keras.Model:
+    """As `next_tokens`, with weights that follow from `shift`."""
+    model = next_tokens(manifest)
+    for variable in model.trainable_variables:
+        variable.assign(np.random.default_rng(list(variable.shape)).normal(scale=shift, size=variable.shape))
+    return model
+
+
+def answer(manifest: Manifest) -> keras.Model:
+    """As `bag` to a number, for a pair's answers."""
+    inputs = {
+        name: keras.Input((manifest.row_length,), dtype="int32", name=name) for name in ("token_ids", "padding_mask")
+    }
+    tokens_BLD = keras.layers.Embedding(manifest.tokenizer.vocab_size, 8)(inputs["token_ids"])
+    mask_BL = ops.cast(inputs["padding_mask"], tokens_BLD.dtype)
+    return keras.Model(inputs, keras.layers.Dense(1)(ops.einsum("bld,bl->bd", tokens_BLD, mask_BL)))
 
 
 def apart(manifest: Manifest) -> keras.Model:

@@ -29,13 +29,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.longest]
 
 STEPS = 4
 EXACT: dict[str, Any] = {"dropout": 0.0, "learning_rate": 1e-3, "warmup": 1, "steps": STEPS, "replicas": 1}
-KINDS = ("buckets", "clm", "mixture", "mlm", "span", "t5")
+KINDS = ("buckets", "clm", "dpo", "mixture", "mlm", "reward", "span", "t5")
 # Where the point is not the model: XLA takes 6 s for a step of bert-tiny, for each length of rows.
 SMALLER: dict[str, dict[str, Any]] = {
     "buckets": {"model": "tests.train.small:steady"},
     "clm": {"model": "tests.train.small:apart"},
+    "dpo": {"model": "tests.train.small:next_tokens", "accumulate": 2},
     "mixture": {"model": "tests.train.small:steady", "accumulate": 2},
     "mlm": {"model": "tests.train.small:at_positions"},
+    "reward": {"model": "tests.train.small:answer"},
 }
 
 
@@ -100,6 +102,13 @@ def on_jax(folder: Path, on_hosts: list[list[Outcome]]) -> dict[str, Outcome]:
         "half": training.options(folder / "parts", **{**masked, "replicas": 8, "steps": 2}),
         "rest": training.options(folder / "parts", **{**masked, "replicas": 4}),
     }
+    pairs = {**options_of("dpo"), "backend": "jax", "schedule": "constant"}
+    sharded = {**pairs, "replicas": 4, "shard_model": True}
+    commands |= {
+        "pairs": training.options(folder / "pairs", **pairs),
+        "half of pairs": training.options(folder / "pairs sharded", **{**sharded, "steps": 2}),
+        "rest of pairs": training.options(folder / "pairs sharded", **sharded),
+    }
     commands["rest of hosts"] = training.options(folder / "of hosts", **of_hosts(order="hosts"))
     words = ["--model", folder / "eight", "--data", training.data(), "--output", folder / "eight.parquet"]
     words += ["--split", "validation", "--backend", "jax", "--replicas", 8]
@@ -138,6 +147,8 @@ def test_the_number_of_devices_changes_nothing(on_jax: dict[str, Outcome]) -> No
     assert sharded == pytest.approx(one, abs=2e-6), "each with a part of the model"
     assert (list(half), list(rest)) == ([1, 2], [3, 4])
     assert {**half, **rest} == pytest.approx(whole, abs=2e-6), "with 8 devices, then 4"
+    pairs, half, rest = (training.losses(on_jax[name].out) for name in ("pairs", "half of pairs", "rest of pairs"))
+    assert {**half, **rest} == pytest.approx(pairs, abs=2e-6), "each with a part of the reference, and resumed"
 
 
 def test_two_hosts_train_as_one(on_hosts: list[list[Outcome]], on_jax: dict[str, Outcome]) -> None:

@@ -1,6 +1,7 @@
 """Trainings for tests: through the command line, in this process or in a separate one."""
 
 import contextlib
+import functools
 import io
 import json
 import subprocess
@@ -44,6 +45,23 @@ def questions() -> Path:
         max_length=40,
         stride=10,
     )
+
+
+@functools.cache
+def pairs() -> Path:
+    """Pairs of answers with margins, in rows of 32 tokens: 24 to train on, and 10."""
+    rows = [
+        {
+            "prompt": f"The film {row} was",
+            "chosen": f" good {row}.",
+            "rejected": f" {'very ' * (row % 3)}bad.",
+            "margin": row % 2,
+        }
+        for row in range(34)
+    ]
+    source = building.source(building.new_folder() / "in", train=rows[:24], validation=rows[24:])
+    options = {"layout": "preference", "keep_column": "margin", "tokenizer": building.tokenizer("chats")}
+    return building.built(source, **options, max_length=32)
 
 
 def options(model_dir: Path | str | None, **changes: object) -> list[str]:

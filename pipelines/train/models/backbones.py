@@ -74,9 +74,10 @@ def require_known(name: str) -> None:
         meant = [f"hf://{name}"]
     else:
         meant = difflib.get_close_matches(name.lower(), [*FROM_SCRATCH, *presets], n=2)
+    families = ", ".join(f"{each}-SIZE" for each, family in FAMILIES.items() if family.scratch)
     raise ConfigError(
-        f"--model {name!r}: there is no such model, expected bert-, gpt2-, t5- or bart-SIZE (SIZE: "
-        f"{', '.join(_SIZES)}), package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
+        f"--model {name!r}: there is no such model, expected {families} (SIZE: {', '.join(_SIZES)}), "
+        "package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
         remedy=f"did you mean --model {' or '.join(meant)}?" if meant else "check the name, or the path",
     )
 

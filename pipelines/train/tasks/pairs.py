@@ -59,7 +59,7 @@ class PairTask(BoundTask):
         return ops.max(ops.concatenate([weights[side] for side in _SIDES], axis=1), axis=1)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        gain_B = self.beta * (logits[:, 0] - logits[:, 1]) - labels.get(MARGIN, 0.0)
+        gain_B = ops.subtract(self.beta * (logits[:, 0] - logits[:, 1]), labels.get(MARGIN, 0.0))
         share = self.label_smoothing if smoothing else 0.0
         return (1.0 - share) * ops.softplus(-gain_B) + share * ops.softplus(gain_B)
 
@@ -91,7 +91,7 @@ def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any], *
         ops.reshape(ops.stack([each[side] for side in _SIDES], axis=1), logits.shape[:2]) for each in (labels, weights)
     )
     losses_BL = ops.sparse_categorical_crossentropy(labels_BL, logits, from_logits=True)
-    return ops.reshape(-ops.sum(ops.where(weights_BL > 0, losses_BL * weights_BL, 0.0), axis=1), (-1, 2))
+    return ops.reshape(-ops.sum(ops.where(weights_BL > 0, ops.multiply(losses_BL, weights_BL), 0.0), axis=1), (-1, 2))
 
 
 def _with_margin(manifest: Manifest, tokens: TokenFeatures) -> Apply:

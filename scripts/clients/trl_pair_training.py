@@ -1,0 +1,148 @@
+"""Losses of 20 steps on pairs of answers: `train-tpu --task dpo` and `--task reward` against TRL's trainers.
+
+Both begin with the same small GPT-2 without dropout and take the batches of our reader, in float32. TRL's `DPOTrainer`
+tokenizes every dataset itself, so a subclass returns the rows as they are. PyTorch and TensorFlow don't share a
+process.
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from scripts.clients.expected import WORK
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(WORK, "preferences")
+STEPS, BATCH, LENGTH, RATE = 20, 8, 32, 1e-3
+
+
+def batches() -> None:
+    """Write the features of the batches that a training takes, as JSON lines."""
+    from tfrecord_io import reader
+
+    data = reader.open(str(HERE / "data")).dataset("train", global_batch_size=BATCH, seed=0, training=True)
+    for batch in data.take(STEPS).as_numpy_iterator():
+        print(json.dumps({name: values.tolist() for name, values in batch.items()}))
+
+
+def _ran(*words: str) -> list[Any]:
+    ended = subprocess.run([sys.executable, *words], cwd=REPOSITORY, capture_output=True, text=True)
+    if ended.returncode:
+        sys.exit(ended.stderr[-2000:])
+    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+
+
+def _build(tokenizer: Any) -> None:
+    from prep_tfrecords import build
+
+    rows = [
+        {
+            "prompt": f"Film {row} was",
+            "chosen": f" good, {row} times.",
+            "rejected": " bad" * (row % 3 + 1),
+            "margin": row % 2 / 2,
+        }
+        for row in range(40)
+    ]
+    HERE.mkdir(parents=True, exist_ok=True)
+    (HERE / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    options: dict[str, Any] = {"layout": "preference", "max_length": LENGTH, "keep_column": "margin"}
+    build(str(HERE / "train.jsonl"), output=HERE / "data", tokenizer=tokenizer, overwrite=True, **options)
+
+
+def _rows(kind: str) -> list[dict[str, Any]]:
+    """Return the rows of our batches as TRL's collators take them."""
+    rows: list[dict[str, Any]] = []
+    for batch in _ran(__file__, str(WORK), "batches"):
+        for at in range(BATCH):
+            row = {"margin": batch["margin"][at]} if kind == "reward" else {}
+            for side in ("chosen", "rejected"):
+                ids, mask, learned = (
+                    batch[f"{side}_{name}"][at] for name in ("input_ids", "attention_mask", "loss_mask")
+                )
+                whole, count = ids[: sum(mask)], sum(learned)
+                row |= {"prompt_ids": whole[:-count]} if kind == "dpo" else {}
+                row[f"{side}_ids"] = whole[-count:] if kind == "dpo" else whole
+            rows.append(row)
+    return rows
+
+
+def theirs(kind: str, tokenizer: Any) -> list[float]:
+    """Return TRL's losses, unrounded."""
+    import datasets
+    import transformers
+    import trl
+
+    trainer, config = (trl.DPOTrainer, trl.DPOConfig) if kind == "dpo" else (trl.RewardTrainer, trl.RewardConfig)
+    load = transformers.AutoModelForCausalLM if kind == "dpo" else transformers.AutoModelForSequenceClassification
+    found: list[float] = []
+
+    class Recording(trainer):  # type: ignore[misc, valid-type]
+        def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
+            return dataset
+
+        def compute_loss(self, *given: Any, **more: Any) -> Any:
+            loss = super().compute_loss(*given, **more)
+            found.append(loss.item())
+            return loss
+
+    settings = config(
+        output_dir=str(HERE / "out"),
+        per_device_train_batch_size=BATCH,
+        max_steps=STEPS,
+        learning_rate=RATE,
+        max_length=None,
+        lr_scheduler_type="constant",
+        weight_decay=0.0,
+        max_grad_norm=1e9,
+        train_sampling_strategy="sequential",
+        gradient_checkpointing=False,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    models = [load.from_pretrained(str(HERE / kind)) for _ in range(1 + (kind == "dpo"))]
+    rows = datasets.Dataset.from_list(_rows(kind))
+    Recording(*models, args=settings, train_dataset=rows, processing_class=tokenizer).train()
+    return found
+
+
+def ours(kind: str) -> list[float]:
+    """Return our losses."""
+    options = {"data": HERE / "data", "task": kind, "model": HERE / kind, "steps": STEPS, "global-batch-size": BATCH}
+    options |= {"learning-rate": RATE, "schedule": "constant", "weight-decay": 0, "clip-norm": 1e9, "tpu": "none"}
+    options |= {"model-dir": HERE / f"{kind}-trained", "log-every": 1}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return [line["loss"] for line in _ran("scripts/train_tpu.py", *words, "--json") if "learning_rate" in line]
+
+
+def main() -> None:
+    """Compare both tasks."""
+    import transformers
+
+    from scripts.clients.trl_templates import toy_tokenizer
+
+    tokenizer = toy_tokenizer("")
+    tokenizer.pad_token = "<s>"  # with </s>, transformers takes the token before it for a row's last one
+    _build(tokenizer)
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": LENGTH, "pad_token_id": tokenizer.pad_token_id}
+    sizes |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "num_labels": 1}
+    for kind, name in (("dpo", "GPT2LMHeadModel"), ("reward", "GPT2ForSequenceClassification")):
+        shutil.rmtree(HERE / f"{kind}-trained", ignore_errors=True)
+        transformers.set_seed(1)
+        config = transformers.GPT2Config(vocab_size=len(tokenizer), **sizes)
+        getattr(transformers, name)(config).save_pretrained(HERE / kind)
+        pair = ours(kind), theirs(kind, tokenizer)
+        apart = max(abs(one - other) for one, other in zip(*pair, strict=True))
+        print(f"{kind}: {STEPS} losses {apart:.1e} apart, {pair[0][0]:.3f} to {pair[0][-1]:.3f}")
+        if not (apart < 1e-5 and pair[0][-1] < 0.5):
+            sys.exit(f"{kind}: {pair}")
+
+
+if __name__ == "__main__":
+    batches() if sys.argv[2:] == ["batches"] else main()
