@@ -33,8 +33,8 @@ ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
 # Names of the same field. Templates read the first or the second (as in `transformers` 5.23).
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-_ARGUMENTS = {"what": "that one"}
+REASONING = ("reasoning_content", "thinking", "reasoning")
+ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
 
 
@@ -91,7 +91,7 @@ class Needs:
         for messages, tools in (
             ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
             ([QUESTION, ANSWER], None),
-            *map(_calling, (_ARGUMENTS, json.dumps(_ARGUMENTS))),
+            *map(calling, (ARGUMENTS, json.dumps(ARGUMENTS))),
         ):
             at = next((at for at, each in enumerate(messages) if each["role"] == role), None)
             if at is not None and self._tried(messages, tools) is not None:
@@ -105,9 +105,9 @@ class Needs:
     @functools.cached_property
     def parsed_arguments(self) -> bool:
         """Whether the template accepts arguments of tool calls as objects, and does not write texts unchanged."""
-        said = json.dumps(_ARGUMENTS)
-        text = self._tried(*_calling(said))
-        return (text is None or said.encode() not in text) and self._tried(*_calling(_ARGUMENTS)) is not None
+        said = json.dumps(ARGUMENTS)
+        text = self._tried(*calling(said))
+        return (text is None or said.encode() not in text) and self._tried(*calling(ARGUMENTS)) is not None
 
     def _tried(self, messages: list[Message], tools: list[Any] | None) -> bytes | None:
         try:
@@ -128,7 +128,7 @@ def _has_read(text: bytes | None, message: Message) -> bool:
     return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
 
 
-def _calling(arguments: Any) -> tuple[list[Message], list[Any]]:
+def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
     """Return a conversation with a tool call of these arguments, and its tools."""
     call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
     result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
@@ -255,7 +255,7 @@ def _message(said: Message, index: int, needs: Needs) -> Message:
     if "tool_calls" in said:
         said["tool_calls"] = _tool_calls(said["tool_calls"], index, needs)
     said = _json_types(said)
-    reasoning = next((said[name] for name in _REASONING if name in said), None)
+    reasoning = next((said[name] for name in REASONING if name in said), None)
     return said if reasoning is None else {"thinking": reasoning, **said, "reasoning_content": reasoning}
 
 
