@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict
 
 from pipelines.prepare.options.config import Compression, EngineName, Side, SpecialTokens, Truncation
-from pipelines.prepare.options.layout_config import LayoutName, Learn, LongDocuments, Remainder
+from pipelines.prepare.options.layout_config import LayoutName, Learn, LearnNot, LongDocuments, Remainder
 
 Path = str | os.PathLike[str]
 # One value, or several for a repeatable option.
@@ -75,6 +75,7 @@ class BuildOptions(TypedDict, total=False):
     chat_option: Texts | None
     learn: Learn | None
     learn_whole_turns: bool | None
+    learn_not: LearnNot | None
     pack_rows: bool | None
     target_length: int | None
     input_prefix: str | None

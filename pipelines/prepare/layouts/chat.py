@@ -80,6 +80,11 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
         )
     layout, aligner = context.layout, Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
     if context.columns.joins_pairs:
+        if layout.learn_not:
+            raise ConfigError(
+                "--learn-not with prompt and completion as texts, expected messages: texts have no such parts",
+                remedy="leave it out, or choose a template with --chat-template, such as default",
+            )
         return beside_reference(lambda engine: PairEncoder(engine, context, aligner), engine, reference)
     template = open_template(
         context.tokenizer,
@@ -89,6 +94,7 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
         learn=layout.learn or "all",
         learns_prompts=layout.learn in ("all", "each"),
         whole_turns=layout.learn_whole_turns,
+        learn_not=layout.learn_not.split(",") if layout.learn_not else [],
     )
     return beside_reference(lambda engine: ChatEncoder(engine, context, template, aligner), engine, reference)
 

@@ -16,6 +16,7 @@ LongDocuments = Literal["split", "truncate", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 # The learned answers: all in one text, the last one, or one text per answer, which ends with it.
 Learn = Literal["all", "last", "each"]
+LearnNot = Literal["thoughts", "tool_calls", "thoughts,tool_calls"]
 
 # Each layout is a file in `layouts`; options that only some layouts take name them in `taken_with`.
 LayoutName = Literal["pad", "concat", "pack", "chat", "preference", "seq2seq", "tokens", "qa"]
@@ -131,6 +132,7 @@ class LayoutConfig:
         brief="Answers of a chat to learn.",
     )
     learn_whole_turns: bool = _chat("Learn all of a turn behind its role, up to the next, as TRL does.", False)
+    learn_not: LearnNot | None = _chat("Parts of answers that are not learned.", None)
     pack_rows: bool = _chat("Pack several conversations into a row.", False)
     target_length: int | None = _seq2seq(
         "Tokens of a target. Default: as --max-length.", None, least=1, most=MOST_TOKENS

@@ -167,9 +167,9 @@ class AnswerFinder:
         later = itertools.dropwhile(lambda each: each["role"] == "tool", behind)
         alone = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *later]))
         calls = begun + len(_shared([alone.turn(index), found.text[begun:stop]]))
-        return [(start, self._before_token(found.text, calls)), *more]
+        return [(start, self.before_token(found.text, calls)), *more]
 
-    def _before_token(self, text: bytes, stop: int) -> int:
+    def before_token(self, text: bytes, stop: int) -> int:
         """Return the start of the added token that contains position `stop`, or `stop` if none does."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (

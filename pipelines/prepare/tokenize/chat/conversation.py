@@ -34,7 +34,7 @@ ANSWER: Message = {"role": "assistant", "content": "that one"}
 _MAX_DETAIL = 300
 # Names of the same field. Templates read the first or the second (as in `transformers` 5.23).
 REASONING = ("reasoning_content", "thinking", "reasoning")
-_ARGUMENTS = {"what": "that one"}
+ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
 
 
@@ -92,7 +92,7 @@ class Needs:
         for messages, tools in (
             ([{"role": "system", "content": "be brief"}, QUESTION, ANSWER], None),
             ([QUESTION, ANSWER], None),
-            *map(_calling, (_ARGUMENTS, json.dumps(_ARGUMENTS))),
+            *map(calling, (ARGUMENTS, json.dumps(ARGUMENTS))),
         ):
             at = next((at for at, each in enumerate(messages) if each["role"] == role), None)
             if at is not None and self._tried(messages, tools) is not None:
@@ -106,9 +106,9 @@ class Needs:
     @functools.cached_property
     def parsed_arguments(self) -> bool:
         """Whether the template accepts arguments of tool calls as objects, and does not write texts unchanged."""
-        said = json.dumps(_ARGUMENTS)
-        text = self._tried(*_calling(said))
-        return (text is None or said.encode() not in text) and self._tried(*_calling(_ARGUMENTS)) is not None
+        said = json.dumps(ARGUMENTS)
+        text = self._tried(*calling(said))
+        return (text is None or said.encode() not in text) and self._tried(*calling(ARGUMENTS)) is not None
 
     def _tried(self, messages: list[Message], tools: list[Any] | None) -> bytes | None:
         try:
@@ -129,7 +129,7 @@ def _has_read(text: bytes | None, message: Message) -> bool:
     return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
 
 
-def _calling(arguments: Any) -> tuple[list[Message], list[Any]]:
+def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
     """Return a conversation with a tool call of these arguments, and its tools."""
     call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
     result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}

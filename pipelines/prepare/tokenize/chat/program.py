@@ -19,6 +19,8 @@ class Settings:
     template's variables besides the messages. `added_tokens`: contents of the tokenizer's added tokens. `date` (ISO)
     replaces today's date. `learn`: which answers are learned. `learns_prompts`: also learn answers in a prompt that a
     completion follows. `whole_turns`: learn all of a turn after its role, not only the text that a model must generate.
+    `learn_not`: parts of answers that are not learned, thoughts or tool_calls. `joins_line_breaks`: the tokenizer makes
+    one token of two line breaks.
 
     The limits are seconds of a core, memory (per batch), and UTF-8 bytes of text. An ordinary rendering takes 5 to
     100 µs; a row takes one, or one per message. The machine decides how much fits into the seconds, but ordinary use is
@@ -33,6 +35,8 @@ class Settings:
     learn: Learn = "all"
     learns_prompts: bool = False
     whole_turns: bool = False
+    learn_not: list[str] = dataclasses.field(default_factory=list)
+    joins_line_breaks: bool = False
     cpu_seconds: float = 5.0
     memory_bytes: int = 3 << 29
     text_bytes: int = 1 << 24

@@ -37,6 +37,7 @@ from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.pairs import pair_of
 from pipelines.prepare.tokenize.chat.part_masks import skipped_spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
+from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
 # Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages;
@@ -132,6 +133,8 @@ class ChatTemplate:
             if own := finder.spans(part, found, [index]):
                 for field in part.withheld[index]:
                     skipped += skipped_spans(self._run, part, found.text, index, field, own)
+        for index, kind in itertools.product(learned, self.settings.learn_not):
+            skipped += part_spans(finder, part, found, index, kind)
         return joined(skipped)
 
     def _run(self, conversation: Conversation, *, prompt: bool = False) -> bytes:

@@ -7,6 +7,7 @@ rendering thread, because Jinja holds the GIL and a child can be killed whatever
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,14 @@ from pipelines.prepare.options.layout_config import Learn
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.child import WorkerDiedError
 from pipelines.prepare.tokenize.chat import builtin_templates, renderer
-from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION
+from pipelines.prepare.tokenize.chat.conversation import (
+    ANSWER,
+    DATE_UNKNOWN,
+    INVALID,
+    OVER_LIMIT,
+    QUESTION,
+    calling,
+)
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.engines import HFTokenizer, utf8_of
 from tfrecord_io.errors import TokenizerError
@@ -180,15 +188,35 @@ def open_template(
         variables={**tokenizer.special_tokens_map, **given},
         added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
         date=date,
+        joins_line_breaks=len(tokenizer.encode("\n\n", add_special_tokens=False)) == 1,
         **more,
     )
     renderer = ChatRenderer(settings)
     if finds_answers:
-        renderer.notes = _notes_of_trial(renderer.learning("all"))
+        on_trial = renderer.learning("all")
+        of_parts = itertools.chain.from_iterable(_notes_on_part(on_trial, part) for part in settings.learn_not)
+        renderer.notes = (*_notes_of_trial(on_trial), *of_parts)
     else:
         renderer.render({name: pa.array([[each]]) for name, each in _PAIR.items()})
     renderer.notes += builtin_templates.notes_on(tokenizer, name)
     return renderer
+
+
+def _notes_on_part(renderer: ChatRenderer, part: str) -> Iterator[str]:
+    """Yield a note if the template does not write a part of answers, or refuses it."""
+    thoughts = {"reasoning_content": "so"}, {"content": f"<think>\nso\n</think>\n\n{ANSWER['content']}"}
+    trials = {"thoughts": [([QUESTION, {**ANSWER, **each}], None) for each in thoughts], "tool_calls": [calling()]}
+    found, details = [], []
+    for messages, tools in trials[part]:
+        columns = {"messages": pa.array([messages]), **({"tools": pa.array([tools])} if tools else {})}
+        tried = renderer.render(columns)
+        found.append(len(tried.texts.skipped) > 0)
+        details += tried.details.values()
+    if not found[0]:
+        name = {"thoughts": "the field reasoning_content"}.get(part, part)
+        how = f"refuses {name} of answers: {details[0]}" if details else f"does not write {name} of answers"
+        also = ", but thoughts between <think> and </think> in contents are found" if any(found) else ""
+        yield f"--learn-not {part}: this chat template {how}{also}"
 
 
 def _value(text: str) -> Any:

@@ -1,0 +1,95 @@
+"""Find the thoughts or tool calls of an answer, for --learn-not: a second text is rendered without them.
+
+    rendered    <|im_start|>assistant⏎<think>⏎They ask for 4.⏎</think>⏎⏎It is 4.<|im_end|>
+    without     <|im_start|>assistant⏎<think>⏎⏎</think>⏎⏎It is 4.<|im_end|>
+    skipped                                  └──────────────┘
+
+The part is between the beginning and the end that both texts of the answer's turn share, as in NeMo Automodel
+(`_build_reasoning_mask`), so tags that a template also writes without a thought stay learned. White space on both sides
+belongs to the part if the tokenizer makes one token of it where the part was, as of both line breaks here.
+"""
+
+import itertools
+import re
+from collections.abc import Callable
+
+from pipelines.prepare.tokenize.chat.answers import AnswerFinder
+from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, REASONING, Conversation, Message, Rejected
+from pipelines.prepare.tokenize.chat.environment import Spans
+from pipelines.prepare.tokenize.chat.program import Rendering
+
+_THOUGHT = re.compile("(?<=<think>).*?(?=</think>)|\\A(?:(?!<think>).)*(?=</think>)", re.DOTALL)
+
+
+def part_spans(finder: AnswerFinder, conversation: Conversation, found: Rendering, index: int, part: str) -> Spans:
+    """Find the byte spans of an answer's `part`: thoughts or tool_calls.
+
+    Raises: Rejected if the template refuses the conversation without them.
+    """
+    messages = conversation.messages
+    shorter = _WITHOUT[part](messages[index])
+    if shorter == messages[index]:
+        return []
+    detail = ""
+    # Some templates refuse results of tools without a call.
+    for behind in (messages[index + 1 :], itertools.dropwhile(_is_result, messages[index + 1 :])):
+        without = [*messages[:index], shorter, *behind]
+        try:
+            other = finder.program.run(Conversation(without, conversation.tools, options=conversation.options))
+        except Rejected as rejected:
+            if rejected.reason == OVER_LIMIT:
+                raise
+            detail = rejected.detail
+            continue
+        return _between(finder, found, other, index)
+    raise Rejected(MASK, f"message {index}: the chat template refuses it without its {part}: {detail}")
+
+
+def _between(finder: AnswerFinder, found: Rendering, other: Rendering, index: int) -> Spans:
+    """Return the span of the first text's turn between the beginning and the end that it shares with the second."""
+    has_turns = found.turn(index) and other.turn(index)
+    text, changed = (each.turn(index) if has_turns else each.text for each in (found, other))
+    start = _num_shared(text, changed)
+    stop = len(text) - _num_shared(text[start:][::-1], changed[start:][::-1])
+    if start == stop:
+        return []
+    # Where the end begins as the part does, such as with "<": the part ends before a token, not within it.
+    moved = stop - finder.before_token(text, stop)
+    if moved <= start and text[start - moved : start] == text[stop - moved : stop]:
+        start, stop = start - moved, stop - moved
+    before, after = text[:start], text[stop:]
+    is_joined = before[-1:].isspace() and after[:1].isspace() and len(changed) - start == len(after)
+    if is_joined and finder.program.settings.joins_line_breaks:
+        start, stop = len(before.rstrip()), len(text) - len(after.lstrip())
+    while text[start] & 0xC0 == 0x80:  # whole letters
+        start -= 1
+    begun = found.turns[index][0] if has_turns else 0
+    return [(begun + start, begun + stop)]
+
+
+def _num_shared(one: bytes, two: bytes) -> int:
+    pairs = enumerate(zip(one, two, strict=False))
+    return next((at for at, (first, second) in pairs if first != second), min(len(one), len(two)))
+
+
+def _is_result(message: Message) -> bool:
+    return bool(message["role"] == "tool")
+
+
+def _without_thoughts(message: Message) -> Message:
+    kept = {name: value for name, value in message.items() if name not in REASONING or not value}
+    content = message.get("content")
+    if isinstance(content, str):
+        kept["content"] = _THOUGHT.sub("", content)
+    elif isinstance(content, list):
+        kept["content"] = [{**part, "text": _THOUGHT.sub("", part["text"])} for part in content]
+    return kept
+
+
+def _without_calls(message: Message) -> Message:
+    if not message.get("tool_calls"):
+        return message
+    return {"content": "", **{name: value for name, value in message.items() if name != "tool_calls"}}
+
+
+_WITHOUT: dict[str, Callable[[Message], Message]] = {"thoughts": _without_thoughts, "tool_calls": _without_calls}
