@@ -122,6 +122,7 @@ CLIENTS = {
     ),
     "trl chat": _trainer("chat", "trl"),
     "trl packed": _trainer("packed", "trl"),
+    "trl preferences": Client(environment="torch", program="trl_pairs.py", packages=("trl", "torch")),
     "trl plain": _trainer("plain", "trl"),
     "transformers trainer": _trainer("trainer", "transformers"),
     "loaders": Client(environment="torch", program="torch_loaders.py", packages=("torch", "torchdata", "torchtitan")),

@@ -118,7 +118,9 @@ class ColumnPlan:
     def flags(self) -> str:
         """The command's options that name columns for these uses."""
         uses = ["text"] if self.texts else []
-        uses += ["messages" if each in chats.CANDIDATES else each for each in self.nested if each not in chats.OPTIONAL]
+        named = preferences.TEXTS if "chosen" in self.nested else ()
+        required = [each for each in self.nested if each not in chats.OPTIONAL]
+        uses += ["messages" if each in chats.CANDIDATES and each not in named else each for each in required]
         return ", ".join(f"--{use}-column" for use in dict.fromkeys([*uses, *["label"] * bool(self.label)]))
 
     @property

@@ -1,0 +1,180 @@
+"""TRL's pairs: ids and masks of `--layout preference` against `DPOTrainer._prepare_dataset` and its collator.
+
+ids         200 pairs of texts, and 200 of conversations with each of eight templates
+masks       those of DataCollatorForPreference, keep_start and keep_end, whole and cut to the median length
+trainers    DPOTrainer on our export as in docs/how-to/layouts/preference.md, and on the rows themselves: 20 losses;
+            RewardTrainer keeps the export with joined prompts as it is
+"""
+
+import collections
+import datetime
+import json
+import pathlib
+import shutil
+import types
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+import transformers
+import trl
+from jinja2 import TemplateError
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+from prep_tfrecords import build, export
+from scripts.clients.expected import WORK
+from scripts.clients.torch_trainers import EXAMPLES, QUIET, SETTINGS, SIZES
+from scripts.clients.trl_templates import CONVERSATIONS, TEMPLATES, toy_tokenizer
+from tfrecord_io import random_access
+
+NAMES = ("llama3", "qwen2_5", "qwen3", "gemma3", "gemma4_v5", "phi3", "glm4moe", "gptoss")
+PAIRS, LONGEST = 200, 1 << 14
+HERE = pathlib.Path(WORK, "preferences")
+Row = dict[str, Any]
+
+
+def conversations() -> list[Row]:
+    """Return pairs with one turn and many, a system prompt, tools and thoughts: two for each answer to a user."""
+    found: list[Row] = []
+    for said, tools in CONVERSATIONS:
+        for at in range(1, len(said)):
+            if said[at - 1]["role"] != "user" or said[at]["role"] != "assistant" or not any(said[at].values()):
+                continue
+            others: list[Any] = [{"role": "assistant", "content": "I do not know."}]
+            others.append({**said[at], "content": f"{said[at].get('content') or ''} Or not?"})
+            pair = {"prompt": said[:at], "chosen": said[at:], "tools": tools}
+            found += [{**pair, "rejected": [other]} for other in others]
+    step = len(found) / PAIRS
+    return [found[int(number * step)] for number in range(PAIRS)]
+
+
+def texts() -> list[Row]:
+    """Return pairs of texts, with EOS at the end of some answers, and tokens that merge with the prompt's end."""
+    prompts = ("The sky is", "Water is ", "", "Grüße an", "x </s>", "a\n")
+    answers = (" blue.", "wet.", " a fish</s>", "é", "  ", "\n\nb")
+    return [
+        {"prompt": prompt, "chosen": answers[at % 6], "rejected": answers[(at + 1 + at // 36) % 6]}
+        for at, prompt in enumerate(prompts * 34)
+    ][:PAIRS]
+
+
+def theirs(row: Row, tokenizer: Any) -> Row | None:
+    """Return TRL's ids of a row; None if the template refuses it."""
+    settings = types.SimpleNamespace(dataset_num_proc=None, max_length=None, truncation_mode="keep_start")
+    rows = datasets.IterableDataset.from_generator(lambda: iter([dict(row)]))
+    fake = types.SimpleNamespace(_tokenizer=tokenizer)
+    try:
+        prepared = trl.DPOTrainer._prepare_dataset(fake, rows, tokenizer, settings, "train")
+        return next(iter(prepared))
+    except (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError):
+        return None
+
+
+def built(
+    name: str, rows: list[Row], tokenizer: Any, *, length: int, side: Any
+) -> tuple[dict[int, Row], dict[int, str]]:
+    """Return our records, and the reasons of rejected rows, by row number."""
+    output = HERE / name
+    shutil.rmtree(output, ignore_errors=True)
+    numbered = datasets.Dataset.from_list([{**row, "number": at} for at, row in enumerate(rows)])
+    options: dict[str, Any] = {"layout": "preference", "max_length": length, "truncation_side": side, "shuffle": False}
+    if not isinstance(rows[0]["prompt"], str):
+        options["chat_date"] = datetime.datetime.now().date().isoformat()
+    build(numbered, output=output, tokenizer=tokenizer, keep_column="number", max_error_rate=1, **options)
+    lines = [json.loads(line) for path in (output / "rejected").glob("*.jsonl") for line in path.open(encoding="utf-8")]
+    records = random_access.open(output)["train"]
+    return {int(each["number"]): each for each in records}, {line["row"]: line["reason"] for line in lines}
+
+
+def check(name: str, rows: list[Row], known: list[Row | None], tokenizer: Any, *, length: int, mode: str) -> list[int]:
+    """Compare all rows with the `known` ones of TRL; return the lengths of the rows with equal ids and masks."""
+    side = {"keep_start": "right", "keep_end": "left"}[mode]
+    ours, reasons = built(name, rows, tokenizer, length=length, side=side)
+    collator = DataCollatorForPreference(tokenizer.pad_token_id, max_length=length, truncation_mode=mode)
+    lengths = []
+    for number, (row, expected) in enumerate(zip(rows, known, strict=True)):
+        if number not in ours:
+            # TRL leaves out prompts that fill the row, with keep_start.
+            fills = expected is not None and mode == "keep_start" and len(expected["prompt_ids"]) >= length
+            allowed = {"prompt_too_long"} if fills else {"answers_equal", "chosen_empty", "rejected_empty"}
+            assert expected is None or reasons[number] in allowed, (name, mode, row, reasons[number])
+            continue
+        assert expected is not None, (name, mode, row)
+        batch = {key: values.numpy() for key, values in collator([expected]).items()}
+        for at, answer in enumerate(("chosen", "rejected")):
+            size = int(batch["attention_mask"][at].sum())
+            assert ours[number][f"{answer}_attention_mask"].sum() == size, (name, mode, row)
+            for our_name, their_name in (("input_ids", "input_ids"), ("loss_mask", "completion_mask")):
+                found, wanted = ours[number][f"{answer}_{our_name}"], batch[their_name][at][:size]
+                assert np.array_equal(found[:size], wanted), (name, mode, row, answer, our_name)
+        lengths.append(size)
+    return lengths
+
+
+def compare() -> None:
+    """Compare texts, and conversations with each template."""
+    counts: collections.Counter[str] = collections.Counter()
+    for name in ("texts", *NAMES):
+        template = "" if name == "texts" else (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+        rows, tokenizer = texts() if name == "texts" else conversations(), toy_tokenizer(template)
+        known = [theirs(row, tokenizer) for row in rows]
+        counts["refused by the template"] += known.count(None)
+        lengths = check(name, rows, known, tokenizer, length=LONGEST, mode="keep_start")
+        counts["equal"] += len(lengths)
+        for mode in ("keep_start", "keep_end"):
+            cut = check(name, rows, known, tokenizer, length=int(np.median(lengths)), mode=mode)
+            counts[f"equal, cut with {mode}"] += len(cut)
+    print(f"{PAIRS * (len(NAMES) + 1):,} pairs: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()))
+
+
+class PreparedDPOTrainer(trl.DPOTrainer):
+    """DPOTrainer that takes a tokenized dataset as it is."""
+
+    def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
+        return dataset
+
+
+def train() -> None:
+    """Train on our export and on the rows, with equal losses; check that RewardTrainer keeps the joined export."""
+    rows = [json.loads(line) for line in (EXAMPLES / "preferences" / "train.jsonl").open(encoding="utf-8")]
+    tokenizer = toy_tokenizer((TEMPLATES / "qwen3.jinja").read_text(encoding="utf-8"))
+    built("example", rows, tokenizer, length=1024, side="right")
+    losses = []
+    for kind in (PreparedDPOTrainer, trl.DPOTrainer):
+        data = exported("dpo") if kind is PreparedDPOTrainer else datasets.Dataset.from_list(rows)
+        transformers.set_seed(1)
+        config = transformers.LlamaConfig(vocab_size=len(tokenizer), **SIZES, use_cache=False)
+        models = [transformers.AutoModelForCausalLM.from_config(config) for _ in range(2)]
+        models[1].load_state_dict(models[0].state_dict())
+        settings = trl.DPOConfig(output_dir=str(HERE / "out"), max_length=None, **SETTINGS, **QUIET)
+        made = kind(models[0], models[1], settings, train_dataset=data, processing_class=tokenizer)
+        made.remove_callback(transformers.PrinterCallback)
+        made.train()
+        losses.append([entry["loss"] for entry in made.state.log_history if "loss" in entry])
+    apart = max(abs(one - other) for one, other in zip(*losses, strict=True))
+    print(f"DPO: {len(losses[0])} losses {apart} apart, {losses[0][0]:.3f} to {losses[0][-1]:.3f}")
+    assert apart == 0
+    joined: Any = exported("reward", join_prompts=True)
+    fake = types.SimpleNamespace()
+    kept = trl.RewardTrainer._prepare_dataset(
+        fake, joined, tokenizer, trl.RewardConfig(max_length=None, **QUIET), "train"
+    )
+    assert kept.to_dict() == joined.to_dict()
+    print(f"RewardTrainer keeps {len(kept)} rows")
+
+
+def exported(name: str, **options: Any) -> Any:
+    """Return the rows of the example's Parquet export."""
+    output = HERE / name
+    shutil.rmtree(output, ignore_errors=True)
+    export(HERE / "example", to="parquet", output=output, drop=["number"], **options)
+    return datasets.load_dataset(str(output), split="train", cache_dir=str(HERE / "cache"))
+
+
+if __name__ == "__main__":
+    transformers.utils.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    torch.set_num_threads(1)
+    train()
+    compare()
