@@ -91,8 +91,9 @@ def _compute_in_float64(backend: str) -> None:
     for name, module in sys.modules.items():
         if name.startswith("pipelines.train") and hasattr(module, "ops"):
             vars(module)["ops"] = ops
-    for kind in (BoundTask, *BoundTask.__subclasses__()):
-        kind.weights = functools.partialmethod(  # type: ignore[method-assign, assignment]
+    kinds: tuple[Any, ...] = (BoundTask, *BoundTask.__subclasses__())
+    for kind in kinds:
+        kind.weights = functools.partialmethod(
             lambda task, *given, weights: wider(weights(task, *given), "float64"), weights=kind.weights
         )
 
