@@ -1,22 +1,23 @@
 #!/usr/bin/env python
-"""Programs of other people read what we write: does each find the same rows, and does MaxText's loss fall?
+"""Run other projects' programs on our datasets and exports, and compare their rows, logits or losses.
 
     scripts/check_clients.py [--work FOLDER] [--only NAME]...
 
-Needs the network, and Python 3.12 for MaxText. Not part of scripts/check. In FOLDER (default: a temporary one, deleted
-at the end; a kept one is used again) it makes an environment where a client wants it, and says what it installs there:
+Needs the network, and Python 3.12 for MaxText. Not part of scripts/check. FOLDER is a temporary one by default, and is
+reused otherwise. It gets the bundled examples in all layouts and exports, and these environments when a client needs
+them:
 
-    clients         on top of this project's packages, 20 MB
-    torch           the same with PyTorch, 5 GB, for on Linux its wheel wants CUDA's libraries; 1 GB if
-                    PIP_EXTRA_INDEX_URL names an index with builds for the CPU. Nothing of it needs an accelerator
-    axolotl         on top of that, Axolotl with the releases that it pins, and without what only a GPU needs, 200 MB
-    fine-tuners     on top of torch, Megatron-Bridge and OLMo-core with what their readers import, 120 MB
+    clients         this project's packages and 20 MB
+    torch           the same with PyTorch, 5 GB, because its wheel for Linux needs CUDA's libraries; 1 GB if
+                    PIP_EXTRA_INDEX_URL names an index with builds for the CPU. No client needs an accelerator
+    axolotl         torch with Axolotl and its pinned releases, without packages for GPUs, 200 MB
+    tunix           clients with tunix, 20 MB
+    fine-tuners     torch with Megatron-Bridge and OLMo-core, without what their readers don't import, 120 MB
     maxtext         MaxText with JAX for the CPU and TensorFlow, 2 GB
     transformers4   the last release of transformers 4, 100 MB; with PyTorch, on top of torch, 20 MB
 
-and prepares the bundled reviews in three layouts, and chats, with every export. Each client is a program in
-scripts/clients that prints what it read and fails if that is not what the shards hold. What passes is a line of the
-table in docs/reference/clients.md. Exit status: 0 if none fails.
+A client is a program in scripts/clients. It prints figures, and fails if they differ from the shards. A client that
+passes prints a line for the table in docs/reference/clients.md. Exit status: 0 if none fails.
 """
 
 import argparse
@@ -31,7 +32,7 @@ import tempfile
 from collections.abc import Iterator
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-# What MaxText imports to train; it declares nothing outside of extras, which are for accelerators.
+# MaxText's imports in a training. It declares them in extras alone, which are for accelerators.
 MAXTEXT = (
     *("maxtext==0.2.5", "jax[cpu]", "flax", "optax", "grain", "orbax-checkpoint", "tensorflow-cpu", "tensorflow-text"),
     *("tensorflow-datasets", "transformers", "datasets", "omegaconf", "aqtp", "qwix", "tensorboardx", "sentencepiece"),
@@ -39,17 +40,21 @@ MAXTEXT = (
     *("blobfile", "chex", "array_record", "etils", "einops", "google-cloud-storage", "gcsfs", "absl-py", "jinja2"),
     *("ml_collections", "pathwaysutils", "google-cloud-mldiagnostics", "tokamax", "jaxtyping", "pillow"),
 )
-# Why a client is not run.
+# Clients that cannot run, with the reason.
 NOT_RUN = {
     "GPT-NeoX": "no package; it reads the files of Megatron-LM",
-    "Levanter 1.1": "its release does not import with today's JAX (equinox's BuiltInKeyEntry)",
+    "Levanter 1.1": "its release does not import with today's JAX (equinox's BuiltInKeyEntry). Its successor "
+    "marin-levanter has development releases alone, which need transformers < 5, datasets < 5 and optax < 0.2.7",
     "EasyDeL 0.3.0": "its release wants eformer 0.0.99.12 and ray; its loaders take `datasets`",
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What is installed, on top of the packages of this project and of other environments, with which interpreter."""
+    """Packages to install, and the interpreter.
+
+    `on`: environments below it; () for this project's alone, None for an empty one.
+    """
 
     packages: tuple[str, ...] = ()
     without_dependencies: tuple[str, ...] = ()
@@ -85,6 +90,21 @@ ENVIRONMENTS = {
             *("huggingface_hub==1.17.0", "tokenizers==0.23.1", "peft==0.20.0", "addict", "fire", "posthog", "wandb"),
         ),
         on=("torch",),
+    ),
+    "tunix": Environment(
+        without_dependencies=(
+            *(
+                "google-tunix==0.1.7",
+                "google-metrax",
+                "qwix",
+                "jaxtyping",
+                "wadler-lindig",
+                "python-dotenv",
+                "kagglehub",
+            ),
+            *("tensorboardX", "perfetto"),
+        ),
+        on=("clients",),
     ),
     "maxtext": Environment(packages=MAXTEXT, python="python3.12"),
     "transformers4": Environment(packages=("transformers==4.57.*",)),
@@ -123,6 +143,7 @@ CLIENTS = {
         program="keras_hub_fit.py", packages=("keras-hub", "tensorflow"), arguments=("tensorflow",)
     ),
     "flax": Client(program="flax_nnx.py", packages=("flax", "optax", "jax")),
+    "tunix": Client(environment="tunix", program="tunix_sft.py", packages=("google-tunix", "flax", "optax")),
     "model garden": Client(program="model_garden.py", packages=("tf-models-official",)),
     "seqio": Client(program="seqio_source.py", packages=("seqio",)),
     "tfrecord": Client(program="tfrecord_package.py", packages=("tfrecord",)),
@@ -231,12 +252,14 @@ def _export(work: pathlib.Path, layout: str, to: str, *options: str, output: str
 
 
 def _ours(*words: str) -> None:
-    subprocess.run([sys.executable, *words], cwd=REPOSITORY, env=_environment(), check=True, capture_output=True)
+    ended = subprocess.run([sys.executable, *words], cwd=REPOSITORY, env=_environment(), capture_output=True, text=True)
+    if ended.returncode:
+        sys.exit(f"{' '.join(words)}\n{ended.stderr[-2000:]}")
 
 
 def _environment() -> dict[str, str]:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "HF_HUB_OFFLINE": "1", "JAX_PLATFORMS": "cpu"}
-    # MaxText's word for: without Google Cloud.
+    # DECOUPLE_GCLOUD: MaxText runs without Google Cloud.
     return {**os.environ, **quiet, "KERAS_BACKEND": "jax", "DECOUPLE_GCLOUD": "TRUE", "PYTHONPATH": str(REPOSITORY)}
 
 
@@ -261,12 +284,14 @@ def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
 
 
 def _python(work: pathlib.Path, name: str) -> pathlib.Path | None:
-    """Return the interpreter of an environment, made where it is missing; None without a Python for it."""
+    """Return the interpreter of an environment, after installing it if necessary; None without its Python."""
     home, environment = work / name, ENVIRONMENTS[name]
     python = home / "bin" / "python"
     if (home / "installed").exists():
         return python
-    if (found := shutil.which(environment.python)) is None:
+    found = shutil.which(environment.python)
+    # A shim of pyenv fails unless its version is active.
+    if found is None or subprocess.run([found, "--version"], capture_output=True).returncode:
         return None
     seen = [path for path in sys.path if path.endswith("site-packages")]
     for below in environment.on or ():

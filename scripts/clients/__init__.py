@@ -1,1 +1,1 @@
-"""Programs that read what we write with libraries of others; `scripts/check_clients.py` runs them."""
+"""Programs that read our datasets and exports with other libraries, for `scripts/check_clients.py`."""

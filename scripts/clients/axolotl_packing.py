@@ -1,4 +1,4 @@
-"""Axolotl's preprocessing, sampler and collator with `sample_packing`: documents keep tokens, labels, places."""
+"""Check that Axolotl's `sample_packing` keeps each document's tokens, labels and positions."""
 
 import sys
 

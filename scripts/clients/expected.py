@@ -1,4 +1,4 @@
-"""The rows of a dataset as our own reader of single rows gives them, for comparison."""
+"""Rows of a dataset from our reader of single rows, for comparison."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""A Flax NNX loop with optax over our batches, against the same model in plain functions with the rule of `train-tpu`.
+"""Compare a Flax NNX loop with optax over our batches with plain functions and the optimizer of `train-tpu`.
 
 The loop takes `random_access.global_batches`; the reference takes the rows of each batch by `indices` from all rows.
 """

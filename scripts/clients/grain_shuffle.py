@@ -1,4 +1,4 @@
-"""Grain's own ArrayRecordDataSource with a global shuffle: every row once, in another order."""
+"""Check that Grain's ArrayRecordDataSource with a global shuffle has every row once, in another order."""
 
 import glob
 

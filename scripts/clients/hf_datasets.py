@@ -1,4 +1,4 @@
-"""`datasets.load_dataset` of each Parquet export, compared row by row."""
+"""Compare the rows of `datasets.load_dataset` with each Parquet export's shards."""
 
 import datasets
 

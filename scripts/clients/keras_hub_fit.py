@@ -1,4 +1,4 @@
-"""KerasHub's classifier on JAX or TensorFlow: `fit` on the reader's batches with names='keras-hub'."""
+"""Fit KerasHub's classifier on JAX or TensorFlow with the reader's batches under names='keras-hub'."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Megatron-LM's IndexedDataset of a Megatron export: every document with its EOS, in the bytes of its builder."""
+"""Read a Megatron export with Megatron-LM's IndexedDataset, and compare its bytes with IndexedDatasetBuilder's."""
 
 import glob
 import pathlib

@@ -1,4 +1,4 @@
-"""Model Garden's loader for sentence prediction, on TFRecord files under its names."""
+"""Read a TFRecord export with Model Garden's loader for sentence prediction."""
 
 import numpy as np
 from official.nlp.data import sentence_prediction_dataloader as loader

@@ -1,4 +1,4 @@
-"""SeqIO's TFExampleDataSource on the shards as they are."""
+"""Read the shards with SeqIO's TFExampleDataSource."""
 
 import numpy as np
 import seqio

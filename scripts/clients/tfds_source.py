@@ -1,4 +1,4 @@
-"""`tfds.data_source` of the ArrayRecord export, found as a builder's folder."""
+"""Read the ArrayRecord export with TFDS, through `builder_from_directory`."""
 
 import numpy as np
 import tensorflow_datasets as tfds

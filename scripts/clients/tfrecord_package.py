@@ -1,4 +1,4 @@
-"""The package `tfrecord`, with the index that its own tool makes."""
+"""Read the shards with the package `tfrecord` and the index that its own tool writes."""
 
 import glob
 

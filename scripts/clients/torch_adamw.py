@@ -1,6 +1,6 @@
-"""The optimizer's rule in `train-tpu` against `torch.optim.AdamW`: 20 steps, gradients of 1 to 1e-9.
+"""Compare 20 steps of the optimizer of `train-tpu` with `torch.optim.AdamW`, on gradients of 1 to 1e-9.
 
-Each runs in its own process: PyTorch and TensorFlow bring two copies of LLVM, which end a process that loads both.
+Each runs in its own process, because PyTorch and TensorFlow cannot load their two copies of LLVM into one.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ def by_torch() -> list[list[np.ndarray]]:
 
 
 def by_us() -> list[list[np.ndarray]]:
-    """Return the weights after each step of our rule."""
+    """Return the weights after each step of our optimizer."""
     from pipelines.train.steps import AdamW
 
     rule = AdamW(rate=0.01, warmup=0, steps=STEPS, decay=0.1, decayed=DECAYED, clip_norm=1e9, schedule="constant")
@@ -46,7 +46,7 @@ def by_us() -> list[list[np.ndarray]]:
 
 
 def main() -> None:
-    """Compare them."""
+    """Compare both."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         theirs, ours = pool.apply(by_torch), pool.apply(by_us)
     pairs = [pair for step in zip(ours, theirs, strict=True) for pair in zip(*step, strict=True)]

@@ -1,4 +1,4 @@
-"""PyTorch's loaders over our rows: DataLoader in forked and spawned workers, StatefulDataLoader, torchtitan's own."""
+"""Read rows with PyTorch's DataLoader (forked and spawned), StatefulDataLoader and torchtitan's loader."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ def ids(batches: Iterable[Any]) -> np.ndarray:
 
 
 def resumed(make: Callable[[], Any]) -> np.ndarray:
-    """Return the token ids of all steps, where another loader goes on from the first's state."""
+    """Return the token ids of all steps, after resuming in another loader from the first one's state."""
     first, second = make(), make()
     batches = iter(first)
     begun = [next(batches) for _ in range(STOP)]
@@ -50,7 +50,7 @@ def stateful() -> Any:
 
 
 def main() -> None:
-    """Compare what each gives."""
+    """Compare their rows with ours."""
     for method in ("fork", "spawn"):
         loader = DataLoader(DATA, batch_size=8, num_workers=2, multiprocessing_context=method)
         require_same(f"DataLoader, {method}", ids(loader), rows("concat")["input_ids"])

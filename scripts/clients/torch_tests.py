@@ -1,4 +1,4 @@
-"""The tests of this project that are skipped where PyTorch is missing."""
+"""Run this project's tests that need PyTorch."""
 
 import pathlib
 import sys

@@ -1,8 +1,8 @@
-"""Losses of 20 steps with PyTorch's trainers: on our exports, and on what they prepare themselves from the same rows.
+"""Compare 20 losses of PyTorch's trainers on our exports with those on rows that they prepare themselves.
 
-chat      SFTTrainer, assistant_only_loss=True: TRL gives a model its own *_training.jinja, and so does our build
+chat      SFTTrainer, assistant_only_loss=True: TRL and our build both use TRL's *_training.jinja
 plain     SFTTrainer on texts
-packed    SFTTrainer, padding_free=True: packed conversations against each document alone
+packed    SFTTrainer, padding_free=True: packed conversations have the logits of separate ones
 trainer   transformers' Trainer: classification (`pad`), and language modeling (`concat`) as in run_clm.py
 """
 
@@ -30,7 +30,7 @@ Rows = list[dict[str, Any]]
 
 
 def trainer(rows: Any, tokenizer: Any, *, model: str = "Llama", collator: Any = None, **settings: Any) -> Any:
-    """Return SFTTrainer, or Trainer with a collator, for a small model whose first weights are always the same."""
+    """Return SFTTrainer, or Trainer with a collator, for a small model that always begins with the same weights."""
     transformers.set_seed(1)
     config = getattr(transformers, f"{model}Config")(vocab_size=len(tokenizer), **SIZES, use_cache=False)
     kind = transformers.AutoModelForCausalLM if model == "Llama" else transformers.AutoModelForSequenceClassification
@@ -99,7 +99,7 @@ def plain() -> None:
 
 
 def packed() -> None:
-    """Compare the logits of packed documents with those of each alone, and train on them."""
+    """Compare the logits of packed documents with each document's alone, and train on them."""
     tokenizer = toy_tokenizer((TEMPLATES / "llama3_training.jinja").read_text(encoding="utf-8"))
     rows = exported("packed", read("chats"), tokenizer, layout="chat", pack_rows=True)
     made = trainer(rows, tokenizer, padding_free=True, max_length=None)

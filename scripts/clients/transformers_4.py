@@ -1,7 +1,7 @@
-"""transformers 4.57 loads the tokenizer of each dataset, and gives the ids that this project's release gives.
+"""Compare the ids of saved tokenizers in transformers 4.57 with those in this project's release.
 
-transformers_4.py WORK           in an environment of its own: compare with ids.json in each folder of WORK/tokenizers
-transformers_4.py WORK write     in this project's: make those folders, as a build saves tokenizers
+transformers_4.py WORK           with transformers 4.57: compare with ids.json in each folder of WORK/tokenizers
+transformers_4.py WORK write     in this project's environment: save those folders as a build does
 """
 
 import json

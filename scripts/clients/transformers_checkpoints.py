@@ -1,4 +1,4 @@
-"""Compare PyTorch's logits of random checkpoints, with each setting, with those of the model that train-tpu loads.
+"""Load random checkpoints with each setting in PyTorch and in train-tpu, and compare the logits.
 
 PyTorch runs in a separate process, because it and TensorFlow cannot load their two copies of LLVM into one.
 """

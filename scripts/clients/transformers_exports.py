@@ -1,4 +1,4 @@
-"""Exports of `train-tpu` in transformers: logits are those of the Keras model, and greedy texts those of `predict`.
+"""Compare exports of `train-tpu` in transformers with Keras (logits) and with `predict` (greedy texts).
 
 transformers_exports.py WORK           with PyTorch: compare with logits.npz in WORK/exports/TASK
 transformers_exports.py WORK write     in this project's environment: train, export, and write those
@@ -104,7 +104,7 @@ def compare() -> None:
 
 
 def _generated(model: Any) -> str:
-    """Compare greedy texts with those of `train-tpu predict`."""
+    """Compare greedy texts with the output of `train-tpu predict`."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(HOME / "clm")

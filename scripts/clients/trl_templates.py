@@ -1,11 +1,11 @@
-"""TRL's chat templates: rows and masks of `--layout chat` against `apply_chat_template`, conversation by conversation.
+"""Compare `--layout chat` with `apply_chat_template` for TRL's chat templates, one conversation at a time.
 
-    every template        ids are those of apply_chat_template, and what it refuses is all that is rejected
-    *_training.jinja      masks are those of its {% generation %} markers, as SFTTrainer has them
-    the same, unmarked    with --learn-whole-turns answers are found where the markers stood, but for TRL_MARKS_MORE
-    the model's own       rows of both templates that are equal, with --learn-whole-turns, are counted
+    every template        the ids are equal, and rows are rejected only if the template refuses them
+    *_training.jinja      masks follow its {% generation %} markers, as in SFTTrainer
+    the same, unmarked    --learn-whole-turns finds the marked answers, except in TRL_MARKS_MORE
+    the model's own       counts the equal rows of both templates, with --learn-whole-turns
 
-TRL is not imported, which takes PyTorch: its wheel is read.
+Templates are read from TRL's wheel, because importing TRL needs PyTorch.
 """
 
 import collections
@@ -36,7 +36,7 @@ _found = importlib.util.find_spec("trl")
 assert _found, "trl is not installed"
 assert _found.origin
 TEMPLATES = pathlib.Path(_found.origin).parent / "chat_templates"
-# What TRL marks beyond an answer: the role's marker, the line break behind it, or not all white space behind the end.
+# Text that TRL marks in addition to an answer, or white space that it leaves out.
 TRL_MARKS_MORE = {
     "deepseek_r1_distill": "<｜Assistant｜>",
     "deepseekv3": "<｜Assistant｜>",
@@ -200,7 +200,7 @@ def _conversations(name: str) -> Iterator[tuple[list[Message], Any]]:
             parts = [{**each, "content": [{"type": "text", "text": each["content"] or ""}]} for each in said]
             yield parts, tools
         else:
-            # Arrow has no missing keys; what it holds is what both get.
+            # Arrow has no missing keys, so both get nulls.
             yield said, tools
 
 
@@ -237,7 +237,7 @@ def _check_masks(name: str, template: str, counts: collections.Counter[str]) -> 
 
 
 def _count_own(name: str, template: str, counts: collections.Counter[str]) -> None:
-    """Count the rows of the model's own template that are those of TRL's training template, ids and masks."""
+    """Count the rows with equal ids and masks in the model's own template and TRL's training template."""
     marked = Compared(template)
     own = Compared((TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"), whole_turns=True)
     equal = both = 0

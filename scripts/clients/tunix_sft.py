@@ -1,0 +1,94 @@
+"""Train with tunix's PeftTrainer on masked rows, and compare its losses with those of plain functions.
+
+The plain functions use our causal objective for labels and weights, and the optimizer of `train-tpu`.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from tunix.sft import hooks, peft_trainer
+
+from pipelines.train.steps import AdamW
+from scripts.clients.expected import WORK
+from tfrecord_io import objectives, random_access
+
+STEPS, RATE, WIDTH = 10, 1e-2, 16
+DATA = random_access.open(f"{WORK}/pad")
+BATCHES = random_access.global_batches(DATA["train"], global_batch_size=32, seed=3)
+
+
+class Model(nnx.Module):
+    """The next token from the current one, called like tunix's models."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.embedding = nnx.Embed(DATA.manifest.tokenizer.vocab_size, WIDTH, rngs=rngs)
+        self.dense = nnx.Linear(WIDTH, DATA.manifest.tokenizer.vocab_size, rngs=rngs)
+
+    def __call__(self, ids_BL: Any, positions: Any, cache: Any, attention_mask: Any) -> tuple[Any, None]:
+        del positions, cache, attention_mask
+        return self.dense(self.embedding(ids_BL)), None
+
+
+class Losses(hooks.TrainingHooks):
+    """The losses of the steps."""
+
+    def __init__(self) -> None:
+        self.found: list[float] = []
+
+    def on_train_step_end(self, trainer: Any, step: int, loss: Any) -> None:
+        self.found.append(float(loss))
+
+    def _ignore(self, *_: Any) -> None:
+        pass
+
+    on_train_start = on_train_end = on_train_step_start = on_eval_step_start = on_eval_step_end = _ignore
+
+
+def tunix_losses(model: Model) -> list[float]:
+    """Train by tunix."""
+    config = peft_trainer.TrainingConfig(eval_every_n_steps=10**6, max_steps=STEPS, data_sharding_axis=())
+    trainer, losses = peft_trainer.PeftTrainer(model, optax.adamw(RATE, weight_decay=0.1), config), Losses()
+    trainer.with_training_hooks(losses)
+    trainer.with_gen_model_input_fn(
+        lambda given: {
+            **{name: getattr(given, name) for name in ("input_tokens", "input_mask")},
+            **dict.fromkeys(("positions", "attention_mask")),
+        }
+    )
+    rows = [(batch["input_ids"], batch["attention_mask"]) for batch in (BATCHES[step] for step in range(STEPS))]
+    trainer.train([peft_trainer.TrainingInput(input_tokens=ids, input_mask=mask) for ids, mask in rows])
+    return losses.found
+
+
+def reference_losses(weights: list[Any]) -> list[float]:
+    """Train by plain functions and our rule."""
+    rule = AdamW(rate=RATE, warmup=0, steps=STEPS, decay=0.1, decayed=(True,) * 3, clip_norm=1e9, schedule="constant")
+    means, squares = ([jnp.zeros_like(each) for each in weights] for _ in range(2))
+    objective, found = objectives.causal_lm().bind(DATA.manifest), []
+
+    def loss_of(weights: list[Any], ids: Any, labels: Any, learned: Any) -> Any:
+        embeddings, kernel, bias = weights
+        losses = optax.softmax_cross_entropy_with_integer_labels(embeddings[ids] @ kernel + bias, labels)
+        return (losses * learned).sum() / learned.sum()
+
+    for step in range(STEPS):
+        inputs, labels, learned = objective(BATCHES[step], rng=np.random.default_rng(0))
+        value, gradients = jax.value_and_grad(loss_of)(weights, inputs["input_ids"], labels, learned)
+        weights, means, squares = rule.update(step, weights, gradients, means, squares)
+        found.append(float(value))
+    return found
+
+
+model = Model(nnx.Rngs(0))
+variables: Any = (model.embedding.embedding, model.dense.kernel, model.dense.bias)
+first = [jnp.array(each[...]) for each in variables]
+ours, expected = tunix_losses(model), reference_losses(first)
+apart = float(np.abs(np.subtract(ours, expected)).max())
+assert len(ours) == STEPS, ours
+assert apart < 1e-5, (ours, expected)
+assert ours[-1] < ours[0]
+print(f"tunix: {STEPS} losses {apart:.1e} apart, {ours[0]:.3f} to {ours[-1]:.3f}")
