@@ -28,6 +28,7 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
+from pipelines.terminal.tables import duration
 
 # Shown below the options; \b preserves its line breaks.
 _BUILD_EXAMPLES = """\b
@@ -154,7 +155,7 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> No
     if not is_quiet():
         say(
             f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {wanted.output}: {made.shards_made} shards "
-            f"exported, {made.shards_kept} kept, in {printing.duration(made.seconds)}"
+            f"exported, {made.shards_kept} kept, in {duration(made.seconds)}"
             + (f"; uploaded to the hub's dataset {wanted.push}" if wanted.push else "")
         )
     counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}

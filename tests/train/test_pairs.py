@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from pipelines.train import engines, models, setup, tasks
+from pipelines.train import device_backend, models, setup, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.metrics import Evaluated
 from pipelines.train.models import backbones
@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_refused(changes: dict[str, str], message: str, rem
     data = training.data() if changes.get("data") else training.pairs()
     options: dict[str, Any] = {"model": "gpt2-tiny", **changes, "data": str(data)}
     with pytest.raises(ConfigError) as caught:
-        engines.built(setup.prepared(TrainConfig(**options), Target(kind="host", chosen_by="--tpu none")))
+        device_backend.built(setup.prepared(TrainConfig(**options), Target(kind="host", chosen_by="--tpu none")))
     assert message in caught.value.cause
     assert remedy in caught.value.remedy
 
