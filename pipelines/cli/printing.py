@@ -176,7 +176,7 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
         out.print(f"output: {size(num_bytes)}, of {size(free)} free{short}")
     for each in estimated[:1]:  # the same for every split
         about = {"tokenized by": each.engine, "a row is": each.row, "conversations:": each.chats}
-        for words, value in (about | {"functions:": ", ".join(each.steps)}).items():
+        for words, value in (about | {"functions:": ", ".join(each.functions)}).items():
             if value:
                 out.print(f"{words} {value}")
     if requests := sum(each.requests for each in estimated):
@@ -225,7 +225,7 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
         _print_filtered(out, name, split.ledger.filtered_of_split, of=split.ledger.rows_of_split)
         for line in _about(name, split, manifest.bucket_lengths):
             out.print(line)
-    for function in manifest.options.get("steps", []):
+    for function in manifest.options.get("functions", []):
         option = "".join(f"--{kind} {function[kind]}" for kind in ("map", "filter") if kind in function)
         of = f"version {function['version']}" if "version" in function else f"module {function['module_sha256'][:12]}"
         out.print(f"function {option} ({of})")

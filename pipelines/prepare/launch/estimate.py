@@ -65,7 +65,7 @@ class Estimate:
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
-    `steps`: the user functions as on the command line. `chats`: the form of conversations. `row`: the unit of text
+    `functions`: the user functions as on the command line. `chats`: the form of conversations. `row`: the unit of text
     files that is a row. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a
     lower bound, and the sample's filtered rows are projected.
     """
@@ -81,7 +81,7 @@ class Estimate:
     seconds: float
     token_percentiles: dict[int, int]
     layouts: tuple[Cost, ...]
-    steps: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
     chats: str = ""
     row: str = ""
     engine: str = ""
@@ -142,7 +142,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         seconds=sample.seconds * scale,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=layouts,
-        steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
+        functions=tuple(f"--{each.kind} {each.spec}" for each in config.source.functions),
         chats=spec.columns.chats,
         row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),
