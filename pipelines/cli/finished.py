@@ -59,8 +59,8 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
 def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_stored: bool) -> None:
     """Read all of a finished DATASET folder, and check crcs, digests, counts, shapes and id ranges.
 
-    The exit status is 1 if it is damaged. --source, --map, --filter and --run-stored-steps are for --repair. A folder
-    that `export` made is checked against its export.json.
+    The exit status is 1 if it is damaged. --source, --map, --filter and --run-stored-functions are for --repair. A
+    folder that `export` made is checked against its export.json.
     """
     if _verify_export(dataset, repair=repair):
         return
@@ -70,7 +70,7 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
     from pipelines.prepare.storage import local_storage
 
     manifest = own_files.require_manifest(dataset)
-    consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
+    consent = Consent(source=source, functions=functions_of(functions), run_stored=run_stored)
     with local_storage.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
         damaged = []
         for checked in verifying.verify_files(dataset, manifest):
@@ -130,7 +130,7 @@ def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **
     from pipelines.prepare.audit.consent import Consent
     from pipelines.prepare.dataset import own_files
 
-    consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
+    consent = Consent(source=source, functions=functions_of(functions), run_stored=run_stored)
     manifest = own_files.require_manifest(dataset)
     traced = tracing.Tracer(reopened_dataset.reopen(dataset, manifest, consent=consent)).trace(**record)
     printing.traced(traced)

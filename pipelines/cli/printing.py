@@ -176,7 +176,7 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
             "a row is": each.row,
             "conversations:": each.chats,
         }
-        for words, value in (about | {"functions:": ", ".join(each.steps)}).items():
+        for words, value in (about | {"functions:": ", ".join(each.functions)}).items():
             if value:
                 out.print(f"{words} {value}")
     if requests := sum(each.requests for each in estimated):
@@ -237,7 +237,7 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
             out.print(
                 f"{name}: {about_fim(fim, rows=split.ledger.rows_used, length=manifest.row_length)}", soft_wrap=True
             )
-    for function in manifest.options.get("steps", []):
+    for function in manifest.options.get("functions", []):
         option = "".join(f"--{kind} {function[kind]}" for kind in ("map", "filter") if kind in function)
         of = f"version {function['version']}" if "version" in function else f"module {function['module_sha256'][:12]}"
         out.print(f"function {option} ({of})")

@@ -82,7 +82,7 @@ def takes_consent(command: Command) -> Command:
         _function("map", "The dataset's functions, named again as for build."),
         _function("filter", "The dataset's filters, with --map in the same order."),
         click.option(
-            "--run-stored-steps",
+            "--run-stored-functions",
             "run_stored",
             is_flag=True,
             help="Run the functions stored in the dataset. Only if you trust whoever made it.",

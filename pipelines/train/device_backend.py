@@ -1,6 +1,6 @@
 """Interface of the backends that drive the devices (TensorFlow's strategies or JAX), and their batches.
 
-Keras' backend at import determines the backend. Both backends share everything else: tasks, models, losses, AdamW,
+Keras' backend at import determines which one. Both backends share everything else: tasks, models, losses, AdamW,
 logging and checkpointing. Rows of several lengths come as one stream of batches per length, each with its own compiled
 step:
 

@@ -44,7 +44,7 @@ REQUEST = flags("""
 # Of every command.
 MESSAGES = ["--json", "--quiet", "--verbose", "-q", "-v"]
 PROGRESS = {"build", "export", "plan", "tokenizer", "verify"}
-CONSENT = ["--filter", "--map", "--run-stored-steps", "--source"]
+CONSENT = ["--filter", "--map", "--run-stored-functions", "--source"]
 OPTIONS = {
     "build": REQUEST,
     "doctor": flags("--global-batch-size --hosts --output --region --replicas --tpu -o"),
@@ -529,7 +529,7 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
         "launch.launcher.open_request",
         "launch.estimate.estimate",
         "dataset.own_files.require_manifest",
-        "doctor.doctor.diagnose",
+        "launch.doctor.diagnose",
         "launch.tokenizer_launcher.train_tokenizer",
         "report.report.of_dataset",
     ):

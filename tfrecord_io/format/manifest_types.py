@@ -56,10 +56,10 @@ def _span(value: Any, of: str = "rows [{}, {}) of a split") -> tuple[int, int]:
     return start, stop
 
 
-def _step(value: Any) -> dict[str, str]:
+def _function(value: Any) -> dict[str, str]:
     found = checked(value, {}, {"module_sha256": Sha256, "version": str})
     if len({"module_sha256", "version"} & found.keys()) != 1:
-        raise ValueError(f"the step {found}, which has neither a module_sha256 nor a version")
+        raise ValueError(f"the function {found}, which has neither a module_sha256 nor a version")
     return decoded(Mapping[str, str], found)
 
 
@@ -70,7 +70,7 @@ _Hashes = Annotated[Any, functools.partial(_span, of="hashes [{}, {}) of the row
 _HeldOut = Annotated[
     Any, functools.partial(checked, needed={"split": Name, "of": Name, "hashes": _Hashes}, others={"by": str | None})
 ]
-_Steps = tuple[Annotated[Any, _step], ...]
+_Functions = tuple[Annotated[Any, _function], ...]
 _RowsOfEngine = Annotated[Any, functools.partial(checked, needed={"rows": Count, "rows_checked": Count})]
 
 
@@ -141,8 +141,8 @@ class Manifest:
     source: Annotated[Mapping[str, Any], _plain(splits=Mapping[str, _Spans], origins=Mapping[str, Name])] = (
         dataclasses.field(default_factory=dict)
     )
-    options: Annotated[Mapping[str, Any], _plain(steps=_Steps, hold_out=tuple[_HeldOut, ...])] = dataclasses.field(
-        default_factory=dict
+    options: Annotated[Mapping[str, Any], _plain(functions=_Functions, hold_out=tuple[_HeldOut, ...])] = (
+        dataclasses.field(default_factory=dict)
     )
     engines: Annotated[Mapping[str, Any], _plain(splits=Mapping[str, Mapping[str, _RowsOfEngine]])] = dataclasses.field(
         default_factory=dict

@@ -2,7 +2,7 @@
 
     stored in the dataset                     used without consent?
     a function, with its module's text        no: the user must name it again (--map, --filter), in a module of their
-                                              own with the same text, or give --run-stored-steps
+                                              own with the same text, or give --run-stored-functions
     an address or a hub id of the source      no: the user must name it again (--source)
     an address in --data-files or an option   no: unless it lies below the user's --source address
     an absolute path                          yes, if it leads only to plain files and folders: their content is
@@ -36,7 +36,7 @@ class Consent:
     """The source and functions that the user named in this command, and whether stored functions may run."""
 
     source: str | None = None
-    steps: tuple[FunctionOption, ...] = ()
+    functions: tuple[FunctionOption, ...] = ()
     run_stored: bool = False
 
 
@@ -48,26 +48,26 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
 
     Raises: ConfigError if the dataset has functions and the user has named none of them, or others.
     """
-    if not consent.steps:
+    if not consent.functions:
         if stored and not consent.run_stored:
             raise ConfigError(
                 f"{root}: the dataset wants to run functions that are stored in it: {_listed(stored)}; none was run",
-                remedy=f"if you have them, name them again: {' '.join(step.option for step in stored)}; or read their "
-                "text in the dataset's .prep/*/source.json, and give --run-stored-steps if you trust it",
+                remedy=f"if you have them, name them again: {' '.join(each.option for each in stored)}; or read their "
+                "text in the dataset's .prep/*/source.json, and give --run-stored-functions if you trust it",
             )
         return stored
-    found = user_functions.locate(consent.steps)
+    found = user_functions.locate(consent.functions)
     # Check this before any module runs: a module in the dataset's folder is not the user's either.
     inside = os.path.realpath(root) + os.sep
-    for step in found:
-        if os.path.realpath(step.path).startswith(inside):
+    for function in found:
+        if os.path.realpath(function.path).startswith(inside):
             raise ConfigError(
-                f"{step.option}: {step.path} is in the dataset's own folder, expected a module of your own",
+                f"{function.option}: {function.path} is in the dataset's own folder, expected a module of your own",
                 remedy="run the command from another folder, where your module is",
             )
-    if [step.option for step in found] != [step.option for step in stored]:
+    if [function.option for function in found] != [function.option for function in stored]:
         raise ConfigError(
-            f"{root}: was made with the steps {_listed(stored)}, but {_listed(found)} are given",
+            f"{root}: was made with the functions {_listed(stored)}, but {_listed(found)} are given",
             remedy="give the dataset's functions in their order, or none if it has none",
         )
     for mine, theirs in zip(found, stored, strict=True):
@@ -76,10 +76,10 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
                 f"{mine.option}: {mine.path} differs from the text that the dataset was made with (sha256 "
                 f"{mine.digest[:16]}…, expected {theirs.digest[:16]}…)",
                 remedy="name the module as it was then; or read its text in the dataset's .prep/*/source.json, and "
-                "give --run-stored-steps if you trust it",
+                "give --run-stored-functions if you trust it",
             )
-    for step in found:
-        user_functions.load(step)
+    for function in found:
+        user_functions.load(function)
     return found
 
 
@@ -118,7 +118,7 @@ def require_own_addresses(stored: Sequence[str], consent: Consent, *, root: str)
 
 
 def _listed(found: Sequence[UserFunction]) -> str:
-    return ", ".join(step.option for step in found) or "none"
+    return ", ".join(function.option for function in found) or "none"
 
 
 def _is_plain(path: str) -> bool:

@@ -103,8 +103,8 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         **columns,
     )
     stored = user_functions.restore(
-        record.get("steps", []),
-        expected=manifest.options.get("steps", []),
+        record.get("functions", []),
+        expected=manifest.options.get("functions", []),
         where=source_record.source_path(root, manifest.fingerprint),
     )
     functions = tuple(steps_to_run(stored, consent, root=root))

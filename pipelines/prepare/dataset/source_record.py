@@ -68,7 +68,7 @@ def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[U
         place["data_files"] = tuple(map(without_access, config.data_files))
     if config.more_paths:
         place["more"] = [_address(path, identity) for path in config.more_paths]
-    return {**place, "steps": [step.to_json() for step in functions]} if functions else place
+    return {**place, "functions": [function.to_json() for function in functions]} if functions else place
 
 
 def _address(dataset: str, identity: Mapping[str, Any]) -> str:

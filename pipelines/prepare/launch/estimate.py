@@ -66,8 +66,8 @@ class Estimate:
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
-    `fim`: rows of fill-in-the-middle by kind. `steps`: the user functions as on the command line. `chats`: the form of
-    conversations. `row`: the unit of text files that is a row. `side_percentiles`: of the prompt with each answer of a
+    `fim`: rows of fill-in-the-middle by kind. `functions`: the user functions as on the command line. `chats`: the form
+    of conversations. `row`: the unit of text files that is a row. `side_percentiles`: of the prompt with each answer of a
     pair, by name. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower
     bound, and the sample's filtered rows are projected.
     """
@@ -83,7 +83,7 @@ class Estimate:
     seconds: float
     token_percentiles: dict[int, int]
     layouts: tuple[Cost, ...]
-    steps: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
     chats: str = ""
     row: str = ""
     engine: str = ""
@@ -147,7 +147,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         token_percentiles=_percentiles(sample.row_tokens),
         side_percentiles={side: _percentiles(tokens) for side, tokens in sample.side_tokens.items()},
         layouts=layouts,
-        steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
+        functions=tuple(f"--{each.kind} {each.spec}" for each in config.source.functions),
         chats=spec.columns.chats,
         row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),

@@ -99,7 +99,7 @@ class OpenRequest:
         }
         return {
             **config.fingerprint_options(),
-            **({"steps": [step.identity() for step in self.functions]} if self.functions else {}),
+            **({"functions": [each.identity() for each in self.functions]} if self.functions else {}),
             **({"decontaminate": self.runs.to_json()} if self.runs is not None else {}),
             **({"hold_out": [each.to_json() for each in held]} if held else {}),
             "max_length": self.length,

@@ -54,9 +54,9 @@ def craft(root: Path, **place: Any) -> None:
     path.write_text(json.dumps(stored))
     document = json.loads((root / "manifest.json").read_bytes())
     del document["sha256"]
-    document["options"]["steps"] = [
+    document["options"]["functions"] = [
         {step["kind"]: step["spec"], "module_sha256": hashlib.sha256(step["source"].encode()).hexdigest()}
-        for step in stored.get("steps", [])
+        for step in stored.get("functions", [])
     ]
     (root / "manifest.json").write_text(json.dumps(document))
 
@@ -65,7 +65,7 @@ def poisoned(folder: Path) -> Path:
     """Makes the dataset run something else than it was made with. Returns the file that this would leave."""
     ran = folder / "ran"
     text = f"open({str(ran)!r}, 'w').close()\n{MODULE}"
-    craft(folder / "out", steps=[{"kind": "filter", "spec": "keep:long", "source": text, "path": "keep.py"}])
+    craft(folder / "out", functions=[{"kind": "filter", "spec": "keep:long", "source": text, "path": "keep.py"}])
     return ran
 
 
@@ -88,7 +88,7 @@ class TestSteps:
             cause, remedy = outcome.error
             assert cause.endswith("wants to run functions that are stored in it: --filter keep:long; none was run")
             assert "name them again: --filter keep:long" in remedy
-            assert "--run-stored-steps" in remedy
+            assert "--run-stored-functions" in remedy
             assert outcome.status == 2
         assert not ran.exists()
 
@@ -110,9 +110,9 @@ class TestSteps:
 
     def test_other_steps_than_the_dataset_s_are_refused(self, folder: Path) -> None:
         for given in (("--map", "keep:long"), ("--filter", "keep:long", "--filter", "keep:long")):
-            assert "was made with the steps --filter keep:long, but --" in trace(folder / "out", *given).error[0]
+            assert "was made with the functions --filter keep:long, but --" in trace(folder / "out", *given).error[0]
         cause, _ = trace(reviews(), "--filter", "keep:long").error
-        assert cause.endswith("was made with the steps none, but --filter keep:long are given")
+        assert cause.endswith("was made with the functions none, but --filter keep:long are given")
 
     def test_a_module_in_the_dataset_s_own_folder_is_not_the_user_s(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,9 +127,9 @@ class TestSteps:
         (folder / "keep.py").unlink()
         before = shard_bytes(folder / "out")
         damaged(folder / "out")
-        assert building.command("verify", folder / "out", "--repair", "--run-stored-steps").status == 0
+        assert building.command("verify", folder / "out", "--repair", "--run-stored-functions").status == 0
         assert shard_bytes(folder / "out") == before
-        assert trace(folder / "out", "--run-stored-steps").status == 0
+        assert trace(folder / "out", "--run-stored-functions").status == 0
 
     @pytest.mark.parametrize(
         "change", [{"kind": "exec"}, {"spec": "\x1b[2Jkeep"}, {"source": 5}, {"path": None}, {"more": ""}, {"kind": []}]
@@ -137,8 +137,8 @@ class TestSteps:
     def test_a_step_that_is_none_is_refused(self, folder: Path, change: dict[str, Any]) -> None:
         step = {"kind": "filter", "spec": "keep:long", "source": MODULE, "path": "keep.py", **change}
         path = place_file(folder / "out")
-        path.write_text(json.dumps({**json.loads(path.read_bytes()), "steps": [step]}))
-        cause, _ = trace(folder / "out", "--run-stored-steps").error
+        path.write_text(json.dumps({**json.loads(path.read_bytes()), "functions": [step]}))
+        cause, _ = trace(folder / "out", "--run-stored-functions").error
         assert str(path) in cause
 
     def test_what_needs_no_step_needs_no_word(self, folder: Path) -> None:

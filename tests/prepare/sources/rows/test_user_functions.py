@@ -191,7 +191,7 @@ def test_a_function_of_a_notebook_runs_from_its_own_text(tmp_path: Path) -> None
     rows = pa.table({"text": ["a good book", "a bad book", "good"]})
     options: dict[str, Any] = {"tokenizer": building.tokenizer(), "max_length": 8, "workers": 1}
     made = build(rows, output=tmp_path / "out", filter=keep_good, map=[without_good], **options)
-    assert [step.get("filter") or step["map"] for step in made.manifest.options["steps"]] == [
+    assert [step.get("filter") or step["map"] for step in made.manifest.options["functions"]] == [
         "__main__:keep_good",
         "__main__:without_good",
     ]

@@ -145,7 +145,7 @@ class TestRefused:
         shutil.copytree(stepped, folder / "out")
         (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
         outcome = build(data(folder), folder / "out", **STEPS)
-        assert "steps[0].module_sha256: was" in outcome.error[0]
+        assert "functions[0].module_sha256: was" in outcome.error[0]
         assert "--overwrite" in outcome.error[1]
 
 
