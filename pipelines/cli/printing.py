@@ -272,7 +272,7 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
             checked[engine] += counts["rows_checked"]
     for engine, rows in sorted(made.items()):
         also = f", {checked[engine]:,} of them also with the reference, with the same result" if checked[engine] else ""
-        out.print(f"{rows:,} rows tokenized with the engine {engine.partition(' ')[0]}{also}")
+        out.print(f"{some(rows, 'row')} tokenized with the engine {engine.partition(' ')[0]}{also}")
 
 
 def trained_tokenizer(trained: TrainedTokenizer) -> None:
