@@ -80,16 +80,12 @@ def reference_of(config: TrainConfig, manifest: Manifest, task: BoundTask, built
     """
     other = built
     if config.reference is not None:
-        other = build(dataclasses.replace(config, model=config.reference), manifest, task)
+        other = build(dataclasses.replace(config, model=config.reference, from_scratch=False), manifest, task)
         ours, theirs = (_architecture(each) for each in (built, other))
-        if ours != theirs:
-            parts = [f"{name} {theirs.get(name)!r:.60}, not {ours.get(name)!r:.60}" for name in ours | theirs]
-            differing = [
-                part for part, name in zip(parts, ours | theirs, strict=True) if ours.get(name) != theirs.get(name)
-            ]
+        if differing := [name for name in ours if ours[name] != theirs.get(name)]:
             raise ConfigError(
-                f"--reference {config.reference}: it has {', '.join(differing[:3])}, expected the architecture of "
-                f"--model {config.model}",
+                f"--reference {config.reference}: differs from --model {config.model} in {', '.join(differing[:3])}, "
+                "expected the same architecture",
                 remedy="give an earlier state of the same model",
             )
     return tuple(np.array(variable.value) for variable in other.model.trainable_variables)

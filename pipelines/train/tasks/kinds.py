@@ -42,7 +42,7 @@ class TaskKind:
     predictor: what `train-tpu predict` writes; None for nothing.
     head: logits of rows, of tokens, or of the vocabulary, for each token or only at masked positions.
     backbone: the kind of model that the task needs.
-    side: whose token ids the task reads. labels: role of the predicted labels.
+    side: the side of a row that the task reads. labels: role of the predicted labels.
     num_outputs: where neither labels nor vocabulary determine it.
     auto_class, hub_task: transformers' AutoModelFor… class of the exported model, and the hub's name of its task.
     hub_head: name of the head's layer in a checkpoint of transformers.
@@ -148,7 +148,7 @@ def weighted_sum(values: Any, weights: Any) -> Any:
 
 
 def loss_sums(losses: Any, weights: Any) -> dict[str, Any]:
-    """Return the sums of which the quotient is the loss."""
+    """Return the sums of losses and of weights; the loss is their quotient."""
     return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
 
 

@@ -5,9 +5,8 @@
     loss      -log sigmoid(beta (chosen - rejected) - margin)       beta 1 for reward; a margin for reward, or 0
     reward    beta score                                            of an answer, in metrics and predictions
 
-Label smoothing E takes (1 - E) of this loss and E of that of the pair swapped, as if a share E were labelled wrong. A
-model takes `token_ids` and `padding_mask`. Both answers of pair i are rows 2i and 2i + 1 of one call, so that a device
-keeps its own pairs.
+With label smoothing E, the loss is (1 - E) of this and E of the swapped pair's. A model takes `token_ids` and
+`padding_mask`. Both answers of pair i are rows 2i and 2i + 1 of one call, so that a device keeps its own pairs.
 """
 
 import dataclasses
@@ -52,7 +51,7 @@ class PairTask(BoundTask):
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
         del taken
-        return scores(logits, *batch[1:], of_tokens=self.of_vocabulary)
+        return scores(logits, *batch[1:])
 
     def weights(self, labels: Any, weights: Any) -> Any:
         del labels  # 0 for a row that fills up a batch
@@ -77,15 +76,15 @@ class PairTask(BoundTask):
 
 
 def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's features [2B, L] from those of the chosen and the rejected answers [B, L]."""
+    """Return a model's features [2B, L] from the features of both answers [B, L]."""
     pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in _SIDES], axis=1) for name in _TOKENS.inputs}
     return {name: ops.reshape(each, (-1, each.shape[-1])) for name, each in pairs.items()}
 
 
-def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any], *, of_tokens: bool) -> Any:
+def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
     """Return the scores of both answers, float32 [B, 2], from the logits [2B, L, V] or [2B, 1] of `rows_of_both`."""
     logits = ops.cast(logits, "float32")
-    if not of_tokens:
+    if len(logits.shape) == 2:
         return ops.reshape(logits, (-1, 2))
     labels_BL, weights_BL = (
         ops.reshape(ops.stack([each[side] for side in _SIDES], axis=1), logits.shape[:2]) for each in (labels, weights)
@@ -129,7 +128,7 @@ class PairPredictor(Predictor):
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         labels, weights = ({side: features[f"{kind}/{side}"] for side in _SIDES} for kind in ("labels", "weights"))
         logits = call(rows_of_both(features))
-        return {"scores": scores(logits, labels, weights, of_tokens=self.trained.task == "dpo")}
+        return {"scores": scores(logits, labels, weights)}
 
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
         rewards_N2 = self.trained.beta * outputs["scores"]
