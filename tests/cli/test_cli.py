@@ -48,7 +48,7 @@ CONSENT = ["--filter", "--map", "--run-stored-functions", "--source"]
 OPTIONS = {
     "build": REQUEST,
     "doctor": flags("--global-batch-size --hosts --output --region --replicas --tpu -o"),
-    "export": flags("--add --documents --drop --output --rename --split --to --workers -o"),
+    "export": flags("--add --documents --drop --output --push --rename --split --to --workers -o"),
     "inspect": ["--rows", "--split"],
     "plan": REQUEST,
     "report": ["--output", "-o"],

@@ -17,7 +17,7 @@ from tests.support.processes import REPOSITORY
 _SCRIPT = r"^\./scripts/(?:quickstart|check)(?: |$)"
 _HUB_ID = r"(?!(?:data|examples|out)(?:/| |$))[\w.-]+(?:/[\w.-]+)?(?= |$)"
 NEEDS = {
-    "the hub": rf"(?:--tokenizer[ =]|^prep-tfrecords (?:build|plan) ){_HUB_ID}|hf://|^hf download",
+    "the hub": rf"(?:--tokenizer[ =]|^prep-tfrecords (?:build|plan) ){_HUB_ID}|--push |hf://|^hf download",
     "Google Cloud": r"gs://|^gcloud|--runner=DataflowRunner",
     "Flink": r"--runner=FlinkRunner",
     "a TPU": r"^train-tpu .*--tpu[ =](?!none)",

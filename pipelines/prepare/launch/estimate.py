@@ -67,8 +67,8 @@ class Estimate:
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
     `fim`: rows of fill-in-the-middle by kind. `functions`: the user functions as on the command line. `chats`: the form
-    of conversations. `row`: the unit of text files that is a row. `side_percentiles`: of the prompt with each answer of a
-    pair, by name. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower
+    of conversations. `row`: the unit of text files that is a row. `side_percentiles`: of the prompt with each answer of
+    a pair, by name. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower
     bound, and the sample's filtered rows are projected.
     """
 

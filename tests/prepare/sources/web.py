@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-# Status, body and headers for method, path and query, and for POST and PUT the request's body. A body of status 200 is
+# Status, body and headers for method, path and query, and for POST the request's body. A body of status 200 is
 # served in ranges, unless the headers have Accept-Ranges: none.
 Answer = Callable[..., tuple[int, bytes, dict[str, str]]]
 
@@ -35,7 +35,7 @@ def serving(answer: Answer) -> Iterator[Web]:
             address = urlsplit(self.path)
             path = unquote(address.path)
             web.asked.append(f"{self.command} {path}")
-            sent = (self.rfile.read(int(self.headers["Content-Length"])),) if self.command in ("POST", "PUT") else ()
+            sent = (self.rfile.read(int(self.headers["Content-Length"])),) if self.command == "POST" else ()
             status, body, headers = answer(self.command, path, address.query, *sent)
             wanted = self.headers.get("Range", "").removeprefix("bytes=")
             if status == 200 and wanted and headers.get("Accept-Ranges") != "none":
@@ -49,7 +49,7 @@ def serving(answer: Answer) -> Iterator[Web]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_HEAD = do_POST = do_PUT = do_GET
+        do_HEAD = do_POST = do_GET
 
     class Server(http.server.ThreadingHTTPServer):
         daemon_threads = True
