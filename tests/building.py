@@ -227,3 +227,13 @@ def files(root: Path) -> dict[str, bytes]:
 def new_folder() -> Path:
     """A folder that lasts as long as the session: inside the private home of the Hugging Face libraries."""
     return Path(tempfile.mkdtemp(prefix="built-", dir=os.environ["HF_HOME"]))
+
+
+def train_shards(root: Path) -> list[Path]:
+    return sorted(root.glob("*-train-*.tfrecord*"))
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,3 +173,10 @@ def graph_ops(dataset: tf.data.Dataset) -> set[str]:
 
 def impure(ops: set[str]) -> set[str]:
     return {op for op in ops if "Py" in op or "Generator" in op or "LookupTable" in op}
+
+
+def digests(elements: Iterable[Any]) -> list[str]:
+    return [
+        hashlib.sha256(b"".join(leaf.numpy().tobytes() for leaf in tf.nest.flatten(element))).hexdigest()
+        for element in elements
+    ]

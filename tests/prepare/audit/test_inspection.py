@@ -9,8 +9,7 @@ import pytest
 
 from pipelines.prepare.audit.decode import load_tokenizer
 from tests import building
-from tests.building import REVIEWS, reviews
-from tests.support.damage import flip, train_shards
+from tests.building import REVIEWS, flip, reviews, train_shards
 
 FIRST_TRAIN = (
     "[CLS] a clever little tool that fixes zippers in seconds. it saved my favourite jacket, "

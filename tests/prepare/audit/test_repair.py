@@ -9,8 +9,7 @@ import pytest
 
 from pipelines.prepare.shards import shard_writer
 from tests import building
-from tests.building import REVIEWS, Outcome, reviews
-from tests.support.damage import flip, train_shards
+from tests.building import REVIEWS, Outcome, flip, reviews, train_shards
 from tests.support.tokenizers_zoo import Zoo
 
 

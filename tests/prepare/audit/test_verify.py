@@ -12,9 +12,8 @@ import pytest
 
 from pipelines.prepare.audit import verify
 from tests import building
-from tests.building import read_manifest, reviews
+from tests.building import flip, read_manifest, reviews, train_shards
 from tests.support import frames, seams
-from tests.support.damage import flip, train_shards
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.examples import Payloads

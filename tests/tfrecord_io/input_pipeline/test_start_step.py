@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support import frames
-from tests.support.batches import digests
-from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
+from tests.tfrecord_io.conftest import WriteDataset, context, digests, graph_ops, impure, pad_shards
 from tfrecord_io import manifest as manifests
 from tfrecord_io import objectives, reader, records
 from tfrecord_io.errors import ReaderError

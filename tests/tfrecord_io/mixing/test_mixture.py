@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.batches import digests
 from tests.tfrecord_io.conftest import (
     LENGTH,
     PAD_SCHEMA,
     WriteDataset,
     context,
+    digests,
     graph_ops,
     impure,
     pad_shards,

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import seams
-from tests.support.batches import digests
-from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
+from tests.tfrecord_io.conftest import WriteDataset, context, digests, graph_ops, impure, pad_shards
 from tfrecord_io import objectives, random_access, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline.host_plan import Order
