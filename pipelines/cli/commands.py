@@ -147,6 +147,7 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> No
     wanted = ExportSettings(beam_args=beam_args, **values_of(ExportSettings, given))
     from pipelines.cli import printing
     from pipelines.prepare.export import exporting
+    from pipelines.terminal.tables import duration
 
     configure()
     watch = functools.partial(printing.watch_rows, doing="exporting")
@@ -155,7 +156,7 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> No
     if not is_quiet():
         say(
             f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {wanted.output}: {made.shards_made} shards "
-            f"exported, {made.shards_kept} kept, in {printing.duration(made.seconds)}"
+            f"exported, {made.shards_kept} kept, in {duration(made.seconds)}"
         )
     counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}
     write_json({**counts, "rows": rows, "tokens": tokens, "seconds": round(made.seconds, 3)})
