@@ -268,7 +268,7 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
             ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
             ("step at best", f"{1e3 / rate:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])} ({both})"),
             ("rate at best", f"{rate:,.1f} steps/s, {result.examples_per_s:,.0f} examples/s"),
-            ("run at best", f"{result.config.total_steps:,} steps in {duration(3600 * result.hours)}"),
+            ("run at best", f"{result.config.total_steps:,} steps in {duration(result.config.total_steps / rate)}"),
             ("compiler", f"{versions}, in {duration(step.seconds)}"),
         ]
     else:

@@ -147,7 +147,11 @@ def test_a_rejected_row_is_named_by_its_file_and_its_number_there(
             pq.write_table(pa.Table.from_pylist(ROWS), path)
         else:
             path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
-    options = {"output": str(tmp_path / "out"), "tokenizer": str(building.tokenizer()), "max_length": 16}
+    options: dict[str, Any] = {
+        "output": str(tmp_path / "out"),
+        "tokenizer": str(building.tokenizer()),
+        "max_length": 16,
+    }
     with pytest.raises(RowsRejectedError) as caught:
         prep_tfrecords.build(str(tmp_path / "in") if files else pa.Table.from_pylist(ROWS), **options)
     assert named in caught.value.cause
