@@ -220,7 +220,7 @@ class _PreferenceEncoder(RowsEncoder):
         ragged: dict[str, RaggedTokens] = {}
         for side, ids in zip(ANSWERS, answered, strict=True):
             ragged |= self._row(side, ids, starts)
-        lengths = {side: ids.lengths for side, ids in zip(ANSWERS, answered, strict=True)}
+        lengths: dict[str, np.ndarray] = {side: ids.lengths for side, ids in zip(ANSWERS, answered, strict=True)}
         cut = sum(lengths[side] - ragged[f"{side}_input_ids"].lengths for side in ANSWERS)
         return Encoded(
             ragged=ragged,

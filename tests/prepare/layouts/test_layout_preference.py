@@ -99,7 +99,7 @@ def test_a_conversation_in_every_form_has_the_ids_of_the_template(tmp_path: Path
 
 def test_the_shared_turns_of_whole_conversations_are_the_prompt(tmp_path: Path, tokenizer: Any) -> None:
     """Of two conversations, one of which begins with the other, the last shared message is an answer, as in TRL."""
-    rows = [
+    rows: list[Row] = [
         {"chosen": [USER, *LATER], "rejected": [USER, *LATER[:-1], REJECTED]},
         {"chosen": [USER, CHOSEN], "rejected": [USER, *LATER]},
     ]
