@@ -33,7 +33,7 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
     [B, L]. Labels and weights are dicts of `chosen` and `rejected`, [B, L], shifted as in `causal_lm`: weights are 1
     where the next token belongs to the answer.
 
-    With `prompt_length` P and `answer_length` A, inputs are those of tunix's `TrainingInput`: `prompt_ids` and
+    With `prompt_length` P and `answer_length` A, inputs are the fields of tunix's `TrainingInput`: `prompt_ids` and
     `prompt_mask`, [B, P], padded and cut on the left; `chosen_ids`, `chosen_mask`, `rejected_ids` and `rejected_mask`,
     [B, A], padded and cut on the right, as MaxText does (`DPODataFormatting`). Labels are the answers' ids, and weights
     their masks. Where rows were cut on the left, so that the prompts of both answers differ, the longer one is used.

@@ -98,7 +98,7 @@ def test_a_conversation_in_every_form_has_the_ids_of_the_template(tmp_path: Path
 
 
 def test_the_shared_turns_of_whole_conversations_are_the_prompt(tmp_path: Path, tokenizer: Any) -> None:
-    """Of two conversations, one of which begins with the other, the last shared message is an answer, as in TRL."""
+    """If one conversation begins with the whole other one, the last shared message is an answer, as in TRL."""
     rows: list[Row] = [
         {"chosen": [USER, *LATER], "rejected": [USER, *LATER[:-1], REJECTED]},
         {"chosen": [USER, CHOSEN], "rejected": [USER, *LATER]},
@@ -124,7 +124,7 @@ def test_template_variables_and_other_columns_reach_the_template(tmp_path: Path)
     assert shown[0]["features"] == TEXT
 
 
-# Whether texts have a prompt of their own; the text of the prompt, and both answers.
+# Rows of texts, with or without a prompt; and the texts of the prompt and both answers.
 TEXTS = (
     ({"prompt": "The sky is", "chosen": " blue.", "rejected": " a fish."}, ("The sky is", " blue.", " a fish.")),
     ({"prompt": "", "chosen": "yes", "rejected": "no"}, ("", "yes", "no")),
