@@ -9,8 +9,8 @@
     rejected_attention_mask    1   1  1  1   1  1   1  0
     rejected_loss_mask         0   0  0  1   1  1   1  0
 
-Ids equal the output of `DPOTrainer._prepare_dataset` of TRL 1.16, and masks the output of its `DataCollatorForPreference`
-with keep_start, or with `--truncation-side left` with keep_end:
+Ids equal the output of `DPOTrainer._prepare_dataset` of TRL 1.16. Masks equal the output of its
+`DataCollatorForPreference` with keep_start, or with `--truncation-side left` with keep_end:
 
     prompt              the template with the generation prompt        texts: the tokenizer's own row, without EOS
     prompt + answer     the template without it                        joined, with EOS unless the answer ends with it

@@ -13,7 +13,7 @@ import pytest
 from tests import building
 from tests.building import read_manifest, read_rows
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io import objectives, random_access, reader
+from tfrecord_io import mixture, objectives, random_access, reader
 from tfrecord_io.errors import ReaderError
 
 Row = dict[str, Any]
@@ -117,7 +117,7 @@ def test_template_variables_and_other_columns_reach_the_template(tmp_path: Path)
     row = {"asked": [USER], "better": [CHOSEN], "worse": [REJECTED], "functions": [{"name": "look"}]}
     names = {"prompt_column": "asked", "chosen_column": "better", "rejected_column": "worse"}
     more = {"chat_template": template, "chat_option": "mood=calm", "tools_column": "functions"}
-    rows = [{**row, "chat_template_kwargs": {"mood": "grim"}}, row]
+    rows: list[Row] = [{**row, "chat_template_kwargs": {"mood": "grim"}}, row]
     root = build(tmp_path / "out", rows, **names, **more)
     shown = json.loads(building.command("inspect", root, "--rows", 2, "--json").out)
     assert [each["text"] for each in shown] == ["grimlookName a river.", "calmlookName a river."]
@@ -321,6 +321,21 @@ def test_other_objectives_and_other_datasets_are_refused(pairs: Path) -> None:
         objectives.causal_lm().bind(read_manifest(pairs))
     with pytest.raises(ReaderError, match="no token ids of the chosen"):
         objectives.preference().bind(read_manifest(building.REPOSITORY / "tests" / "data" / "format-1.0" / "chat"))
+
+
+def test_keras_has_no_loss_for_pairs(pairs: Path) -> None:
+    batches = reader.open(pairs).dataset("train", global_batch_size=2, objective=objectives.preference())
+    with pytest.raises(ReaderError, match="Keras has no loss of preference pairs"):
+        objectives.compile_args(batches)
+
+
+def test_pairs_are_mixed(pairs: Path) -> None:
+    parts = {"one": reader.open(pairs), "other": reader.open(pairs)}
+    batches = mixture.Mixture(parts, weights={"one": 1.0, "other": 3.0}).dataset(
+        "train", global_batch_size=4, objective=objectives.preference(), keep=["margin"]
+    )
+    *_, kept = next(iter(batches))
+    assert kept["margin"].shape == (4,)
 
 
 # --- the export -----------------------------------------------------------------------------------------------------
