@@ -4,6 +4,8 @@ A test here compares one table with every other place, and lists all that is mis
 """
 
 import ast
+import importlib
+import inspect
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -14,9 +16,11 @@ import pytest
 from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.layouts import LAYOUTS
+from pipelines.prepare.options.addresses import STORES
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.options.layout_config import LayoutName
 from pipelines.prepare.process.packages import PACKAGES
+from pipelines.prepare.storage import object_storage
 from pipelines.prepare.tokenize.engines.choice import FAST_ENGINES
 from pipelines.train.config import Task
 from pipelines.train.models.families import FAMILIES
@@ -129,3 +133,12 @@ def test_every_package_for_workers_is_in_every_place() -> None:
 def test_every_package_is_one_that_setup_py_installs_or_brings_along(package: str) -> None:
     brought = {"protobuf": "apache-beam", "tiktoken": "transformers"}
     assert brought.get(package, package) in Extras().names
+
+
+@pytest.mark.parametrize("name", sorted({*STORES.values()}))
+def test_every_storage_has_the_functions_of_one_that_fsspec_opens_and_those_of_a_bucket(name: str) -> None:
+    store = importlib.import_module(f"pipelines.prepare.storage.{name}")
+    for each in ("open_fs", "info", "entries", "write", "delete", "delete_files"):
+        assert inspect.signature(getattr(store, each)) == inspect.signature(getattr(object_storage, each)), each
+    for_buckets = ("versions", "pinned", "require_bucket", "explanation", "checks", "forget")
+    assert [each for each in for_buckets if not hasattr(store, each)] == []
