@@ -1,9 +1,9 @@
 """TRL's pairs: ids and masks of `--layout preference` against `DPOTrainer._prepare_dataset` and its collator.
 
 ids         200 pairs of texts, and 200 of conversations with each of eight templates
-masks       those of DataCollatorForPreference, keep_start and keep_end, whole and cut to the median length
+masks       DataCollatorForPreference with keep_start and keep_end, of whole rows and cut to the median length
 trainers    DPOTrainer on our export as in docs/how-to/layouts/preference.md, and on the rows themselves: 20 losses;
-            RewardTrainer keeps the export with joined prompts as it is
+            RewardTrainer does not change the export with joined prompts
 """
 
 import collections
@@ -129,7 +129,7 @@ def compare() -> None:
 
 
 class PreparedDPOTrainer(trl.DPOTrainer):
-    """DPOTrainer that takes a tokenized dataset as it is."""
+    """DPOTrainer for a tokenized dataset."""
 
     def _prepare_dataset(self, dataset: Any, *args: Any) -> Any:
         return dataset

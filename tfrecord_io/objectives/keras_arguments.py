@@ -26,7 +26,7 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
     Args:
         dataset: the result of `dataset(..., objective=...)`. Needs Keras 3.12 or newer.
 
-    Raises: ReaderError if its elements are not (inputs, labels, weights).
+    Raises: ReaderError if its elements are not (inputs, labels, weights), or are preference pairs.
     """
     spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) != 3:
@@ -35,6 +35,11 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
             remedy="give the dataset an objective, as in `objective=objectives.classification()`",
         )
     _, labels, weights = spec
+    if isinstance(weights, Mapping):
+        raise ReaderError(
+            "compile_args: weights of several labels, expected one tensor: Keras has no loss of preference pairs",
+            remedy="write a training step, or use `train-tpu --task dpo`",
+        )
     if not isinstance(labels, Mapping):
         loss, metrics = _of(labels, weights)
         return {"loss": loss, "weighted_metrics": metrics}

@@ -33,7 +33,7 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
     [B, L]. Labels and weights are dicts of `chosen` and `rejected`, [B, L], shifted as in `causal_lm`: weights are 1
     where the next token belongs to the answer.
 
-    With `prompt_length` P and `answer_length` A, inputs are those of tunix's `TrainingInput`: `prompt_ids` and
+    With `prompt_length` P and `answer_length` A, inputs are the fields of tunix's `TrainingInput`: `prompt_ids` and
     `prompt_mask`, [B, P], padded and cut on the left; `chosen_ids`, `chosen_mask`, `rejected_ids` and `rejected_mask`,
     [B, A], padded and cut on the right, as MaxText does (`DPODataFormatting`). Labels are the answers' ids, and weights
     their masks. Where rows were cut on the left, so that the prompts of both answers differ, the longer one is used.
@@ -46,9 +46,8 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
         return base.Unbound(_preference, side="chosen")
     for name, length in (("prompt_length", prompt_length), ("answer_length", answer_length)):
         input_plan.check_positive(name, length)  # type: ignore[arg-type]
-    return base.Unbound(
-        functools.partial(_apart, prompt_length=prompt_length, answer_length=answer_length), side="chosen"
-    )
+    lengths: Any = (prompt_length, answer_length)
+    return base.Unbound(functools.partial(_apart, lengths=lengths), side="chosen")
 
 
 def _preference(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
@@ -61,7 +60,7 @@ def _next_token_of(manifest: Manifest, side: Side) -> base.Apply:
     return functools.partial(labelled.next_token, tokens=tokens, pad_id=manifest.tokenizer.pad_id, loss_mask=loss_mask)
 
 
-def _both(features: base.Features, ops: Any, *, sides: Mapping[str, base.Apply]) -> base.Result:
+def _both(features: base.Features, ops: Any, *, sides: Mapping[Side, base.Apply]) -> base.Result:
     found = {side: apply(features, ops) for side, apply in sides.items()}
     inputs = {}
     for side, (of_side, _, _) in found.items():
@@ -69,11 +68,9 @@ def _both(features: base.Features, ops: Any, *, sides: Mapping[str, base.Apply])
     return inputs, {side: each[1] for side, each in found.items()}, {side: each[2] for side, each in found.items()}
 
 
-def _apart(manifest: Manifest, tokens: base.TokenFeatures, *, prompt_length: int, answer_length: int) -> base.Apply:
+def _apart(manifest: Manifest, tokens: base.TokenFeatures, *, lengths: tuple[int, int]) -> base.Apply:
     names = {side: _Names.of(manifest, side) for side in SIDES}
-    return functools.partial(
-        _cut_apart, sides=names, pad_id=manifest.tokenizer.pad_id, lengths=(prompt_length, answer_length)
-    )
+    return functools.partial(_cut_apart, sides=names, pad_id=manifest.tokenizer.pad_id, lengths=lengths)
 
 
 class _Names(NamedTuple):
@@ -89,10 +86,11 @@ class _Names(NamedTuple):
 
 
 def _cut_apart(
-    features: base.Features, ops: Any, *, sides: Mapping[str, _Names], pad_id: int, lengths: tuple[int, int]
+    features: base.Features, ops: Any, *, sides: Mapping[Side, _Names], pad_id: int, lengths: tuple[int, int]
 ) -> base.Result:
     inputs: dict[str, Any] = {}
-    longest_B = ids_BL = None
+    longest_B: Any = None
+    ids_BL: Any = None
     for side, names in sides.items():
         stop_B = ops.total(features[names.mask])
         start_B = stop_B - ops.total(features[names.learned])

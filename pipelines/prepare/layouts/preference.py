@@ -9,8 +9,8 @@
     rejected_attention_mask    1   1  1  1   1  1   1  0
     rejected_loss_mask         0   0  0  1   1  1   1  0
 
-The ids are those of TRL 1.16 (`DPOTrainer._prepare_dataset`), and with `--truncation-side right` the masks those of its
-`DataCollatorForPreference` with keep_start, with `left` those with keep_end:
+Ids equal the output of `DPOTrainer._prepare_dataset` of TRL 1.16. Masks equal the output of its
+`DataCollatorForPreference` with keep_start, or with `--truncation-side left` with keep_end:
 
     prompt              the template with the generation prompt        texts: the tokenizer's own row, without EOS
     prompt + answer     the template without it                        joined, with EOS unless the answer ends with it
@@ -24,6 +24,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +41,7 @@ from pipelines.prepare.tokenize.engines import Engine, utf8_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import DocumentFrame, framed, open_frame
 from tfrecord_io.errors import ConfigError, TokenizerError
-from tfrecord_io.schema import Role, Side
+from tfrecord_io.schema import ROLES, Side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,17 +179,9 @@ class _ChatTexts:
 
 
 def _fields(side: Side, context: LayoutContext) -> tuple[Field, Field]:
-    length = context.length
-    mask = feature(_ROLES[side][1], "1 on tokens, 0 on padding", length)
-    ids = feature(_ROLES[side][0], f"token ids of the prompt and the {side} answer", length)
-    learned = feature(_ROLES[side][2], f"1 on the tokens of the {side} answer", length)
+    roles: Any = (f"{side}_ids", f"{side}_mask", f"{side}_loss_mask")
+    ids, mask, learned = (feature(role, ROLES[role].meaning, context.length) for role in roles)
     return Field(feature=ids, fill=context.facts.pad_id, mask=mask), Field(feature=learned, laid_out=UINT8)
-
-
-_ROLES: dict[str, tuple[Role, Role, Role]] = {
-    "chosen": ("chosen_ids", "chosen_mask", "chosen_loss_mask"),
-    "rejected": ("rejected_ids", "rejected_mask", "rejected_loss_mask"),
-}
 
 
 class _PreferenceEncoder(RowsEncoder):
@@ -220,7 +213,7 @@ class _PreferenceEncoder(RowsEncoder):
         ragged: dict[str, RaggedTokens] = {}
         for side, ids in zip(ANSWERS, answered, strict=True):
             ragged |= self._row(side, ids, starts)
-        lengths = {side: ids.lengths for side, ids in zip(ANSWERS, answered, strict=True)}
+        lengths: dict[str, np.ndarray] = {side: ids.lengths for side, ids in zip(ANSWERS, answered, strict=True)}
         cut = sum(lengths[side] - ragged[f"{side}_input_ids"].lengths for side in ANSWERS)
         return Encoded(
             ragged=ragged,

@@ -13,7 +13,7 @@ import pytest
 from tests import building
 from tests.building import read_manifest, read_rows
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io import objectives, random_access, reader
+from tfrecord_io import mixture, objectives, random_access, reader
 from tfrecord_io.errors import ReaderError
 
 Row = dict[str, Any]
@@ -98,8 +98,8 @@ def test_a_conversation_in_every_form_has_the_ids_of_the_template(tmp_path: Path
 
 
 def test_the_shared_turns_of_whole_conversations_are_the_prompt(tmp_path: Path, tokenizer: Any) -> None:
-    """Of two conversations, one of which begins with the other, the last shared message is an answer, as in TRL."""
-    rows = [
+    """If one conversation begins with the whole other one, the last shared message is an answer, as in TRL."""
+    rows: list[Row] = [
         {"chosen": [USER, *LATER], "rejected": [USER, *LATER[:-1], REJECTED]},
         {"chosen": [USER, CHOSEN], "rejected": [USER, *LATER]},
     ]
@@ -117,14 +117,14 @@ def test_template_variables_and_other_columns_reach_the_template(tmp_path: Path)
     row = {"asked": [USER], "better": [CHOSEN], "worse": [REJECTED], "functions": [{"name": "look"}]}
     names = {"prompt_column": "asked", "chosen_column": "better", "rejected_column": "worse"}
     more = {"chat_template": template, "chat_option": "mood=calm", "tools_column": "functions"}
-    rows = [{**row, "chat_template_kwargs": {"mood": "grim"}}, row]
+    rows: list[Row] = [{**row, "chat_template_kwargs": {"mood": "grim"}}, row]
     root = build(tmp_path / "out", rows, **names, **more)
     shown = json.loads(building.command("inspect", root, "--rows", 2, "--json").out)
     assert [each["text"] for each in shown] == ["grimlookName a river.", "calmlookName a river."]
     assert shown[0]["features"] == TEXT
 
 
-# Whether texts have a prompt of their own; the text of the prompt, and both answers.
+# Rows of texts, with or without a prompt; and the texts of the prompt and both answers.
 TEXTS = (
     ({"prompt": "The sky is", "chosen": " blue.", "rejected": " a fish."}, ("The sky is", " blue.", " a fish.")),
     ({"prompt": "", "chosen": "yes", "rejected": "no"}, ("", "yes", "no")),
@@ -321,6 +321,21 @@ def test_other_objectives_and_other_datasets_are_refused(pairs: Path) -> None:
         objectives.causal_lm().bind(read_manifest(pairs))
     with pytest.raises(ReaderError, match="no token ids of the chosen"):
         objectives.preference().bind(read_manifest(building.REPOSITORY / "tests" / "data" / "format-1.0" / "chat"))
+
+
+def test_keras_has_no_loss_for_pairs(pairs: Path) -> None:
+    batches = reader.open(pairs).dataset("train", global_batch_size=2, objective=objectives.preference())
+    with pytest.raises(ReaderError, match="Keras has no loss of preference pairs"):
+        objectives.compile_args(batches)
+
+
+def test_pairs_are_mixed(pairs: Path) -> None:
+    parts = {"one": reader.open(pairs), "other": reader.open(pairs)}
+    batches = mixture.Mixture(parts, weights={"one": 1.0, "other": 3.0}).dataset(
+        "train", global_batch_size=4, objective=objectives.preference(), keep=["margin"]
+    )
+    *_, kept = next(iter(batches))
+    assert kept["margin"].shape == (4,)
 
 
 # --- the export -----------------------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ def plan_types(
 
 def _with_chats(inputs: Inputs, splits: Sequence[Columns]) -> Inputs:
     """Return the inputs with the columns of conversations, or only the columns of texts if texts stay texts."""
+    texts: tuple[Purpose, ...]
     if inputs.finds_pairs:
         found, are_texts, texts = (
             preferences.recognised(splits, inputs.nested),

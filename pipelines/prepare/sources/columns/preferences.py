@@ -1,12 +1,12 @@
 """Recognize preference pairs by their columns, and convert them: a prompt, a chosen and a rejected answer.
 
-    prompt, chosen      texts                          they stay texts, without a template
-    and rejected        lists of messages              a prompt that both answers repeat isn't repeated
+    explicit prompt     prompt, chosen, rejected:
+                        texts                          they stay texts, without a template
+                        lists of messages              a prompt that both answers repeat isn't repeated
                         a text, lists of messages      the prompt is the first user message
     ShareGPT            conversations                  the prompt, as in layout `chat`, optional: system
     Alpaca              instruction                    the prompt, as in layout `chat`, optional: input, system, history
-    chosen and          texts, or lists of messages    the prompt is the beginning that both share (`shared_turns`)
-    rejected
+    implicit prompt     chosen, rejected               the prompt is the beginning that both share (`shared_turns`)
 
     every form          optional: tools, chat_template_kwargs
 
@@ -30,7 +30,7 @@ ANSWERS: tuple[Literal["chosen", "rejected"], ...] = ("chosen", "rejected")
 TEXTS: tuple[Literal["prompt", "chosen", "rejected"], ...] = ("prompt", *ANSWERS)
 # The column of the prompt and the optional columns of each form.
 _FORMS = {
-    "prompt": (("prompt",), ()),
+    "explicit prompt": (("prompt",), ()),
     "ShareGPT": (("conversations",), ("system",)),
     "Alpaca": (("instruction",), ("input", "system", "history")),
     "implicit prompt": ((), ()),
