@@ -2,7 +2,8 @@
 
     read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
 
-All randomness is seeded by (seed, split, shard), so the bytes are the same wherever and whenever this runs.
+All randomness is seeded by (seed, split, shard) or (seed, split, row), so the bytes are the same wherever and whenever
+this runs.
 """
 
 import itertools

@@ -37,8 +37,8 @@ _KNOWN = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4
 )
-# Kinds of rows.
-_PLAIN, PSM, SPM, UNCHANGED = range(4)
+# Kinds of rows; others are 0.
+PSM, SPM, UNCHANGED = 1, 2, 3
 _SHOWN = 20
 
 
@@ -63,13 +63,13 @@ class FillInMiddle:
     def encode(self, rows: Rows, engine: Engine) -> tuple[RaggedTokens, np.ndarray]:
         """Return the documents of N rows without their frame, and the kind of each, uint8 [N]."""
         texts, draws = rows.texts[0], self._draws(rows)
-        is_drawn = (draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0)
-        drawn = np.flatnonzero(is_drawn)
+        drawn = np.flatnonzero((draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0))
         made = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)
         fits = made.lengths <= (made.lengths.max(initial=0) if self._longest is None else self._longest)
         kinds = np.zeros(len(rows), np.uint8)
         kinds[drawn] = np.where(fits, np.where(draws[drawn, 1] < self._rates[1], SPM, PSM), UNCHANGED)
-        rewritten, others = drawn[fits], np.flatnonzero((kinds == _PLAIN) | (kinds == UNCHANGED))
+        rewritten = drawn[fits]
+        others = np.setdiff1d(np.arange(len(rows)), rewritten)
         (plain,) = without_frame(engine.encode(texts.take(pa.array(others))), self._frame)
         order = np.argsort(np.concatenate([others, rewritten]))
         return concatenated([plain, made.take(np.flatnonzero(fits))]).take(order), kinds

@@ -91,18 +91,13 @@ def _joined(tokenizer: Any, row: Row) -> Runs:
     return [[*tokenizer(row["text"], add_special_tokens=False)["input_ids"], tokenizer.sep_token_id]]
 
 
-def _infilled(case: str, *, longest: int | None = None) -> Callable[[Any, Row], Runs]:
-    """Return a document's tokens with fill-in-the-middle, which depend on its number; plain ones if too long."""
-
-    def runs(tokenizer: Any, row: Row) -> Runs:
-        number = next(at for at, each in enumerate(CASES[case].rows) if each is row)
-        draws = infilling.draws_of([number])[0].tolist()
-        ids = infilling.permuted(row["text"], draws, tokenizer, rate=0.5)
-        if longest is not None and len(ids) + 1 > longest:
-            ids = tokenizer.encode(row["text"], add_special_tokens=False)
-        return [[*ids, tokenizer.eos_token_id]]
-
-    return runs
+def _infilled(tokenizer: Any, row: Row) -> Runs:
+    """Return a document's tokens with fill-in-the-middle, which depend on its number; plain ones if those are many."""
+    number = next(at for at, each in enumerate(CASES["pack, infilled"].rows) if each is row)
+    ids = infilling.permuted(row["text"], infilling.draws_of([number])[0].tolist(), tokenizer, rate=0.5)
+    if len(ids) >= 48:
+        ids = tokenizer.encode(row["text"], add_special_tokens=False)
+    return [[*ids, tokenizer.eos_token_id]]
 
 
 def _words(tokenizer: Any, row: Row) -> Runs:
@@ -160,17 +155,11 @@ CASES = {
         unusable=NULL,
         runs=_joined,
     ),
-    "concat, infilled": Case(
-        example="reviews",
-        options={"layout": "concat", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "shard_size": "8kB"},
-        unusable=NULL,
-        runs=_infilled("concat, infilled"),
-    ),
     "pack, infilled": Case(
         example="reviews",
         options={"layout": "pack", "fim_rate": 0.5, "tokenizer": infilling.tokenizer(), "max_length": 48},
         unusable=NULL,
-        runs=_infilled("pack, infilled", longest=48),
+        runs=_infilled,
     ),
     "pack": Case(
         example="reviews",
@@ -355,7 +344,7 @@ def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["buckets", "qa", "packed chat", "concat, infilled", "preference"], indirect=True)
+@pytest.mark.parametrize("case", ["buckets", "qa", "packed chat", "pack, infilled", "preference"], indirect=True)
 def test_worker_processes_change_no_byte(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seams.put(monkeypatch, small_bytes=0)
     made = case.build(tmp_path / "out", workers=2)

@@ -20,23 +20,17 @@ from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
 
 # As in Qwen3 and GLM-4.5: the last answer has tags without a thought, too; earlier thoughts are left out.
-_SAID = "{{ m.content }}{% for call in m.tool_calls or [] %}{{ '\n<call>' + call.function.name }}{% endfor %}<|im_end|>"
-_PROMPT = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 _QWEN = "{% if loop.last %}{{ '<think>\n' + (m.reasoning_content or '').strip('\n') + '\n</think>\n\n' }}{% endif %}"
 _GLM = "{{ '<think>' + ((m.reasoning_content or '').strip() if loop.last else '') + '</think>\n' }}"
 _ALL = "{% if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif %}"
-
+_CALLS = "{% for call in m.tool_calls or [] %}{{ '\n<call>' + call.function.name }}{% endfor %}"
 MARKED = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}"
-    "{% generation %}THOUGHT{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}"
-    "{{ '\n' }}{% endfor %}" + _PROMPT
+    "{% generation %}THOUGHT{{ m.content }}" + _CALLS + "<|im_end|>{% endgeneration %}"
+    "{% else %}{{ m.content }}<|im_end|>{% endif %}{{ '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-PLAIN = (
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}THOUGHT{% endif %}"
-    + _SAID
-    + "{{ '\n' }}{% endfor %}"
-    + _PROMPT
-)
+PLAIN = MARKED.replace("{% generation %}", "").replace("{% endgeneration %}", "")
 
 
 def tokenizer(zoo: Zoo, folder: Path, source: str, *, joined: bool = False) -> Any:
@@ -82,9 +76,8 @@ def conversations(count: int) -> list[list[Message]]:
         rows.append(messages := list[Message]())
         for _ in range(draw.randint(1, 3)):
             thought = draw.choice([draw.choice(said), "<b>so", "é", "one.\n\ntwo!", "</b>", None])
-            more = {} if thought is None else {"reasoning_content": thought}
             messages += [{"role": "user", "content": draw.choice(said)}]
-            messages += [{"role": "assistant", "content": draw.choice(said), **more}]
+            messages += [{"role": "assistant", "content": draw.choice(said), "reasoning_content": thought}]
     return rows
 
 
