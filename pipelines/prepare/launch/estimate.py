@@ -20,13 +20,15 @@ import numpy as np
 
 from pipelines.prepare import runners
 from pipelines.prepare.launch.open_job import OpenJob, open_job, open_request
-from pipelines.prepare.launch.split_plans import PlannedSplit, hub_requests, plan_splits
+from pipelines.prepare.launch.split_plans import find_unused, hub_requests, plan_splits
 from pipelines.prepare.layouts.crosscheck import engine_of
 from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.options.bucket_lengths import choose, length_index
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.options.suggestions import may_join
+from pipelines.prepare.plan.planning import SplitPlan
+from pipelines.prepare.plan.sampling import Sample
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, is_filtered
 
@@ -105,18 +107,18 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
         # Ingest into this folder, in local processes.
         here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
         opened = open_job(dataclasses.replace(request, config=here), runner=runners.local(), progress=Progress())
-        return [_of_split(each, opened) for each in plan_splits(opened, opened.job.splits).values()]
+        return [_of_split(plan, sample, opened) for plan, sample in plan_splits(opened, opened.job.splits).values()]
 
 
-def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
-    config, spec = opened.config, opened.job.spec
-    sample, rows = planned.sample, opened.job.splits[planned.plan.split].num_rows
+def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
+    config, spec, split = opened.config, opened.job.spec, opened.source.splits[plan.split]
+    rows = split.num_rows
     # By record bytes, since records may hold little of a long text.
-    scale = planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)
+    scale = plan.predicted_bytes / max(sample.output_bytes, 1e-9)
     sampled = collections.Counter(filter(is_filtered, sample.read.reasons.tolist()))
     filtered = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
     in_other_splits = sum(filtered.pop(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT))
-    rejected = sum(planned.unused.rejected.values())
+    rejected = sum(find_unused(spec.columns, split, sample.read).rejected.values())
     usable = rows - sum(filtered.values()) - in_other_splits - rejected
     by = config.source.sample_by or "line"
     others = " or ".join(each for each in SAMPLES if each != by)
@@ -134,14 +136,14 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
             most=config.layout.most_documents,
         )
     return Estimate(
-        split=planned.plan.split,
+        split=plan.split,
         rows=rows,
         rows_rejected=rejected,
         rows_filtered=sum(filtered.values()),
         rows_in_other_splits=in_other_splits,
         filtered=filtered,
-        shards=planned.plan.num_shards * len(sample.length_shares),
-        num_bytes=planned.plan.predicted_bytes,
+        shards=plan.num_shards * len(sample.length_shares),
+        num_bytes=plan.predicted_bytes,
         num_tokens=round(sample.num_tokens * scale),
         seconds=sample.seconds * scale,
         token_percentiles=_percentiles(sample.row_tokens),
@@ -152,7 +154,7 @@ def _of_split(planned: PlannedSplit, opened: OpenJob) -> Estimate:
         row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),
         fim=sample.fim,
-        requests=hub_requests(opened.source.splits[planned.plan.split].groups, planned.plan),
+        requests=hub_requests(split.groups, plan),
     )
 
 

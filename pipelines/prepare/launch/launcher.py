@@ -153,15 +153,18 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
             plan_files.relocate(opened.job, plan, opened.source.splits[split].groups)
     fresh = split_plans.plan_splits(opened, [split for split, plan in plans.items() if plan is None])
     check_error_rate(
-        {split: planned.unused for split, planned in fresh.items()},
+        {
+            split: split_plans.find_unused(opened.job.spec.columns, opened.source.splits[split], sample.read)
+            for split, (_, sample) in fresh.items()
+        },
         rows={name: split.num_rows for name, split in splits.items()},
         limit=config.max_error_rate,
     )
-    _require_space(config, sum(each.plan.predicted_bytes for each in fresh.values()))
+    _require_space(config, sum(plan.predicted_bytes for plan, _ in fresh.values()))
     opened.reserve()
-    for split, planned in fresh.items():
-        plan_files.write(opened.job, planned.plan, opened.source.splits[split].groups)
-        plans[split] = planned.plan
+    for split, (plan, _) in fresh.items():
+        plan_files.write(opened.job, plan, opened.source.splits[split].groups)
+        plans[split] = plan
     return [task for plan in plans.values() if plan for task in plan.tasks()]
 
 

@@ -11,7 +11,6 @@ If no row may be rejected, an unusable row found later ends the job at its shard
 """
 
 import collections
-import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -39,16 +38,11 @@ _HUB_REQUESTS = 3_000
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedSplit:
-    """Plan of one split, the sample that it is based on, and the unused rows known so far."""
-
-    plan: planning.SplitPlan
-    sample: Sample
-    unused: UnusedRows
+# A split's plan, and the sample that it is based on.
+Planned = tuple[planning.SplitPlan, Sample]
 
 
-def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSplit]:
+def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, Planned]:
     """Sample and plan `splits`; warn of much padding, labels that are no class ids, and doubled special tokens.
 
     Raises: as `plan_one`; ConfigError if the manifest could not name all shards.
@@ -56,25 +50,25 @@ def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, PlannedSpli
     planned = {split: plan_one(opened, split) for split in splits}
     _require_room(opened, planned)
     _warn_of_requests(opened, planned)
-    _warn_of_padding(opened, planned)
-    for each in planned.values():
-        if (fim := each.sample.fim).keys() & {"longer_than_row", "unchanged"}:
-            num_rows, length = opened.job.splits[each.plan.split].num_rows, opened.job.spec.length
-            _log.warning("%s, by its sample: %s", each.plan.split, about_fim(fim, rows=num_rows, length=length))
+    for split, (_, sample) in planned.items():
+        if sample.fim.keys() & {"longer_than_row", "unchanged"}:
+            num_rows, length = opened.job.splits[split].num_rows, opened.job.spec.length
+            _log.warning("%s, by its sample: %s", split, about_fim(sample.fim, rows=num_rows, length=length))
     label = opened.job.spec.columns.label
-    samples = {split: each.sample for split, each in planned.items()}
+    samples = {split: sample for split, (_, sample) in planned.items()}
+    _warn_of_padding(opened, samples)
     _warn_of_labels(samples, whole_floats=label is not None and label.kind == "float")
-    for note in dict.fromkeys(note for each in planned.values() for note in each.sample.notes):
+    for note in dict.fromkeys(note for sample in samples.values() for note in sample.notes):
         _log.warning("%s", note)
     return planned
 
 
-def _require_room(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
+def _require_room(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
     former = opened.request.former
     shards = {each.columns.name[0]: len(each.shards) for each in former.splits.values()} if former else {}
-    for each in planned.values():
-        name = opened.job.shard_name(each.plan.tasks()[0], length=max(opened.job.spec.layout.buckets, default=None))
-        shards[name] = each.plan.num_shards * len(each.sample.length_shares)
+    for plan, sample in planned.values():
+        name = opened.job.shard_name(plan.tasks()[0], length=max(opened.job.spec.layout.buckets, default=None))
+        shards[name] = plan.num_shards * len(sample.length_shares)
     if not manifest.has_room(shards):
         raise ConfigError(
             f"{sum(shards.values()):,} shards of {opened.config.output.shard_bytes:,} bytes, more than a manifest.json "
@@ -83,11 +77,11 @@ def _require_room(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
         )
 
 
-def _warn_of_requests(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
+def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
     requests = num_bytes = 0
-    for split, each in planned.items():
+    for split, (plan, _) in planned.items():
         groups = opened.source.splits[split].groups
-        if found := hub_requests(groups, each.plan):
+        if found := hub_requests(groups, plan):
             requests += found
             num_bytes += int(groups.stored_bytes.sum())
     if requests > _HUB_REQUESTS:
@@ -112,7 +106,7 @@ def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
 
 
-def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
+def plan_one(opened: OpenJob, split: str) -> Planned:
     """Sample and plan one split. Raises: as `sampling.measure`; ConfigError if a shard has no room for one record."""
     config, spec, source = opened.config, opened.job.spec, opened.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
@@ -135,7 +129,7 @@ def plan_one(opened: OpenJob, split: str) -> PlannedSplit:
         tasks_before=opened.job.splits[split].tasks_before,
         runs=_runs(opened, source, blocks, shard_bytes=task_bytes),
     )
-    return PlannedSplit(plan=plan, sample=sample, unused=find_unused(spec.columns, source, sample.read))
+    return plan, sample
 
 
 def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
@@ -253,8 +247,8 @@ def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unus
     )
 
 
-def _warn_of_padding(opened: OpenJob, planned: Mapping[str, PlannedSplit]) -> None:
-    padded = {split: each.sample for split, each in planned.items() if each.sample.padding is not None}
+def _warn_of_padding(opened: OpenJob, samples: Mapping[str, Sample]) -> None:
+    padded = {split: sample for split, sample in samples.items() if sample.padding is not None}
     if not padded:
         return
     rows = [opened.job.splits[split].num_rows for split in padded]

@@ -114,6 +114,6 @@ def test_the_requests_to_the_hub_are_counted_once_the_plan_is_there(caplog: pyte
     # Two runs of the first shard share a file; one continues in the other file. Each file has a footer.
     plan = plan_of([[(0, 10), (20, 20_000)], [(20_000, 40_000)]] * 500, rows=40_000)
     opened: Any = SimpleNamespace(source=SimpleNamespace(splits={"train": SimpleNamespace(groups=groups)}))
-    planned: Any = {"train": SimpleNamespace(plan=plan)}
+    planned: Any = {"train": (plan, None)}
     split_plans._warn_of_requests(opened, planned)
     assert "read from the hub by up to 4,000 requests" in caplog.text
