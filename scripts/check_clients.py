@@ -177,6 +177,7 @@ CLIENTS = {
     "transformers 4": Client(
         environment="transformers4", program="transformers_4.py", packages=("transformers", "tokenizers")
     ),
+    "maxtext preferences": Client(environment="maxtext", program="maxtext_pairs.py", packages=("maxtext",)),
     "maxtext tfrecord": _maxtext("tfrecord", "{work}/concat/*-train-*.tfrecord"),
     "maxtext arrayrecord": _maxtext("arrayrecord", "{work}/concat-arrayrecord/*-train-*.array_record"),
     "maxtext parquet": _maxtext("parquet", "{work}/pad-parquet/*-train-*.parquet", "packing=true"),
@@ -235,7 +236,8 @@ def _prepare(work: pathlib.Path) -> None:
     _export(work, "pad", "tfrecord", *(word for name in names for word in ("--rename", name)))
     columns = ("--text-column", "en", "--target-column", "de", "--target-length", "64")
     _build(work, "seq2seq", *columns, data="translations")
-    for program in ("transformers_4.py", "transformers_exports.py"):
+    _ours("examples/chats/train_tokenizer.py", str(work / "chats-tokenizer"))
+    for program in ("transformers_4.py", "transformers_exports.py", "maxtext_pairs.py"):
         _ours(f"scripts/clients/{program}", str(work), "write")
     (work / "prepared").touch()
 

@@ -94,7 +94,7 @@ def test_every_task_is_in_every_place() -> None:
 
 def test_every_model_family_is_in_every_place() -> None:
     scratch = [name for name, family in FAMILIES.items() if family.scratch]
-    pages = ("docs/reference/training.md", "docs/how-to/train-from-scratch.md")
+    pages = ("docs/reference/training.md", "docs/how-to/train.md")
     places: dict[str, Iterable[str]] = {page: re.findall(r"(\w+)-SIZE", text(page)) for page in pages}
     places["--model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text("pipelines/train/config.py"))
     assert not missing(scratch, places)
