@@ -67,7 +67,6 @@ def build(output: object, dataset: object = REVIEWS, **changes: object) -> Outco
 
 
 def run(arguments: list[str], **changes: Any) -> Outcome:
-    """Runs a process to its end."""
     ended = subprocess.run(
         arguments, env=building.environment(), capture_output=True, text=True, timeout=limits.PROCESS, **changes
     )

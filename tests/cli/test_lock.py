@@ -31,7 +31,6 @@ def metadata(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def requirements(metadata: str) -> Iterator[tuple[Requirement, str]]:
-    """Each requirement and the extra that it belongs to, if any."""
     for line in re.findall(r"^Requires-Dist: (.+)$", metadata, re.M):
         requirement = Requirement(line)
         extra = re.search(r"extra == [\"']([\w-]+)[\"']", line)

@@ -38,7 +38,6 @@ TASKS = [ShardTask(split="train", index=index, count=2, num_rows=50) for index i
 
 @pytest.fixture(autouse=True)
 def every_few_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How often a line is written where there is no terminal."""
     seams.put(monkeypatch, progress_seconds=0.01)
 
 

@@ -88,7 +88,6 @@ class Proxy:
         self._asked: collections.Counter[str] = collections.Counter()
 
     def number(self, headers: dict[str, str]) -> int:
-        """Notes a request, and returns its number."""
         with self._lock:
             self.requests.append(headers)
             self.counts[f"host {headers.get('Host')}"] += 1
@@ -104,7 +103,6 @@ class Proxy:
             return hit
 
     def pause(self, number: int) -> float:
-        """For how long a request that was not refused waits."""
         with self._lock:
             stalls = not self.counts["stalls"] and 0 < self.faults.stall_at <= number
             self.counts["stalls"] += stalls
@@ -154,7 +152,6 @@ def running(upstream: str, *, faults: Faults | None = None, tls: bool = False) -
 
 @contextlib.contextmanager
 def through(gcs: Gcs, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """gs:// is the emulator behind a proxy."""
     with running(gcs.endpoint, faults=faults) as proxy, monkeypatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", proxy.endpoint)
         yield proxy

@@ -51,7 +51,6 @@ def batches(root: str) -> dict[str, list[str]]:
 
 
 def continued_batches(root: str) -> list[str]:
-    """Training from a step on."""
     return digests(
         reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, start_step=START).take(STEPS - START)
     )

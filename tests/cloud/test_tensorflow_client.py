@@ -72,7 +72,6 @@ def read(
 
 @pytest.fixture(scope="module")
 def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Without faults."""
     parts = ["written", "records", "batches", "continued", "a global batch", "refusals", "missing"]
     return read(gcs.endpoint, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
 

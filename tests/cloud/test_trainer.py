@@ -37,7 +37,6 @@ class Ran:
     local: Path
 
     def copy(self, name: str, folder: Path) -> Path:
-        """An object as a file."""
         path = folder / Path(name).name
         path.write_bytes(self.objects[name])
         return path

@@ -108,7 +108,6 @@ def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan
 
 
 def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str = "train") -> SplitPlan:
-    """The split's plan for shards of that size."""
     source = work.splits[split]
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
     found = split_plans.forecast(work.job.spec, source, sample, block_rows=rows)

@@ -104,7 +104,6 @@ def files_of(root: Path) -> list[str]:
 
 
 def changes_of(root: Path, file: str) -> Iterator[Change]:
-    """Every value in every place."""
     document = json.loads((root / file).read_bytes())
     for place, value in itertools.product(places(document), VALUES):
         yield Change(file, place, value)
@@ -148,7 +147,6 @@ def receipt_of(text: bytes) -> object:
 
 
 def source_of(text: bytes, folder: Path) -> object:
-    """Where the source of a dataset is. Fails if that is no path."""
     _write(folder / ".prep" / "f" / "source.json", text)
     place = source_record.read(str(folder), "f")
     assert isinstance(place["dataset"], str)

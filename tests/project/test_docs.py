@@ -71,7 +71,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(site: Path) -> Mapping[str, Page]:
-    """Every page of the site by its path."""
     return {str(path.relative_to(site)): Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
 
 

@@ -112,7 +112,6 @@ CLASS_FILES = {"train-a": ("no", "maybe", "yes"), "train-b": ("no", "yes")}
 
 
 def class_file(name: str, names: Sequence[str]) -> Callable[[Path], object]:
-    """A Parquet file with a row of each class."""
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=[*names])})
     columns = {"text": [chr(ord("a") + index) for index in range(len(names))], "label": [*range(len(names))]}
     return lambda folder: pq.write_table(pa.table(columns).cast(features.arrow_schema), folder / name)

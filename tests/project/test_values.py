@@ -136,7 +136,6 @@ def outcome(folder: Path, form: str, name: str) -> str:
 
 
 def page() -> dict[str, list[str]]:
-    """The rows of the page's table by name."""
     text = (REPOSITORY / "docs" / "reference" / "difficult-data.md").read_text(encoding="utf-8")
     table = text.partition("| value | json |")[2].partition("\n\n")[0]
     found = re.findall(r"^\| ([a-z0-9-]+) \| (.+) \|$", table, re.M)

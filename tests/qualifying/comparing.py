@@ -200,7 +200,6 @@ def rows_differ(
     length: int,
     truncation: Truncation = "longest_first",
 ) -> list[int]:
-    """The indices of those rows that are not the tokenizer's own."""
     template = probe(copy_backend(tokenizer), pair=len(columns) == 2)
     assert template is not None
     encoder = TemplateRows(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)

@@ -98,7 +98,6 @@ def literal(rng: random.Random, material: Sequence[str]) -> str:
 
 
 def scripts(rng: random.Random, material: Sequence[str]) -> str:
-    """A short word of one block of Unicode, as it comes."""
     first = rng.randrange(0x110000 >> 7) << 7
     points = (first + rng.randrange(128) for _ in range(rng.randint(1, 10)))
     return rng.choice(("", " ", "a", "1")).join(chr(point) for point in points if point not in _SURROGATES)

@@ -87,13 +87,11 @@ def run_script(script: str, *shorter: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def masked_lm(copy: Path) -> str:
-    """Output of the programs of examples/masked_lm/run.sh."""
     return run_script("examples/masked_lm/run.sh", "--steps", "30", "--warmup", "5", folder=copy)
 
 
 @pytest.fixture(scope="module")
 def acceptability(copy: Path) -> str:
-    """Output of the programs of examples/acceptability/run.sh."""
     return run_script("examples/acceptability/run.sh", "--epochs", "6", "--learning-rate", "1e-3", folder=copy)
 
 

@@ -23,7 +23,6 @@ pytestmark = [
 
 
 def table() -> dict[str, str]:
-    """The code that the page shows for each library."""
     page = (REPOSITORY / "docs" / "how-to" / "read.md").read_text(encoding="utf-8")
     section = page.partition("## The same rows in other libraries\n")[2].partition("\n## ")[0]
     return dict(re.findall(r"^\| ([^|`]+) \| `([^`]+)` \|", section, re.M))
@@ -57,7 +56,6 @@ LIBRARIES: dict[str, dict[str, str]] = {
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, np.ndarray]:
-    """Every row of the validation split, in the order of the shards."""
     return building.read_rows(building.reviews(), "validation")
 
 

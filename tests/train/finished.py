@@ -42,14 +42,12 @@ def command(name: str, **options: object) -> Outcome:
 
 
 def done(name: str, **options: object) -> Outcome:
-    """Run `train-tpu NAME` in this process, which must succeed."""
     outcome = command(name, **options)
     assert outcome.status == 0, outcome.err
     return outcome
 
 
 def predicted(folder: Path, **options: object) -> list[dict[str, Any]]:
-    """The rows that `train-tpu predict` writes, into `folder`."""
     done("predict", output=folder / "p.parquet", overwrite=True, tpu="none", **options)
     rows: list[dict[str, Any]] = pq.read_table(folder / "p.parquet").to_pylist()
     return rows

@@ -12,7 +12,6 @@ from tfrecord_io.manifest import Manifest
 
 
 def line_of(comment: str) -> str:
-    """FILE:LINE of the line that ends with a comment."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     [number] = [index for index, line in enumerate(lines, start=1) if line.endswith(f"# {comment}")]
     return f"rule_breakers.py:{number}"
@@ -44,7 +43,6 @@ def spells(ids_BL: Any) -> Any:
 
 
 def _grows(ids_BL: Any) -> Any:
-    """Two GiB for each row."""
     wide_BD = ops.cast(ops.tile(ids_BL, [1, 2048]), "float32") / 1000.0
     pairs_BDD = ops.softmax(wide_BD[:, :, None] * wide_BD[:, None, :], axis=-1)
     return ops.matmul(pairs_BDD, ops.softmax(pairs_BDD, axis=1))[:, 0, :4]

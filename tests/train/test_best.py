@@ -17,7 +17,6 @@ SMALL = {"model": "tests.train.small:steady", "learning_rate": 0.05}
 
 
 def history(folder: Path, *losses: float, metric: str = "loss") -> History:
-    """Evaluations after 10, 20, ... steps."""
     found = History(str(folder), metric=metric)
     for number, value in enumerate(losses, start=1):
         found.add(10 * number, {metric: value})

@@ -19,7 +19,6 @@ LENGTHS = (8, 24)
 
 @pytest.fixture(scope="module")
 def data() -> Path:
-    """The reviews, in rows of 8 or 24 tokens."""
     return building.built(building.REVIEWS, label_column="label", max_length=24, bucket_lengths="8,24")
 
 

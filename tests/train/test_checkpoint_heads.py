@@ -47,7 +47,6 @@ def checkpoint(
 
 
 def begun(model: Path, task: str, *, data: Path | None = None) -> BuiltModel:
-    """The initial model of a training from a checkpoint."""
     given: dict[str, Any] = {"task": task, "model": str(model), "pooling": "first", "tpu": "none"}
     job = setup.check(TrainConfig(data=str(data or training.data()), model_dir=str(model / "run"), **given))
     return models.build(job.config, job.data.manifest, job.task)

@@ -52,7 +52,6 @@ def of_hosts(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    """What JAX leaves."""
     return building.new_folder()
 
 
@@ -120,7 +119,6 @@ def on_jax(folder: Path, on_hosts: list[list[Outcome]]) -> dict[str, Outcome]:
 
 @pytest.fixture
 def on_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_layer: None) -> Callable[..., Outcome]:
-    """A training of TensorFlow, from the same first weights."""
     seams.put(monkeypatch, build_model=backend_runs.with_known_weights(models.build))
     return lambda **options: training.command(tmp_path, **options)
 

@@ -12,7 +12,6 @@ from pipelines.train import metrics
 
 
 def counted(predicted: np.ndarray, labels: np.ndarray, *, num_classes: int) -> np.ndarray:
-    """Counts as an evaluation has them: from the device, in float64."""
     guesses, classes = (tf.constant(each, tf.int32) for each in (predicted, labels))
     counts = metrics.count(guesses, classes, tf.ones(predicted.shape), num_classes=num_classes)
     return counts.numpy().astype(np.float64)

@@ -54,7 +54,6 @@ def imported() -> Iterator[Any]:
 
 @pytest.fixture
 def one_process(imported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compilations share a process."""
     monkeypatch.setattr(compiler, "subprocess", imported)
 
 
@@ -90,7 +89,6 @@ def test_a_batch_too_large_is_an_error_and_the_largest_is_found(
     real, asked = compiler.compile_for, []
 
     def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-        """Ask the compiler for the batch that is too large only."""
         asked.append(config.global_batch_size // wanted.replicas)
         if len(asked) == 1:
             return real(wanted, config, seconds=seconds)

@@ -93,7 +93,6 @@ SPLITS = {"train": [0, 1, -1, 1] * 8, "validation": [1, -1, -1, 0], "test": [-1]
 
 @pytest.fixture(scope="module")
 def data() -> Path:
-    """Splits with some labels, and one with none."""
     return built(SPLITS)
 
 

@@ -32,7 +32,6 @@ def prepared(data: Data, *, batch_size: int = 4, **changes: Any) -> tuple[Replic
 
 @pytest.fixture(scope="module")
 def data() -> Data:
-    """The reviews."""
     return reader.open(training.data())
 
 
@@ -99,7 +98,6 @@ ROWS = 8
 
 
 def after_two_steps(data: Data, **changes: Any) -> tuple[list[float], list[np.ndarray]]:
-    """Losses, and all weights."""
     replica_step, batch = prepared(data, batch_size=ROWS, **changes)
     losses = [float(replica_step.train(batch)) for _ in range(2)]
     return losses, replica_step.model.get_weights()

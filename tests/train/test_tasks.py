@@ -131,7 +131,6 @@ def test_a_model_learns_several_classes_predicts_lists_and_is_exported(tmp_path:
 
 @pytest.fixture(scope="module")
 def data() -> Data:
-    """The questions."""
     return reader.open(training.questions())
 
 

@@ -116,7 +116,6 @@ def test_a_finished_training_says_that_nothing_is_left(trained: tuple[Path, Outc
 
 
 def damage(checkpoint: Path) -> None:
-    """Cut the files of a checkpoint in half."""
     for path in [each for each in checkpoint.parent.rglob("*") if each.is_file()]:
         if checkpoint.name in str(path) and path.suffix != ".index":
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -110,7 +110,6 @@ def command(model_dir: Path | None, **changes: object) -> Outcome:
 
 
 def done(model_dir: Path | None, **changes: object) -> Outcome:
-    """Train in this process, which must succeed."""
     outcome = command(model_dir, **changes)
     assert outcome.status == 0, outcome.err
     return outcome

@@ -211,10 +211,10 @@ def _readers(
         reader = RowReader(split=name, types=found.types(name), addresses=found.addresses)
         readers[name], columns[name] = reader, found.columns[name]
         if functions:
-            changes, columns[name] = examine_functions(
+            applied, columns[name] = examine_functions(
                 functions, found.columns[name], _samples(reader, stored), split=name, rows=stored.num_rows
             )
-            readers[name] = dataclasses.replace(reader, changes=changes)
+            readers[name] = dataclasses.replace(reader, functions=applied)
     return readers, columns
 
 

@@ -253,7 +253,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
     most = max(1, round(most / len(read_ranges) / _RUN_ROWS)) * _RUN_ROWS
     runs = _runs(read_ranges, most, all_of_it=False, rng=rng)
     # User functions run on every row that is read, so read only the rows to tokenize.
-    return SampleChoice(read_ranges=read_ranges if split.reader.changes is None else runs, tokenized_ranges=runs)
+    return SampleChoice(read_ranges=read_ranges if split.reader.functions is None else runs, tokenized_ranges=runs)
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:

@@ -130,7 +130,7 @@ class ShardMaker:
 
     def prepare(self) -> None:
         """Open the encoder once for all forks of this process, unless that would open a storage client."""
-        if not any(split.reader.changes for split in self._job.splits.values()):
+        if not any(split.reader.functions for split in self._job.splits.values()):
             imports.start_worker()  # user functions may need the libraries that this leaves out
         if self._pickled or storage.local_path(self._job.root) is not None:
             self._open()

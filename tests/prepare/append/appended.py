@@ -31,14 +31,12 @@ def row(number: int) -> dict[str, Any]:
 
 
 def json_lines(path: Path, numbers: Iterable[int]) -> Path:
-    """Writes rows as JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row(number)) + "\n" for number in numbers))
     return path
 
 
 def parquet(path: Path, numbers: Iterable[int]) -> Path:
-    """Writes rows as Parquet, in small row groups."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist([row(number) for number in numbers]), path, row_group_size=16)
     return path
@@ -49,7 +47,6 @@ def build(data: object, output: object, *words: object, **changes: object) -> Ou
 
 
 def done(outcome: Outcome) -> Mapping[str, Any]:
-    """Return the output of a build, which must succeed."""
     assert outcome.status == 0, outcome.err
     said: dict[str, Any] = json.loads(outcome.out)
     return said

@@ -23,7 +23,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(shared: Path, tmp_path: Path) -> Path:
-    """A private copy of a dataset of two generations."""
     return Path(shutil.copytree(shared, tmp_path / "out"))
 
 

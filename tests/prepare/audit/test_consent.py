@@ -74,7 +74,6 @@ def trace(root: Path, *arguments: object) -> Outcome:
 
 
 def damaged(root: Path) -> Path:
-    """A shard that is gone."""
     shard = root / read_manifest(root).splits["train"].shards[0].name
     shard.unlink()
     return shard

@@ -24,7 +24,6 @@ Columns = dict[str, np.ndarray]
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
-    """A private copy of a sound dataset with several shards."""
     return Path(shutil.copytree(reviews(), tmp_path / "out"))
 
 

@@ -23,7 +23,6 @@ NULLS = (3, 7, 11, 12)
 
 @pytest.fixture
 def with_nulls(tmp_path: Path) -> Path:
-    """Twenty rows, four without text."""
     rows = [{"text": None if row in NULLS else f"this is row {row}", "row": row} for row in range(20)]
     return building.source(tmp_path / "data", train=rows)
 

@@ -25,7 +25,6 @@ def open_builder(root: Path) -> Any:
 
 
 def tfds_rows(builder: Any, split: str) -> dict[str, np.ndarray]:
-    """Every row, in the shards' order."""
     tensorflow_datasets = pytest.importorskip("tensorflow_datasets")
     options = tensorflow_datasets.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     (rows,) = builder.as_dataset(split=split, shuffle_files=False, read_config=options, batch_size=1000)

@@ -29,7 +29,6 @@ COLUMNS = ColumnPlan(texts=("text",), kept=(Feature(name="kept", dtype="int64", 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only few groups of small splits are read."""
     seams.put(monkeypatch, sample_bytes=3000)
 
 

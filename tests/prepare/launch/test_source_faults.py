@@ -99,7 +99,6 @@ FAULTS: list[Fault] = [
 
 
 def parquet(folder: Path) -> Path:
-    """Read in place: the plan names the source's own file."""
     folder.mkdir()
     pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet", row_group_size=100)
     return folder / "train.parquet"

@@ -56,7 +56,6 @@ def encoded(made: ChatEncoder, rows: list[list[Message]]) -> Encoded:
 
 
 def row(chats: Encoded, index: int) -> tuple[list[int], list[int]]:
-    """Tokens and mask."""
     ids, learned = chats.ragged["input_ids"], chats.ragged["loss_mask"]
     place = slice(ids.offsets[index], ids.offsets[index + 1])
     return ids.ids[place].tolist(), learned.ids[place].tolist()

@@ -69,7 +69,6 @@ class Case:
         return root
 
     def arguments(self, root: object, **changes: object) -> list[object]:
-        """Options of a build into `root`."""
         defaults = {"tokenizer": building.tokenizer_for(self.example), "max_error_rate": 0.5}
         return building.options(root, **{**defaults, **self.options, **changes})
 

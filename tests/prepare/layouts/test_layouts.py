@@ -148,7 +148,6 @@ def test_a_row_that_is_too_long_is_refused() -> None:
 
 
 def _documents(opened: Opened, texts: list[str]) -> list[list[int]]:
-    """The tokens that each text should become."""
     frame = open_frame(opened.tokenizer, opened.layout.special_tokens)
     ids = opened.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
     return [[*frame.before, *document, *frame.after] for document in ids]

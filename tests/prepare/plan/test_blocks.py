@@ -28,7 +28,6 @@ Texts = list[str | None]
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only few groups of small splits are read."""
     seams.put(monkeypatch, sample_bytes=80_000, sample_rows=1024)
 
 

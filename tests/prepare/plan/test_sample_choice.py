@@ -31,7 +31,7 @@ def split_of(*, groups: int, rows: int = 1000, stored: int = 100 * KB, ranges: A
         ),
         ranges=ranges,
         num_rows=sum(stop - start for start, stop in ranges),
-        reader=SimpleNamespace(**{"share": 1.0, "changes": None, **reader}),
+        reader=SimpleNamespace(**{"share": 1.0, "functions": None, **reader}),
     )
 
 
@@ -80,17 +80,17 @@ def test_a_split_of_few_bytes_is_read_whole() -> None:
 
 
 def test_of_rows_that_functions_change_only_runs_are_read() -> None:
-    choice = chosen(split_of(groups=100, changes="a map"))
+    choice = chosen(split_of(groups=100, functions="a map"))
     assert choice.read_ranges.tolist() == choice.tokenized_ranges.tolist()
 
 
 def test_where_filters_leave_few_rows_more_are_read() -> None:
-    plain, filtered = (chosen(split_of(groups=1000, share=share, changes="a filter")) for share in (1.0, 0.2))
+    plain, filtered = (chosen(split_of(groups=1000, share=share, functions="a filter")) for share in (1.0, 0.2))
     assert num_sampled(filtered) == pytest.approx(5 * num_sampled(plain), rel=0.1)
 
 
 def test_where_filters_leave_no_row_larger_and_larger_samples_are_read() -> None:
-    split = split_of(groups=7_500, share=0.001, changes="a filter")
+    split = split_of(groups=7_500, share=0.001, functions="a filter")
     every = list(choices(split))
     assert num_sampled(every[0]) < num_sampled(every[1]) / 4
     assert [choice.whole for choice in every] == [False, False, True]

@@ -54,7 +54,6 @@ def store() -> Iterator[Gcs]:
 
 
 def in_place(folder: Path) -> Path:
-    """Rows that need not be ingested."""
     rows = {"text": [f"row {index}" for index in range(50)], "label": ["yes", "no"] * 25}
     pq.write_table(pa.table(rows), folder / "train.parquet")
     return folder / "train.parquet"
@@ -158,7 +157,6 @@ class TestAFinishedJob:
 
 
 def no_package(folder: Path) -> Path:
-    """In place of the wheel, which nobody will install."""
     path = folder / "prep_tfrecords-0-py3-none-any.whl"
     path.write_bytes(b"packed")
     return path

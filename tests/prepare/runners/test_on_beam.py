@@ -130,7 +130,6 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
 
 @pytest.fixture
 def in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little there is to do, worker processes do it."""
     seams.put(monkeypatch, small_bytes=0, threaded_bytes=0)
 
 

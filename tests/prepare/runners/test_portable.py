@@ -41,7 +41,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Builds of this process sample 16 rows."""
     seams.put(monkeypatch, sample_rows=16)
 
 
@@ -73,7 +72,6 @@ def test_rows_compared_by_workers_are_those_that_are_compared_here(tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset that takes a second or two: the reviews, five times."""
     return written(tmp_path_factory.mktemp("large") / "train.parquet", reviews() * 5)
 
 

@@ -46,7 +46,6 @@ def data_file(place: str | Path) -> DataFile:
 
 
 def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: object) -> DataFile:
-    """Writes a Parquet file with row groups of `rows` rows."""
     with fsspec.open(str(place), "wb") as stream:
         pq.write_table(table, stream, row_group_size=rows, **options)
     return data_file(place)

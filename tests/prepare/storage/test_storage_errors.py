@@ -51,7 +51,6 @@ def answered_to_google(status: int, message: str = "") -> Exception:
 
 
 def untrusted() -> Exception:
-    """What `requests` makes of a certificate that nobody knows."""
     wrapped = requests.exceptions.SSLError("HTTPSConnectionPool(host='x', port=443): Max retries exceeded")
     wrapped.__context__ = ssl.SSLCertVerificationError()
     return wrapped

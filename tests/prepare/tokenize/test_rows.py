@@ -63,7 +63,6 @@ def _columns(texts: list[str], *, pair: bool) -> list[list[str]]:
 
 
 def _resolve(path: Path, *, truncation_side: Side | None = None, padding_side: Side | None = None) -> tuple[Any, Any]:
-    """The tokenizer and the dtype of its ids."""
     config = TokenizerConfig(name=str(path), truncation_side=truncation_side, padding_side=padding_side)
     tokenizer, files = tokenization.resolve(config)
     return tokenizer, id_dtype(tokenization.facts(tokenizer, name="tokenizer", files=files).vocab_size)

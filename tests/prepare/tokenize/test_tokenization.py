@@ -383,7 +383,6 @@ def test_a_snapshot_in_the_hubs_cache_and_links_of_other_files_are_taken(tmp_pat
 
 
 def _classes() -> dict[str, Any]:
-    """Every tokenizer class that `transformers` opens, by name."""
     from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
 
     found = {name: tokenizer_class_from_name(name) for name in TOKENIZER_MAPPING_NAMES.values() if name}

@@ -69,7 +69,6 @@ def as_payloads(messages: list[bytes]) -> Payloads:
 
 
 def bits(columns: Columns) -> list[Any]:
-    """Everything about columns, NaNs by their bits."""
     return [
         (name, column.dtype, column.shape, column.tolist() if column.dtype == object else column.tobytes())
         for name, column in columns.items()

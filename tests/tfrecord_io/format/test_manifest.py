@@ -212,7 +212,6 @@ def test_any_damage_to_the_bytes_parses_or_is_refused(start: int, length: int, p
 
 
 def generations(*, first: str = "ab", last: str = "0123", train: int = 1) -> tuple[Generation, ...]:
-    """The build of both splits, and an append to one of them."""
     return (
         Generation(fingerprint=first, tasks={"train": 1, "test": 1}, rows={"train": ((0, 6),), "test": ((0, 5),)}),
         Generation(fingerprint=last, tasks={"train": train}, rows={"train": ((6, 12),)}),

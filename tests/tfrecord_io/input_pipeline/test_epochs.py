@@ -77,7 +77,6 @@ def test_the_shared_order_has_each_row_once_an_epoch(data: Data, hosts: int, blo
 
 
 def taken(data: InputFunctions, *, hosts: int, batch: int, steps: int, **options: Any) -> collections.Counter[int]:
-    """How often each row comes in the first steps of all hosts."""
     fn = data.input_fn("train", global_batch_size=batch, seed=3, shuffle=SMALL, **options)
     inputs = [fn(context(hosts=hosts, index=host, replicas=hosts)).take(steps) for host in range(hosts)]
     return collections.Counter(row for each in inputs for element in each for row in element["row"].numpy().tolist())

@@ -65,7 +65,6 @@ def elements_of(
 
 
 def by_dataset(rows: Iterable[int]) -> dict[str, list[int]]:
-    """Return the rows of each dataset, in order of appearance."""
     found: dict[str, list[int]] = {name: [] for name in FIRST}
     for row in rows:
         found["abc"[row // 1000]].append(row)

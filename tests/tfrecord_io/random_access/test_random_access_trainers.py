@@ -39,7 +39,6 @@ def losses_of(example: str, root: pathlib.Path, *options: str) -> list[float]:
 
 
 def assert_rows(batch: Any) -> None:
-    """A batch holds whole rows: each feature has what row `row` has."""
     expected = pad_rows(sum(SIZES))
     for name, values in batch.items():
         np.testing.assert_array_equal(np.asarray(values), expected[name][np.asarray(batch["row"])])

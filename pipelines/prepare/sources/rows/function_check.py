@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.features import Column, Columns, columns_of
-from pipelines.prepare.sources.rows.reading import RowChanges, RowReader, describe_rows
+from pipelines.prepare.sources.rows.reading import RowFunctions, RowReader, describe_rows
 from pipelines.prepare.sources.rows.user_functions import UserFunction, call
 from tfrecord_io.errors import PrepError, SourceError
 
@@ -49,14 +49,14 @@ def apply_functions(
             continue
         samples = _samples(reader, groups[name])
         try:
-            changes, described[name] = examine_functions(functions, columns[name], samples, split=name, rows=rows)
+            applied, described[name] = examine_functions(functions, columns[name], samples, split=name, rows=rows)
         except PrepError as error:
             if name in requested:
                 raise
             _log.warning("split %r is not asked for, so its labels are ignored: %s", name, error.cause)
             del changed[name], described[name]
         else:
-            changed[name] = dataclasses.replace(reader, changes=changes)
+            changed[name] = dataclasses.replace(reader, functions=applied)
     return changed, described
 
 
@@ -67,8 +67,8 @@ def examine_functions(
     *,
     split: str,
     rows: int,
-) -> tuple[RowChanges, Columns]:
-    """Try the functions on named samples until one keeps a row; return the row changes and the columns.
+) -> tuple[RowFunctions, Columns]:
+    """Try the functions on named samples until one keeps a row; return them with their schema, and the columns.
 
     `stored` are the columns before the functions, `rows` the number of rows of the split.
 
@@ -94,7 +94,7 @@ def examine_functions(
             columns = Columns(
                 (each.name, unchanged.get(each.name) or columns_of(pa.schema([each]))[each.name]) for each in plain
             )
-            return RowChanges(functions=functions, schema=columns.arrow_schema, share=table.num_rows / seen), columns
+            return RowFunctions(functions=functions, schema=columns.arrow_schema, share=table.num_rows / seen), columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
     raise SourceError(
         f"split {split!r}: {filters} leave none of its {rows} rows",

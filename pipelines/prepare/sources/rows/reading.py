@@ -30,7 +30,7 @@ from tfrecord_io.errors import SourceError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RowChanges:
+class RowFunctions:
     """User functions, which return the columns of `schema` and keep about a `share` of the rows, above 0, up to 1."""
 
     functions: tuple[UserFunction, ...]
@@ -89,14 +89,14 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Applies the user's `changes`. Marks rows of other splits by `hold_out`, and `decided` duplicate or contaminated rows
-    (see `unused_rows`). `addresses` maps addresses without credentials to addresses with them; it is filled only in the
-    launcher's process, and never sent to others.
+    Applies the user's `functions`. Marks rows of other splits by `hold_out`, and `decided` duplicate or contaminated
+    rows (see `unused_rows`). `addresses` maps addresses without credentials to addresses with them; it is filled only
+    in the launcher's process, and never sent to others.
     """
 
     split: str
     types: pa.Schema
-    changes: RowChanges | None = None
+    functions: RowFunctions | None = None
     hold_out: HashFilter | None = None
     decided: DecidedRows | None = None
     addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -104,17 +104,17 @@ class RowReader:
     @property
     def schema(self) -> pa.Schema:
         """Schema of the columns that `read` can return."""
-        return self.types if self.changes is None else self.changes.schema
+        return self.types if self.functions is None else self.functions.schema
 
     @property
     def is_plain(self) -> bool:
         """Return whether rows are read unchanged."""
-        return self.changes is None and self.hold_out is None and self.decided is None
+        return self.functions is None and self.hold_out is None and self.decided is None
 
     @property
     def share(self) -> float:
         """Approximate fraction of rows that are not left out on purpose, above 0, up to 1."""
-        return math.prod(each.share for each in (self.changes, self.hold_out, self.decided) if each is not None)
+        return math.prod(each.share for each in (self.functions, self.hold_out, self.decided) if each is not None)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield (number of the first row, record batch with `columns`) for each piece, in order.
@@ -126,7 +126,7 @@ class RowReader:
         """
         hashed = self.hold_out.columns if self.hold_out else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
-        stored = wanted if self.changes is None else self.types.names
+        stored = wanted if self.functions is None else self.types.names
         for first, batch in row_groups.read_rows(pieces, stored, types=self.types, addresses=self.addresses):
             yield first, self._marked(first, batch, columns, wanted)
 
@@ -136,9 +136,9 @@ class RowReader:
         if self.is_plain:
             return batch
         reasons = np.full(batch.num_rows, "", object)
-        if self.changes is not None:
+        if self.functions is not None:
             where = describe_rows(first, batch.num_rows, split=self.split)
-            batch, reasons = self.changes.apply(batch, wanted, where=where)
+            batch, reasons = self.functions.apply(batch, wanted, where=where)
         if self.hold_out is not None:
             # Filtered rows, now null, count as filtered only in their original split.
             reasons = np.where((reasons == "") | self.hold_out.held_out, self.hold_out.reasons(batch), reasons)

@@ -19,7 +19,6 @@ BOOL, INT, FLOAT = (datasets.Value(name) for name in ("bool", "int64", "float32"
 
 
 def plan(folder: Path, labels: Sequence[Any], feature: Any = None, **options: Any) -> LabelPlan:
-    """The plan of a source with these labels."""
     made = dataset({"label": feature} if feature else None, label=labels)
     found = planned(folder / "source", made, label_column="label", **options).label
     assert found is not None

@@ -39,7 +39,6 @@ def _resolve(dataset: Path | str, *more: Path | str, **options: Any) -> SourceLi
 
 
 def _paths(listing: SourceListing, folder: Path | None = None) -> dict[str, list[str]]:
-    """Where the files of each split are, below a folder."""
     return {
         split: [os.path.relpath(file.path, folder) if folder else file.path for file in files]
         for split, files in listing.splits.items()

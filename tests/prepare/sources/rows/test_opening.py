@@ -110,7 +110,6 @@ def test_what_travels_to_a_worker_of_a_split_is_small(tmp_path: Path) -> None:
 
 
 def located(folder: Path, splits: list[str], columns: list[str] | None) -> int:
-    """How many rows there are."""
     found = opening.open_source(SourceConfig(dataset=str(folder)), columns=columns)
     groups = opening.locate_rows(found, splits, folder="", inside=None, columns=columns, run=lambda *_: None)
     return sum(each.total_rows for each in groups.values())

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from pipelines.prepare.sources.rows import user_functions
-from pipelines.prepare.sources.rows.reading import RowChanges
+from pipelines.prepare.sources.rows.reading import RowFunctions
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from prep_tfrecords import build
 from tests import building
@@ -162,7 +162,7 @@ class TestCalling:
     def test_a_function_is_never_called_without_rows(self) -> None:
         write("def none(t): return t['n'].is_null()\ndef fail(t): raise AssertionError\n")
         functions = find(("filter", "clean:none"), ("map", "clean:fail"))
-        changes = RowChanges(functions=functions, schema=TABLE.schema, share=1.0)
+        changes = RowFunctions(functions=functions, schema=TABLE.schema, share=1.0)
         _, reasons = changes.apply(TABLE.to_batches()[0], ["text"], where="")
         assert set(reasons) == {"filtered"}
 

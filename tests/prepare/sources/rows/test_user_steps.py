@@ -89,7 +89,6 @@ def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def sorted_records(root: Path) -> dict[str, list[Any]]:
-    """Every record of the split train, in the order of column n."""
     columns = read_rows(root, "train")
     order = np.argsort(columns["n"], kind="stable")
     return {name: values[order].tolist() for name, values in columns.items()}

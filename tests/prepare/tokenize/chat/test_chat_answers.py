@@ -114,14 +114,12 @@ def template(source: str, **settings: Any) -> ChatTemplate:
 
 
 def learned(source: str, messages: list[Message], **settings: Any) -> list[list[str]]:
-    """The texts to learn, of each text."""
     opened = template(source, **settings)
     found = opened.render(conversation_of(messages, needs=opened.needs))
     return [[text[start:stop].decode() for start, stop in spans] for text, spans, _, _ in found]
 
 
 def as_marked(name: str, messages: list[Message]) -> list[str]:
-    """The texts between the marks."""
     opened = template(MARKED[name])
     text, *_ = opened.render(conversation_of(messages, needs=opened.needs))[0]
     parts = text.decode().replace("»«", "").split("«")[1:]

@@ -37,7 +37,6 @@ def template_of(source: str, limits: dict[str, Any] = SMALL) -> ChatRenderer:
 
 
 def conversations(*contents: str) -> pa.Array:
-    """Of one message each."""
     rows = [[{"role": "user", "content": content}] for content in contents]
     kind = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
     return pa.array(rows, kind)

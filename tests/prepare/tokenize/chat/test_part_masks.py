@@ -49,7 +49,6 @@ QUESTION = {"role": "user", "content": "what is 2 + 2"}
 
 
 def as_parts(pieces: Pieces, name: str) -> Message:
-    """The answer in parts, with a mask in each that is not learned."""
     masks: dict[bool, dict[str, Any]] = {True: {}, False: {name: 0}}
     parts = [{"type": "text", "text": text, **masks[is_learned]} for text, is_learned in pieces]
     return {"role": "assistant", "content": parts}
