@@ -340,7 +340,7 @@ CASES: dict[str, Case] = {
     "nothing-usable": refused(
         train({"text": "a", "label": None}, {"text": None, "label": 1}),
         "split 'train': none of the sampled rows can be used",
-        "check --text-column, --label-column and what a --filter leaves",
+        "check --text-column, --label-column and that a --filter leaves rows",
         options={**LABEL, "max_error_rate": 1},
     ),
 }

@@ -179,7 +179,7 @@ class TestWordPiece:
             ({"normalizer": None}, "its normalizer is missing"),
             ({"pre_tokenizer": None}, "its pre-tokenizer is missing"),
             ({"added": [plain("new")]}, "'new' is looked for in normalized text"),
-            ({"model": {"unk_token": "[NONE]"}}, "no entry for what is unknown"),
+            ({"model": {"unk_token": "[NONE]"}}, "no entry for unknown text"),
         ],
         ids=str,
     )
