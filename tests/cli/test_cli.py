@@ -30,16 +30,15 @@ from tfrecord_io.errors import OutputError
 # The words of a text: `flags("--a --b")`.
 flags = str.split
 REQUEST = flags("""
--o --answers-column --append --bucket-lengths --chat-date --chat-option --chat-template --compression --config
---data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --engine --filter --fim-rate
---fim-spm-rate --fim-tokens --format
---help-all --hold-out --hold-out-by --input-prefix --keep-column --label-all-tokens --label-classes --label-column
---layout --learn --learn-not --learn-whole-turns --limit --long-documents --map --max-error-rate --max-length
---messages-column --most-documents --name --no-shuffle --num-proc --options --output --overwrite --pack-rows
---padding-side --remainder --resume --revision --sample-by --seed --segments --shard-size --shuffle --source-option
---special-tokens --split --stride --tags-column
---target-column --target-length --text-column --tokenizer --tokenizer-revision --tools-column --truncation
---truncation-side --words-column --workers
+-o --answers-column --append --bucket-lengths --chat-date --chat-option --chat-template --chosen-column --compression
+--config --data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --engine --filter --fim-rate
+--fim-spm-rate --fim-tokens --format --help-all --hold-out --hold-out-by --input-prefix --keep-column
+--label-all-tokens --label-classes --label-column --layout --learn --learn-not --learn-whole-turns --limit
+--long-documents --map --max-error-rate --max-length --messages-column --most-documents --name --no-shuffle --num-proc
+--options --output --overwrite --pack-rows --padding-side --prompt-column --rejected-column --remainder --resume
+--revision --sample-by --seed --segments --shard-size --shuffle --source-option --special-tokens --split --stride
+--tags-column --target-column --target-length --text-column --tokenizer --tokenizer-revision --tools-column
+--truncation --truncation-side --words-column --workers
 """)
 # Of every command.
 MESSAGES = ["--json", "--quiet", "--verbose", "-q", "-v"]
@@ -48,7 +47,7 @@ CONSENT = ["--filter", "--map", "--run-stored-functions", "--source"]
 OPTIONS = {
     "build": REQUEST,
     "doctor": flags("--global-batch-size --hosts --output --region --replicas --tpu -o"),
-    "export": flags("--add --documents --drop --output --push --rename --split --to --workers -o"),
+    "export": flags("--add --documents --drop --join-prompts --output --push --rename --split --to --workers -o"),
     "inspect": ["--rows", "--split"],
     "plan": REQUEST,
     "report": ["--output", "-o"],
