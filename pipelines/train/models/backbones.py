@@ -152,7 +152,7 @@ def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
     sizes["max_sequence_length"] = max(manifest.row_length, 0 if target is None else target.num_values)
     keywords = {word: sizes.get(value, value) for word, value in (family.scratch or {}).items()}
     made = getattr(keras_hub(config.model).models, family.backbone)
-    backbone = made(vocabulary_size=manifest.tokenizer.vocab_size, dropout=config.dropout, **keywords)
+    backbone = adapted(made(vocabulary_size=manifest.tokenizer.vocab_size, dropout=config.dropout, **keywords))
     return _with_spread_embedding(backbone) if family.backbone == "T5Backbone" else backbone
 
 
