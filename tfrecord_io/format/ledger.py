@@ -89,7 +89,8 @@ class Ledger:
         for ledger in every:
             for name, total in by_key.items():
                 total.update(getattr(ledger, name))
-        return cls(**sums, **{name: dict(total) for name, total in by_key.items()})
+        sums |= {name: dict(total) for name, total in by_key.items()}
+        return cls(**sums)
 
     @property
     def balanced(self) -> bool:
