@@ -77,7 +77,7 @@ def plan_of(groups: Groups) -> SplitPlan:
 
 def manifest_of(shards: int) -> Manifest:
     """Return a manifest of `shards` shards of 100 MB."""
-    same = {
+    same: dict[str, Any] = {
         name: [SHARD_BYTES] * shards for name in ("num_bytes", "num_examples", "num_tokens", "rows_in", "rows_used")
     }
     names = [manifest.shard_name(name="corpus", split="train", index=at, count=shards) for at in range(shards)]

@@ -84,12 +84,13 @@ class Ledger:
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
         every = tuple(ledgers)
-        sums = {name: sum(getattr(ledger, name) for ledger in every) for name in _COUNTED}
+        sums: dict[str, Any] = {name: sum(getattr(ledger, name) for ledger in every) for name in _COUNTED}
         by_key: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in _COUNTED_BY_KEY}
         for ledger in every:
             for name, total in by_key.items():
                 total.update(getattr(ledger, name))
-        return cls(**sums, **{name: dict(total) for name, total in by_key.items()})
+        sums |= {name: dict(total) for name, total in by_key.items()}
+        return cls(**sums)
 
     @property
     def balanced(self) -> bool:
@@ -178,7 +179,7 @@ class Shards(Sequence[Shard]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
-        by_key = {
+        by_key: dict[str, Any] = {
             name: {key: column[index] for key, column in getattr(self, name).items() if column[index]}
             for name in _COUNTED_BY_KEY
         }
@@ -265,7 +266,7 @@ class Split:
     @property
     def ledger(self) -> Ledger:
         columns = self.columns
-        by_key = {
+        by_key: dict[str, Any] = {
             name: {key: total for key, rows in getattr(columns, name).items() if (total := sum(rows))}
             for name in _COUNTED_BY_KEY
         }

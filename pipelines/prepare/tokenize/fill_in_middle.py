@@ -4,8 +4,8 @@
     PSM                P prefix S suffix M middle     P, S and M are the vocabulary's sentinels
     SPM                P S suffix M prefix middle
 
-Bavarian et al., arXiv:2207.14255. The rows are those of Megatron-LM's `GPTFIMDataset._permute` with
-`truncate_or_pad=False` (`megatron/training/datasets/fim_dataset.py`), given the same random numbers. Each part is
+Bavarian et al., arXiv:2207.14255. Given the same random numbers, Megatron-LM's `GPTFIMDataset._permute` makes the same
+rows with `truncate_or_pad=False` (`megatron/training/datasets/fim_dataset.py`). Each part is
 tokenized alone, without special tokens. Four numbers of a row decide (`row_draws`): it is rewritten if the first is
 below --fim-rate, as SPM if the second is below --fim-spm-rate; the others u give the characters floor(u (n + 1)) where
 a text of n characters is split. Empty texts stay as they are.
@@ -46,7 +46,8 @@ class FillInMiddle:
     """The rewriting of documents, with the sentinels of one tokenizer.
 
     `frame`: special tokens that go around each document; a text that has them at its ends is split without them.
-    `longest`: the most tokens of a rewritten document; one that would have more stays as it is. None for no limit.
+    `longest`: the most tokens of a rewritten document, None for no limit. A document that would have more is not
+    rewritten.
     """
 
     def __init__(

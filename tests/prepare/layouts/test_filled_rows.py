@@ -1,4 +1,4 @@
-"""Rows of several documents are those of Grain's packers."""
+"""Grain's packers make the same rows, or keep the same documents."""
 
 import itertools
 from collections.abc import Iterator, Sequence

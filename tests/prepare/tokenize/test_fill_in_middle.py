@@ -1,6 +1,7 @@
 """Fill-in-the-middle gives the rows of Megatron-LM, and is refused where a text could not be put together again."""
 
 import functools
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,39 @@ def test_documents_without_room_are_counted(name: str) -> None:
     assert [run for run, long in zip(runs_of(made), is_longer, strict=True) if long] == [
         run for run, long in zip(runs_of(plain), is_longer, strict=True) if long
     ]
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("concat", "are longer than a row of 32 tokens, so their middle is in another row: --layout pack keeps"),
+        ("pack", "more stay as they are, since they would grow past 32 tokens"),
+    ],
+)
+def test_plan_build_and_report_tell_of_documents_without_room(tmp_path: Path, layout: str, said: str) -> None:
+    options = {"tokenizer": infilling.tokenizer(), "layout": layout, "fim_rate": 1.0, "split": "train"}
+    arguments = building.options(tmp_path / "out", **options)
+    planned, built = (building.command(name, building.REVIEWS, *arguments) for name in ("plan", "build"))
+    assert f"train, by its sample: fill-in-the-middle: {'320' if layout == 'concat' else ''}" in planned.err
+    assert said in planned.err
+    assert said in built.err
+    building.command("report", tmp_path / "out", "--output", tmp_path / "page.html")
+    assert said in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_numbers_of_rows_are_those_of_the_format() -> None:
+    """By the formulas of docs/format.md; SplitMix64 from state 0 begins with E220A8397B1DCDAF."""
+    gamma, most = 0x9E3779B97F4A7C15, 2**64
+
+    def mix(value: int) -> int:
+        value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % most
+        value = (value ^ value >> 27) * 0x94D049BB133111EB % most
+        return value ^ value >> 31
+
+    assert mix(gamma) == 0xE220A8397B1DCDAF
+    state = mix((mix(mix(7) ^ zlib.crc32(b"test")) + 1_001 * gamma) % most)
+    expected = [(mix((state + at * gamma) % most) >> 11) / 2**53 for at in range(1, 5)]
+    assert infilling.draws_of([3, 1_000], split="test", seed=7)[1].tolist() == expected
 
 
 @pytest.mark.parametrize("special_tokens", ["eos", "bos-eos"])

@@ -205,8 +205,11 @@ def open_template(
 def _notes_on_part(renderer: ChatRenderer, part: str) -> Iterator[str]:
     """Yield a note if the template does not write a part of answers, or refuses it."""
     thoughts = {"reasoning_content": "so"}, {"content": f"<think>\nso\n</think>\n\n{ANSWER['content']}"}
-    trials = {"thoughts": [([QUESTION, {**ANSWER, **each}], None) for each in thoughts], "tool_calls": [calling()]}
-    found, details = [], []
+    trials: dict[str, list[Any]] = {
+        "thoughts": [([QUESTION, {**ANSWER, **each}], None) for each in thoughts],
+        "tool_calls": [calling()],
+    }
+    found, details = list[bool](), list[str]()
     for messages, tools in trials[part]:
         columns = {"messages": pa.array([messages]), **({"tools": pa.array([tools])} if tools else {})}
         tried = renderer.render(columns)

@@ -52,7 +52,7 @@ def masked(tokenizer: Any, rows: list[list[Message]], **options: Any) -> tuple[l
 
 
 def of_thoughts(tokenizer: Any, messages: list[Message]) -> list[bool]:
-    """Return whether each token is of a thought: between all that the ids share with those of an empty thought."""
+    """Return a mask of the thoughts' tokens: those between the beginning and the end that ids without it share."""
     ids = tokenizer.apply_chat_template(messages)["input_ids"]
     found = [False] * len(ids)
     for index, message in enumerate(messages):
@@ -103,7 +103,7 @@ def learned(tokenizer: Any, row: list[Message], **options: Any) -> str:
 
 QUESTION = {"role": "user", "content": "weather?"}
 CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": {}}}
-CALLING = [
+CALLING: list[Message] = [
     QUESTION,
     {"role": "assistant", "content": "I look.", "reasoning_content": "hm", "tool_calls": [CALL]},
     {"role": "tool", "content": "sunny"},
