@@ -166,7 +166,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     tokenization.import_libraries(config.tokenizer)
     # Reading footers and digests mostly releases the interpreter lock, loading a tokenizer does not.
     former = () if append is None else append.former_files
-    finding = threads.in_background(lambda: find_source(config.source, inputs, first=former))
+    finding = threads.in_background(lambda: find_source(config.source, inputs, former=former))
     loading = threads.in_background(
         lambda: tokenization.resolve(config.tokenizer, template=config.layout.chat_template)
     )
@@ -201,15 +201,15 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
 
 
 def find_source(
-    config: SourceConfig, inputs: Inputs, *, first: Sequence[Mapping[str, Any]] = ()
+    config: SourceConfig, inputs: Inputs, *, former: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[OpenedSource, ColumnPlan | None]:
     """Open the source and plan its columns from their types; the plan is None if user functions determine them.
 
-    `first`: see `opening.open_source`.
+    `former`: see `opening.open_source`.
 
     Raises: SourceError; ColumnError.
     """
-    found = opening.open_source(config, columns=columns_read(config, inputs), first=first)
+    found = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:
         return found, None
     asked = selection.needed_source_splits(config, list(found.listing.splits))

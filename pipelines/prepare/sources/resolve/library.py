@@ -17,7 +17,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -295,7 +295,7 @@ class SourceListing:
         """Entries of all files, with their splits."""
         return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
 
-    def with_first(self, entries: Sequence[Mapping[str, Any]]) -> Self:
+    def with_first(self, entries: Sequence[Mapping[str, Any]]) -> "SourceListing":
         """Return the listing with the files of the `entries` first in their splits, in this order."""
         splits = {
             name: data_files.with_first(files, [entry for entry in entries if entry["split"] == name])
@@ -304,9 +304,9 @@ class SourceListing:
         builder = self.builders.get(None)
         if builder is None or all(splits[name] == list(files) for name, files in self.splits.items()):
             return self
-        of_file = {name: collections.defaultdict(list) for name in splits}
-        for name, paths in splits_of(builder).items():
-            for path in paths:  # an archive has several
+        of_file: dict[str, dict[str, list[str]]] = {name: collections.defaultdict(list) for name in splits}
+        for name, inner in splits_of(builder).items():
+            for path in inner:  # an archive has several
                 of_file[name][path.rpartition("::")[2]].append(path)
         paths = {name: [path for file in files for path in of_file[name][file.path]] for name, files in splits.items()}
         return dataclasses.replace(self, splits=splits, builders={None: with_files(builder, paths)})

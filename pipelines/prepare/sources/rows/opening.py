@@ -128,15 +128,15 @@ class OpenedSource:
 
 
 def open_source(
-    config: SourceConfig, *, columns: Collection[str] | None, first: Sequence[Mapping[str, Any]] = ()
+    config: SourceConfig, *, columns: Collection[str] | None, former: Sequence[Mapping[str, Any]] = ()
 ) -> OpenedSource:
     """List the dataset's files and find its columns. `columns`: names to read later, None for all.
 
-    `first`: entries of a manifest's files, which come before others, in this order.
+    `former`: entries of a manifest's files, which come before others, in this order.
 
     Raises: SourceError.
     """
-    listing = resolve.resolve(config).with_first(first)
+    listing = resolve.resolve(config).with_first(former)
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
     addresses = {shown: file.path for file in files if (shown := without_access(file.path)) != file.path}
     by_path: dict[str, Footer] = {}
