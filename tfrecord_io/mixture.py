@@ -26,8 +26,8 @@ the cycle: a dataset with one row in ten elements does not come on all hosts at 
 Stages change the weights at global steps. Each dataset continues where it was, within its epoch and its window. A
 change may add a row or two to the differences above, since a stage may end within a cycle.
 
-Opening costs a resume for each stage from `start_step` on: with 50 datasets in the global order 0.8 CPU s, with 100 in
-the order of hosts 1.3 CPU s, in addition to 1.6 and 1.4 CPU s for the first stage (`scripts/benchmark.py`).
+All stages share one graph. In the order of hosts, opening still costs a resume for each later stage: 1.2 CPU s with 100
+datasets (`scripts/benchmark.py`).
 
 Batches before a change do not depend on it, in either order. So later stages may be moved, added and removed while a
 training runs, and no row is repeated or skipped.
@@ -65,7 +65,7 @@ class Mixture(InputFunctions):
     stages: instead of weights: step -> weights from that step on; the first step is 0. A weight may be 0 in some
         stages. A temperature has no stages: take the weights from the `rates` of a mixture with that temperature.
     most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.
-    temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; without any of the three,
+    temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; without any of these,
         in proportion to the numbers of examples.
     manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too. Later
         stages may change in a resumed training, so they are no part of it: a trainer records them itself.
@@ -88,7 +88,7 @@ class Mixture(InputFunctions):
     def __post_init__(self) -> None:
         if not self.datasets:
             raise ReaderError("a mixture of no datasets, expected at least one")
-        self._stages(dict.fromkeys(self.datasets, 1))  # refuses invalid weights and temperatures
+        self._shares(dict.fromkeys(self.datasets, 1))  # refuses invalid weights and temperatures
         for name, most in self.most_epochs.items():
             if name not in self.datasets or not mixing_plan.is_positive(most):
                 raise ReaderError(
@@ -107,15 +107,8 @@ class Mixture(InputFunctions):
 
         Raises: ReaderError if a split is missing or empty.
         """
-        for name, data in self.datasets.items():
-            if split not in data.splits:
-                raise ReaderError(
-                    f"dataset {name!r} ({data.root}) has no split {split!r}, but {list(data.splits)}",
-                    remedy=f"choose a split that all datasets have: {list(self.splits)}",
-                )
-            data.source(split)
-        stages = self._stages({name: data.num_examples(split) for name, data in self.datasets.items()})
-        return stages[max(first for first in stages if first <= step)]
+        stages = self._rates(split)
+        return dict(stages[max(first for first in stages if first <= step)])
 
     def epochs(self, split: str, *, global_batch_size: int, step: int) -> dict[str, float]:
         """Return the epochs of each dataset that are read in `step` global batches; above 1, its examples repeat."""
@@ -148,19 +141,19 @@ class Mixture(InputFunctions):
     def _manifests(self) -> dict[str, Manifest]:
         return {name: data.manifest for name, data in self.datasets.items()}
 
-    def _stages(self, num_examples: Mapping[str, int]) -> dict[int, dict[str, float]]:
-        return mixing_plan.stages_of(
-            num_examples,
-            stages=self.stages,
-            weights=self.weights,
-            temperature=self.temperature,
-            maximum=self.maximum,
-        )
-
     def _rates(self, split: str) -> Rates:
-        self.rates(split)  # refuses a split that is missing
-        stages = self._stages({name: data.num_examples(split) for name, data in self.datasets.items()})
-        return {step: tuple(rates.items()) for step, rates in stages.items()}
+        for name, data in self.datasets.items():
+            if split not in data.splits:
+                raise ReaderError(
+                    f"dataset {name!r} ({data.root}) has no split {split!r}, but {list(data.splits)}",
+                    remedy=f"choose a split that all datasets have: {list(self.splits)}",
+                )
+            data.source(split)  # refuses an empty one
+        return self._shares({name: data.num_examples(split) for name, data in self.datasets.items()})
+
+    def _shares(self, num_examples: Mapping[str, int]) -> Rates:
+        names = ("weights", "stages", "temperature", "maximum")
+        return mixing_plan.rates(num_examples, **{name: getattr(self, name) for name in names})
 
     def _schedule(self, split: str, global_batch_size: int) -> Schedule:
         host_plan.check_positive("global_batch_size", global_batch_size)
@@ -190,7 +183,7 @@ class Mixture(InputFunctions):
                 remedy="evaluate each dataset by itself: for name, data in mixture.datasets.items(): "
                 f"data.dataset({split!r}, …); or give training=True, if it is to be trained on",
             )
-        self.rates(split)  # refuses a split that is missing
+        self._rates(split)  # refuses a missing split
         return tuple(
             dataclasses.replace(data.source(split, seed=source_seed(seed, name)), name=name)
             for name, data in self.datasets.items()

@@ -80,6 +80,11 @@ def visible_line(text: str) -> str:
     return visible(" ".join(without_secrets(text).split()))
 
 
+def some(number: int, noun: str) -> str:
+    """Format a number with its noun: 1 shard, 3 shards."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return an HTML table, without columns that contain only 0 or ""."""
     body = [tuple(row) for row in rows]

@@ -29,6 +29,7 @@ from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
 from pipelines.terminal.tables import duration
+from tfrecord_io.shown import some
 
 # Shown below the options; \b preserves its line breaks.
 _BUILD_EXAMPLES = """\b
@@ -153,9 +154,10 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> No
     made = exporting.export(dataset, wanted, watch=watch)
     rows, tokens = (sum(getattr(each, name) for each in made.shards) for name in ("num_examples", "num_tokens"))
     if not is_quiet():
+        content = f"{some(rows, 'record')} with {some(tokens, 'token')}"
         say(
-            f"{wanted.to} of {rows:,} records with {tokens:,} tokens in {wanted.output}: {made.shards_made} shards "
-            f"exported, {made.shards_kept} kept, in {duration(made.seconds)}"
+            f"{wanted.to} of {content} in {wanted.output}: {some(made.shards_made, 'shard')} exported, "
+            f"{made.shards_kept} kept, in {duration(made.seconds)}"
             + (f"; uploaded to the hub's dataset {wanted.push}" if wanted.push else "")
         )
     counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}

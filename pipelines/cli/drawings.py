@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelines.prepare.audit.decode import TextPiece
-from tfrecord_io.shown import visible
+from tfrecord_io.shown import some, visible
 
 _LEARNED, _ANSWER = "bold green", "bold yellow"
 _DOCUMENTS = ("magenta", "cyan")
@@ -30,7 +30,7 @@ def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Tex
         left -= len(piece.text)
         text.append_text(_piece(out, shown, piece))
     if (characters := sum(len(piece.text) for piece in pieces)) > width:
-        text.append(f" … ({characters} characters)")
+        text.append(f" … ({some(characters, 'character')})")
     return list(text.split("\n", allow_blank=True))
 
 

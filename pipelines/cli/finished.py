@@ -16,6 +16,7 @@ from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, is_quiet, is_verbose, say, show, write_json
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError, OutputError
 from tfrecord_io.local_paths import local_path
+from tfrecord_io.shown import some
 
 
 @cloup.command(short_help="Write a page of charts, tables and rows of a dataset.")
@@ -84,15 +85,13 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
                 show(f"made {file} again from {origin}")
     write_json([{**dataclasses.asdict(each), "repaired": repair} for each in damaged])
     if damaged and not repair:
-        count = "1 file is" if len(damaged) == 1 else f"{len(damaged)} files are"
         raise CorruptRecordError(
-            f"{dataset}: {count} damaged or missing, the first is {damaged[0].file}",
+            f"{dataset}: {some(len(damaged), 'file')} damaged or missing, the first is {damaged[0].file}",
             remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
         )
     total = sum(len(split.shards) for split in manifest.splits.values())
     num_examples = sum(split.num_examples for split in manifest.splits.values())
-    shards = "1 shard" if total == 1 else f"{total:,} shards"
-    show(f"as the manifest says: {shards} with {num_examples:,} examples")
+    show(f"as the manifest says: {some(total, 'shard')} with {some(num_examples, 'example')}")
 
 
 def _verify_export(root: str, *, repair: bool) -> bool:
@@ -111,7 +110,7 @@ def _verify_export(root: str, *, repair: bool) -> bool:
     write_json(damaged)
     if damaged:
         raise CorruptRecordError(f"{root}: {damaged[0]['file']} is damaged or missing", remedy=again)
-    say(f"{len(checked)} files are as export.json says")
+    say(f"as export.json says: {some(len(checked), 'file')}")
     return True
 
 

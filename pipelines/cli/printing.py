@@ -24,12 +24,11 @@ from pipelines.prepare.options.suggestions import about_fim
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress, polled
-from pipelines.prepare.report.subject import some
 from pipelines.prepare.sources.rows.unused_rows import words_of
 from pipelines.terminal.console import results, shows_progress
 from pipelines.terminal.tables import console, duration, table
 from tfrecord_io.manifest import Manifest, Split
-from tfrecord_io.shown import without_secrets
+from tfrecord_io.shown import some, without_secrets
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
@@ -145,7 +144,7 @@ def traced(record: Traced, *, width: int = 400) -> None:
         out.print(f"  row {row.row:,} of {split}{in_file}{tokens}", soft_wrap=True)
         for name, value in row.texts.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            text = text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
+            text = text if len(text) <= width else f"{text[:width]} … ({some(len(text), 'character')})"
             for line in f"{name}: {text}".split("\n"):  # indented, so that no line looks like ours
                 out.print(f"    {line}", soft_wrap=True)
 
@@ -256,12 +255,12 @@ def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator
         reasons = ", ".join(f"{words_of(reason)} in {count:,}" for reason, count in sorted(rejected.items()))
         counts = [(shard.name, shard.ledger.rows_rejected) for shard in split.shards]
         where = [f"{name} {count:,}" for name, count in counts if count]
-        more = f" and {len(where) - _LISTED} more shards" if len(where) > _LISTED else ""
+        more = f" and {some(len(where) - _LISTED, 'more shard')}" if len(where) > _LISTED else ""
         yield f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})"
     if split.labels:
         yield f"labels in {name}: {split.labels.text}"
     if split.num_unlabelled:
-        yield f"without label in {name}: {split.num_unlabelled:,} of {split.num_examples:,} examples (label -1)"
+        yield f"without label in {name}: {split.num_unlabelled:,} of {some(split.num_examples, 'example')} (label -1)"
 
 
 def _print_engines(out: Console, manifest: Manifest) -> None:
@@ -282,12 +281,16 @@ def trained_tokenizer(trained: TrainedTokenizer) -> None:
     read, size_of = (count(trained.rows.trained), size(trained.rows.text_bytes)), count(trained.vocab_size)
     figures = (*read, size_of, f"{found.tokens_per_word:.3f}", f"{found.unknown_share:.3%}")
     out.print(table("rows", "text", "vocabulary", "tokens per word", "unknown", rows=[figures], numbers=5))
-    out.print(f"tokens per word (between spaces) and the unknown share of tokens: of its first {found.texts:,} texts")
+    out.print(
+        f"tokens per word (between spaces) and the unknown share of tokens: of its first {some(found.texts, 'text')}"
+    )
     for kind, rows in (("filtered", trained.rows.filtered), ("rejected", trained.rows.rejected)):
         if rows:
             out.print(f"rows {kind}: {', '.join(f'{words_of(reason)} in {n:,}' for reason, n in rows.items())}")
     if trained.sampled_rows < sum(trained.splits.values()):
-        out.print(f"a sample of {trained.sampled_rows:,} of {sum(trained.splits.values()):,} rows was read (--sample)")
+        out.print(
+            f"a sample of {trained.sampled_rows:,} of {some(sum(trained.splits.values()), 'row')} was read (--sample)"
+        )
     out.print(
         f"{trained.request.kind} tokenizer in the style of {trained.request.chosen_style} in {trained.request.output}, "
         f"served by the engine {found.engine}, in {duration(trained.seconds)}"

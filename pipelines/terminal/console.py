@@ -272,8 +272,12 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Log formatter without secrets and escape sequences. `shown`: the level, as in `warning: …`; empty for INFO."""
+    """Log formatter without secrets and escape sequences. `shown`: the level, as in `warning: …`; empty for INFO.
+
+    A record may bring another one: `extra={"shown": "note: "}`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        record.shown = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        record.shown = getattr(record, "shown", level)
         return visible(bounded(without_secrets(super().format(record))), lines=True)

@@ -155,35 +155,25 @@ class TrainConfig:
             )
 
     def _check_mixture(self) -> None:
-        num_folders, weights = len(self.data_folders), self.data_weights
+        num_folders, stages = len(self.data_folders), self.data_stages
+        given = " ".join([f"--weights {self.weights}", *(f"--weights-from {each}" for each in self.weights_from)])
         if not num_folders or not all(self.data_folders):
             raise ConfigError(
                 "no --data, expected the folder of a dataset",
                 remedy="give the folder that `prep-tfrecords build --output` wrote",
             )
-        if num_folders == 1 and (self.weights is not None or self.temperature is not None):
+        if num_folders == 1 and (stages or self.temperature is not None):
             raise ConfigError(
                 "--weights or --temperature with one --data, expected several to be mixed",
                 remedy="repeat --data for each of them",
             )
-        if weights is not None and (
-            len(weights) != num_folders
-            or not all(0 < each < math.inf or (each == 0 and self.weights_from) for each in weights)
-        ):
-            raise ConfigError(
-                f"--weights {self.weights}, expected a number above 0 for each of the {num_folders} --data, in order"
-            )
-        if self.weights_from and weights is None:
-            raise ConfigError("--weights-from without --weights, expected the weights of the first steps too")
-        if any(len(each) != num_folders for each in self.data_stages.values()):
-            raise ConfigError(
-                f"--weights-from {' '.join(self.weights_from)}, expected a number for each of the {num_folders} --data"
-            )
-        steps = list(self.data_stages)
-        if self.weights_from and (steps != sorted(steps) or len(steps) <= len(self.weights_from)):
-            raise ConfigError(f"--weights-from {' '.join(self.weights_from)}, expected rising steps above 0")
-        if weights is not None and self.temperature is not None:
+        if stages and self.temperature is not None:
             raise ConfigError("--weights and --temperature, expected one of them")
+        if list(stages) != sorted(stages) or 0 < len(stages) <= len(self.weights_from):
+            raise ConfigError(f"{given}, expected rising steps above 0")
+        least = math.ulp(0) if len(stages) == 1 else 0
+        if not all(len(each) == num_folders and all(least <= w < math.inf for w in each) for each in stages.values()):
+            raise ConfigError(f"{given}, expected a number above 0 for each of the {num_folders} --data, in order")
 
     @property
     def data_folders(self) -> tuple[str, ...]:
@@ -191,27 +181,18 @@ class TrainConfig:
         return (self.data,) if isinstance(self.data, str) else tuple(self.data)
 
     @property
-    def data_weights(self) -> tuple[float, ...] | None:
-        """Mixing weight of each dataset; None without `--weights`."""
-        if self.weights is None:
-            return None
-        try:
-            return tuple(float(each) for each in self.weights.split(","))
-        except ValueError as error:
-            raise ConfigError(f"--weights {self.weights!r}, expected numbers with commas, such as 0.7,0.3") from error
-
-    @property
     def data_stages(self) -> dict[int, tuple[float, ...]]:
         """Mixing weights of each dataset by the step from which they hold; empty without `--weights`."""
-        stages = {} if self.data_weights is None else {0: self.data_weights}
-        for given in self.weights_from:
+        if self.weights_from and self.weights is None:
+            raise ConfigError("--weights-from without --weights, expected the weights of the first steps too")
+        stages = {}
+        for given in [] if self.weights is None else [f"0:{self.weights}", *self.weights_from]:
             step, _, weights = given.partition(":")
             try:
                 stages[int(step)] = tuple(float(each) for each in weights.split(","))
             except ValueError as error:
-                raise ConfigError(
-                    f"--weights-from {given!r}, expected a step and numbers, such as 1000:0.5,0.5"
-                ) from error
+                option = f"--weights-from {given!r}" if given in self.weights_from else f"--weights {weights!r}"
+                raise ConfigError(f"{option}, expected numbers such as 0.7,0.3 or 1000:0.5,0.5") from error
         return stages
 
     @property

@@ -150,12 +150,7 @@ def open_data(config: TrainConfig) -> InputFunctions:
         count = sum(each.manifest.name == data.manifest.name for each in named.values())
         named[f"{data.manifest.name}-{count + 1}" if count else data.manifest.name] = data
     stages = {step: dict(zip(named, weights, strict=True)) for step, weights in config.data_stages.items()}
-    return Mixture(
-        named,
-        weights=stages[0] if len(stages) == 1 else None,
-        stages=stages if len(stages) > 1 else None,
-        temperature=config.temperature,
-    )
+    return Mixture(named, stages=stages or None, temperature=config.temperature)
 
 
 def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:

@@ -174,6 +174,11 @@ CASES: dict[str, Case] = {
         "train.csv: rows have more cells than the header has names",
         "add names to the header; or --source-option index_col=0",
     ),
+    "late-delimiters-csv": refused(
+        {"train.csv": "text,label\na,5\nb,7,\n"},
+        "train.csv: line 3 has 3 cells, expected 2 as in the lines before it",
+        "remove delimiters from the ends of rows",
+    ),
     "card-of-csv": kept(
         {
             "train.csv": "text,label\n007,5\n1.50,7\n",

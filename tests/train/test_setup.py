@@ -99,10 +99,10 @@ PAIRS = ((1.0, 1.0), (1.0, 3.0), (2.0, 3.0))
     ("weights", "later", "words"),
     [
         (None, ("5:1,1",), "without --weights"),
-        ("1,1", ("5:1",), "a number for each of the 2"),
+        ("1,1", ("5:1",), "for each of the 2"),
         ("1,1", ("5:1,1", "4:1,1"), "rising steps"),
         ("1,1", ("0:1,1",), "rising steps"),
-        ("1,1", ("x:1,1",), "expected a step and numbers"),
+        ("1,1", ("x:1,1",), "expected numbers such as"),
     ],
 )
 def test_wrong_weights_from_are_refused(weights: str | None, later: tuple[str, ...], words: str) -> None:

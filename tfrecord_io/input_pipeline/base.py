@@ -56,7 +56,7 @@ class InputFunctions(abc.ABC):
         """Return each dataset's shards of a split. Raises: ReaderError if the split is missing or empty."""
 
     def _rates(self, split: str) -> Rates:
-        return {0: (("", 1.0),)}
+        return {0: {"": 1.0}}
 
     def _end_step(self, split: str, *, global_batch_size: int, start_step: int, steps: int | None) -> int | None:
         return None

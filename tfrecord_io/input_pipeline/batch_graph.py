@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfrecord_io.input_pipeline import global_records, host_plan, record_order
 from tfrecord_io.input_pipeline.host_plan import Host
-from tfrecord_io.input_pipeline.record_order import OBJECTIVE, one_after_the_other, random_stream
+from tfrecord_io.input_pipeline.record_order import OBJECTIVE, random_stream
 from tfrecord_io.input_pipeline.shard_reading import InputRequest
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
@@ -40,11 +40,12 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     elif request.order == "hosts":
         batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
-        # Windows differ in size, so TensorFlow cannot infer the number of batches.
-        windows = global_records.training(request, columns).rebatch(batch_rows, drop_remainder=True)
-        batches = windows.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    if request.training and request.end_step is not None:
-        batches = batches.take((request.end_step - request.start_step) * host.replicas)
+        batches = global_records.training(request, columns).rebatch(batch_rows, drop_remainder=True)
+    if request.training:
+        # TensorFlow cannot infer it from windows and stages.
+        batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        if request.end_step is not None:
+            batches = batches.take((request.end_step - request.start_step) * host.replicas)
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
         # The number of the element's first row, on this host or in the global order, and its objective's seed.
@@ -77,18 +78,9 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
     schedule = mixing_plan.schedule(
         request.rates, rows=batch_rows, elements=host.replicas, host=host.index, hosts=host.count
     )
-
-    def batches_of(stage: mixing_plan.Stage) -> tf.data.Dataset:
-        parts = stage.parts
-        return record_order.training_batches(
-            [request.sources[part] for part in parts],
-            host=host,
-            shuffle=request.shuffle,
-            rows_PK=stage.cycle.rows_PK[:, parts],
-            first_rows=[stage.before[part] for part in parts],
-        )
-
-    batches = one_after_the_other(schedule.remaining(first), batches_of)
+    batches = record_order.training_batches(
+        request.sources, host=host, shuffle=request.shuffle, stages=schedule.from_element(first)
+    )
     if len(request.sources) == 1:
         return batches
 

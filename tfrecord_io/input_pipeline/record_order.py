@@ -74,7 +74,7 @@ class Training:
         """
         epoch, row = host_plan.locate(first_row, self.source.num_rows, self.host)
         if not row:
-            return epoch, ([], [], [], []), [epoch, 0, 0, 0]
+            return epoch, (np.zeros(0, "S"), *np.zeros((3, 0), np.int64)), [epoch, 0, 0, 0]
         window, skip = divmod(row, self.shuffle.window)
         left, skip_block = self._rest(epoch, row - skip)
         return epoch + 1, left, [epoch, window, skip, skip_block]
@@ -94,76 +94,93 @@ class Training:
 
 
 def training_batches(
-    sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, rows_PK: np.ndarray, first_rows: Sequence[int]
+    sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, stages: Sequence[Stage]
 ) -> tf.data.Dataset:
-    """Return serialized records, string [B], of K sources, from row `first_rows[k]` of the k-th source's stream on.
+    """Return serialized records, string [B], of K sources, from the first of the stages on, in the order of sources.
 
-    Batch p has `rows_PK[p % P, k]` rows of source k, in the order of the sources. Windows never cross epochs.
+    Windows never cross epochs.
 
     One function makes all streams, since TensorFlow prepares each function of a dataset separately: a mixture of 100
     datasets needed 18 CPU s before its first batch, now 5.
     """
-    streams = [Training(source=source, host=host, shuffle=shuffle) for source in sources]
-    begun = [stream.begin(row) for stream, row in zip(streams, first_rows, strict=True)]
-    per_source = {
-        "given": tf.constant(np.stack([stream.given for stream in streams])),
-        "epoch": tf.constant([epoch for epoch, _, _ in begun], tf.int64),
-        "place": tf.constant([place for _, _, place in begun], tf.int64),
-        "batch_rows": tf.constant(rows_PK.T),
-        "compression": tf.constant([shard_reading.TYPES[source.compression] for source in sources]),
-        "stride": tf.constant([source.index_stride or shard_reading.NO_INDEX for source in sources], tf.int64),
-    }
-    shards = Ragged([(source.paths, source.rows) for source in sources], [tf.string, tf.int64])
-    left = Ragged([pieces for _, pieces, _ in begun], [tf.string, tf.int64, tf.int64, tf.int64])
+    count, parts = len(sources), [Training(source=source, host=host, shuffle=shuffle) for source in sources]
+    begun = [part.begin(row) for stage in stages for part, row in zip(parts, stage.before, strict=True)]
+    of_stage = PerStream(
+        rows_PK=[stage.rows_PK for stage in stages], steps=[stage.last - stage.first for stage in stages]
+    )
+    of_source = PerStream(
+        given=[part.given for part in parts],
+        paths=[source.paths for source in sources],
+        rows=[source.rows for source in sources],
+        compression=[shard_reading.TYPES[source.compression] for source in sources],
+        index_stride=[source.index_stride or shard_reading.NO_INDEX for source in sources],
+    )
+    of_stream = PerStream(
+        epoch=[epoch for epoch, _, _ in begun],
+        place=[place for _, _, place in begun],
+        **{f"left{at}": [pieces[at] for _, pieces, _ in begun] for at in range(4)},
+    )
     is_begun = any(len(pieces[0]) for _, pieces, _ in begun)
-    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // len(sources))  # they share the memory
+    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // count)  # they share the memory
 
-    def stream(k: tf.Tensor) -> tf.data.Dataset:
-        found = {name: values[k] for name, values in per_source.items()}
-        read = functools.partial(
-            records_from, compression=found["compression"], index_stride=found["stride"], buffer_size=buffer_size
-        )
-        records = functools.partial(_windows, read=read, shuffle=shuffle, given=found["given"])
-        paths_S, rows_S = shards[k]
-        epochs = tf.data.Dataset.counter(found["epoch"]).flat_map(
-            lambda epoch: records(epoch_pieces(paths_S, rows_S, found["given"], epoch), epoch=epoch)
-        )
-        if is_begun:
-            epoch, first, skip, skip_block = tf.unstack(found["place"])
-            current = records(left[k], epoch=epoch, first=first, skip=skip_block)
-            epochs = _without_first(current, skip).concatenate(epochs)
-        return epochs.rebatch(found["batch_rows"], drop_remainder=True)
+    def batches(stage: tf.Tensor) -> tf.data.Dataset:
+        counts_PK = of_stage[stage]["rows_PK"]
 
-    batches = tf.data.Dataset.range(len(sources)).interleave(stream, cycle_length=len(sources), block_length=1)
-    if len(sources) > 1:
-        counts_PK = tf.constant(rows_PK)
+        def stream(k: tf.Tensor) -> tf.data.Dataset:
+            source, begin = of_source[k], of_stream[stage * count + k]
+            given, options = source["given"], {name: source[name] for name in ("compression", "index_stride")}
+            read = functools.partial(records_from, buffer_size=buffer_size, **options)
+            records = functools.partial(_windows, read=read, shuffle=shuffle, given=given)
+            rows = tf.data.Dataset.counter(begin["epoch"]).flat_map(
+                lambda epoch: records(epoch_pieces(source["paths"], source["rows"], given, epoch), epoch=epoch)
+            )
+            if is_begun:
+                epoch, first, skip, skip_block = tf.unstack(begin["place"])
+                left = tuple(begin[f"left{at}"] for at in range(4))
+                current = records(left, epoch=epoch, first=first, skip=skip_block)
+                rows = _without_first(current, skip).concatenate(rows)
+            return rows.rebatch(counts_PK[:, k], drop_remainder=True)
 
-        def joined(batch: tf.Tensor, parts_KN: tf.Tensor) -> tf.Tensor:
-            counts_K = counts_PK[batch % len(rows_PK)]
-            return tf.boolean_mask(parts_KN, tf.sequence_mask(counts_K, tf.shape(parts_KN)[1]))
+        found = tf.data.Dataset.range(count).interleave(stream, cycle_length=count, block_length=1)
+        if count > 1:
 
-        # `rebatch` would join them too, but TensorFlow logs an error for each slice of a slice.
-        batches = batches.padded_batch(len(sources)).enumerate().map(joined)
-    return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+            def joined(batch: tf.Tensor, parts_KN: tf.Tensor) -> tf.Tensor:
+                counts_K = counts_PK[batch % tf.shape(counts_PK, tf.int64)[0]]
+                return tf.boolean_mask(parts_KN, tf.sequence_mask(counts_K, tf.shape(parts_KN)[1]))
 
+            # `rebatch` would join them too, but TensorFlow logs an error for each slice of a slice.
+            found = found.padded_batch(count).enumerate().map(joined)
+        return found.take(of_stage[stage]["steps"])
 
-def one_after_the_other(stages: Sequence[Stage], batches_of: Callable[[Stage], tf.data.Dataset]) -> tf.data.Dataset:
-    parts = [batches_of(stage).take(-1 if stage.last is None else stage.last - stage.first) for stage in stages]
-    return functools.reduce(tf.data.Dataset.concatenate, parts)
+    return in_stages(batches, len(stages))
 
 
-class Ragged:
-    """Concatenated columns of several sources. A graph takes the part of source k."""
+def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> tf.data.Dataset:
+    """Return the batches of all stages, one after the other; a function returns the batches of stage [], int64."""
+    # AutoGraph would take seconds and has nothing to rewrite.
+    batches = tf.autograph.experimental.do_not_convert(batches)
+    return batches(tf.constant(0, tf.int64)) if number == 1 else tf.data.Dataset.range(number).flat_map(batches)
 
-    def __init__(self, columns_K: Sequence[Sequence[Any]], dtypes: Sequence[tf.DType]) -> None:
-        self._ends = tf.constant(np.cumsum([0, *(len(columns[0]) for columns in columns_K)]), tf.int64)
-        self._values = [
-            tf.constant([value for column in each for value in column], dtype)
-            for each, dtype in zip(zip(*columns_K, strict=True), dtypes, strict=True)
-        ]
 
-    def __getitem__(self, k: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(values[self._ends[k] : self._ends[k + 1]] for values in self._values)
+class PerStream:
+    """Numbers, texts and arrays by name, one for each of several streams, sources or stages.
+
+    A graph takes those of one of them. The first dimension of the arrays may differ.
+    """
+
+    def __init__(self, **values: Sequence[Any]) -> None:
+        self._single, self._many, self._ends = {}, {}, {}
+        for name, of_each in values.items():
+            arrays = [np.asarray(each) for each in of_each]
+            if len({array.shape for array in arrays}) == 1:
+                self._single[name] = tf.constant(np.stack(arrays))
+            else:
+                self._many[name] = tf.constant(np.concatenate(arrays))
+                self._ends[name] = tf.constant(np.cumsum([0, *map(len, arrays)]), tf.int64)
+
+    def __getitem__(self, at: tf.Tensor) -> dict[str, tf.Tensor]:
+        many = {name: values[self._ends[name][at] : self._ends[name][at + 1]] for name, values in self._many.items()}
+        return {name: values[at] for name, values in self._single.items()} | many
 
 
 def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:

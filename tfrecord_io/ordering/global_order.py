@@ -39,7 +39,7 @@ import numpy as np
 
 from tfrecord_io.input_pipeline.host_plan import Shuffle
 from tfrecord_io.manifest import Shard
-from tfrecord_io.mixing.mixing_plan import Cycle, Schedule, Stage
+from tfrecord_io.mixing.mixing_plan import ENDLESS, Schedule, Stage
 from tfrecord_io.ordering.permutation import NUMPY, folded, grid, hashed, key, permuted
 
 # One read fetches a block of 64 records, at 11 us of CPU time per record. Blocks of 16 would cost 5 us more per record,
@@ -55,8 +55,6 @@ _GZIP_RATIO = 8
 
 # Keep the random choices of one seed apart.
 _BLOCKS, _SLOTS = range(2)
-# More rows or steps than any run reaches.
-ENDLESS = 1 << 62
 
 
 def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
@@ -66,28 +64,26 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GlobalOrder:
-    """Global order of dataset number `part` of the mixture with this `cycle`; a single dataset is number 0 of one.
+    """Global order of dataset number `part` of a mixture in one stage; a single dataset is number 0 of one.
 
-    shard_rows: the number of records in each shard, never 0. block, window: K and W. first_step, first_row, end_row:
-    where the stage of this cycle begins, and the row of the dataset's stream at which it ends. earlier: the previous
-    stage's order, if this stage begins within a window of blocks.
+    shard_rows: the number of records in each shard, never 0. block, window: K and W. earlier: the order in the stage
+    before that has rows of the dataset, if this stage begins within a window of blocks.
     """
 
-    # Attributes that differ between the datasets of a stage. A graph has them as tensors, see `with_numbers`.
-    NUMBERS = (
-        *("part", "first_row", "end_row", "num_rows", "_window", "_windows_per_epoch", "_per_cycle", "_ends_P"),
-        *("_num_whole", "_last_shard", "_block_key", "_slot_key", "_row_grid", "_block_grid", "_shared_window"),
+    # Attributes that differ between datasets and stages; `rows_PK` differs between stages. A graph has them as tensors,
+    # see `with_values`.
+    VALUES = (
+        *("part", "first_step", "first_row", "end_row", "num_rows", "free_slots", "_in_cycle", "_per_cycle"),
+        *("_num_elements", "_window", "_windows_per_epoch", "_shared_window", "_num_whole", "_last_shard"),
+        *("_shard_parts", "_block_key", "_slot_key", "_row_grid", "_block_grid"),
     )
 
     shard_rows: tuple[int, ...]
     seed: int
     block: int
     window: int
-    cycle: Cycle
+    stage: Stage
     part: int = 0
-    first_step: int = 0
-    first_row: int = 0
-    end_row: int = ENDLESS
     earlier: GlobalOrder | None = None
 
     @classmethod
@@ -103,89 +99,106 @@ class GlobalOrder:
         part: int = 0,
     ) -> GlobalOrder:
         """Return the order of a split's rows in a stage, for dataset number `part` of a mixture, or a single one."""
-        stages = [each for each in schedule.stages if part in each.parts and each.first <= stage.first]
+        past = [each for each in schedule if each.first < stage.first and each.rows_PK[:, part].any()]
         # The window is the same in all stages, and does not depend on stages after the dataset's first one.
-        cycle = stages[0].cycle
-        steps = -(-shuffle.window // int(cycle.rows_PK[0].sum()))
+        rows_PK = (past or [stage])[0].rows_PK
+        steps = -(-shuffle.window // int(rows_PK[0].sum()))
         order = cls(
             shard_rows=tuple(shard.num_examples for shard in shards),
             seed=seed,
             block=1 if fits_in_memory(shards, compression=compression) else shuffle.block_length,
-            window=max(1, round(steps * float(cycle.rows_PK[:, part].mean()))),
-            cycle=stage.cycle,
+            window=max(1, round(steps * float(rows_PK[:, part].mean()))),
+            stage=stage,
             part=part,
-            first_step=stage.first,
-            first_row=stage.before[part],
-            end_row=ENDLESS if stage.last is None else stage.rows_before(stage.last)[part],
         )
-        if order.block == 1 or order.first_row % order.num_rows % order._window == 0:
+        if order.block == 1 or not past or order.first_row % order.num_rows % order._window == 0:
             return order
         earlier = cls.of(
-            shards, compression=compression, seed=seed, shuffle=shuffle, schedule=schedule, stage=stages[-2], part=part
+            shards, compression=compression, seed=seed, shuffle=shuffle, schedule=schedule, stage=past[-1], part=part
         )
         return dataclasses.replace(order, earlier=earlier)
 
-    def with_numbers(self, numbers: Mapping[str, Any], *, shard_parts: tuple[Any, ...], free_slots: Any) -> GlobalOrder:
-        """Return this order with another dataset's NUMBERS and arrays, as tensors, for the same stage and block."""
+    def with_values(self, values: Mapping[str, Any]) -> GlobalOrder:
+        """Return this order with other values of some attributes, as tensors, for the same block and K."""
         order = copy.copy(self)
-        vars(order).update(numbers, _shard_parts=shard_parts, free_slots=free_slots)
+        vars(order).update(values)
         return order
 
-    @property
+    @functools.cached_property
+    def first_step(self) -> int:
+        return self.stage.first
+
+    @functools.cached_property
+    def first_row(self) -> int:
+        return self.stage.before[self.part]
+
+    @functools.cached_property
+    def end_row(self) -> int:
+        return min(self.stage.rows_before(self.stage.last)[self.part], ENDLESS)
+
+    @functools.cached_property
     def batch_rows(self) -> int:
-        return int(self.cycle.rows_PK[0].sum())
+        return int(self.stage.rows_PK[0].sum())
 
     @functools.cached_property
     def num_rows(self) -> int:
         return sum(self.shard_rows)
 
     def rows_before(self, step: int) -> int:
-        return self.first_row + self.cycle.rows_before(step - self.first_step)[self.part]
+        return self.stage.rows_before(step)[self.part]
 
     def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return this dataset's columns of a batch, ascending, and its rows there: int64 [n] twice."""
         first, last = self.rows_before(step), self.rows_before(step + 1)
-        found = []
+        columns, numbers = np.zeros((2, 0), np.int64)
         window, _ = self.begin(first)
-        while True:
-            steps, columns, rows = _whole_window(self, window)
-            chosen = np.flatnonzero(steps == step)
-            found.append((columns[chosen], rows[chosen]))
-            if sum(len(columns) for columns, _ in found) == last - first:
-                columns, rows = (np.concatenate(each) for each in zip(*found, strict=True))
-                return columns, rows
+        while len(columns) < last - first:
+            steps, *of_window = _whole_window(self, window)
+            columns, numbers = (
+                np.concatenate([before, more[steps == step]])
+                for before, more in zip((columns, numbers), of_window, strict=True)
+            )
             window += 1
+        return columns, numbers
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
         """Return step and column of rows of this dataset's stream in this stage, int64 [N] each."""
-        if self.cycle.rows_PK.shape == (1, 1):  # a single dataset: every host does this for all rows of a window
+        if self.stage.rows_PK.shape[1] == 1:  # a single dataset: every host does this for all rows of a window
             return rows // self.batch_rows, rows % self.batch_rows
-        ends_P = ops.constant(self._ends_P)
+        ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))
         cycles, within = (rows - self.first_row) // self._per_cycle, (rows - self.first_row) % self._per_cycle
         turn = ops.search(ends_P, within)
-        counts_NK = ops.gather(ops.constant(self.cycle.rows_PK), turn)
-        count_N1 = ops.gather(ops.constant(self.cycle.rows_PK.T), self.part)
-        count_N1 = ops.gather(count_N1, turn)[:, None]
+        counts_NK, count_N1 = ops.gather(ops.constant(self.rows_PK), turn), ops.gather(counts_P, turn)[:, None]
         row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
         # The rows of each dataset before this one. In a tie, the dataset named first comes first.
-        ties_K = ops.where(ops.arange(0, self.cycle.rows_PK.shape[1]) >= self.part, 1, 0)
+        ties_K = ops.where(ops.arange(0, self.stage.rows_PK.shape[1]) >= self.part, 1, 0)
         before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
-        return self.first_step + cycles * len(self.cycle.rows_PK) + turn, ops.total(before_NK)
+        return self.first_step + cycles * self._num_elements + turn, ops.total(before_NK)
 
     def counts(self, first: int, last: int) -> np.ndarray:
-        """Count this dataset's rows in the columns [first, last) of each batch of the cycle: int64 [P]."""
+        """Count this dataset's rows in the columns [first, last) of each element of the cycle: int64 [P]."""
         rows = np.arange(self.first_row, self.first_row + self._per_cycle, dtype=np.int64)
         steps, columns = self.in_batches(rows, NUMPY)
         own = (columns >= first) & (columns < last)
-        return np.bincount(steps[own] - self.first_step, minlength=len(self._ends_P))
+        return np.bincount(steps[own] - self.first_step, minlength=self._num_elements)
 
     @functools.cached_property
-    def _ends_P(self) -> np.ndarray:
-        return np.cumsum(self.cycle.rows_PK[:, self.part])
+    def rows_PK(self) -> np.ndarray:
+        return self.stage.rows_PK
+
+    @functools.cached_property
+    def _num_elements(self) -> int:
+        return len(self.rows_PK)
+
+    @functools.cached_property
+    def _in_cycle(self) -> np.ndarray:
+        """Return the ends of this dataset's rows in the elements of the cycle, and their numbers: int64 [P, 2]."""
+        counts_P = self.rows_PK[:, self.part]
+        return np.stack([np.cumsum(counts_P), counts_P], axis=1)
 
     @functools.cached_property
     def _per_cycle(self) -> int:
-        return int(self._ends_P[-1])
+        return int(self._in_cycle[-1, 0])
 
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
         """Return the window of the stream's row `row`, and the number of earlier rows in its columns [first, last)."""
@@ -232,7 +245,7 @@ class GlobalOrder:
         # The rank of each row in the order of the keys.
         ranks = before + ops.order(ops.order(keys))
         slots = begin + ranks
-        if self.first_step:
+        if self.earlier is not None:
             free = ops.gather(self.free_slots, ops.minimum(ranks, ops.count(self.free_slots >= 0) - 1))
             slots = ops.where(window <= self._shared_window, free, slots)
         return steps, columns, rows, slots
@@ -266,7 +279,7 @@ class GlobalOrder:
 
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
         """Convert numbers, which count the whole blocks of all shards before leftover rows, to rows of the split."""
-        ends_S, shift_S, left_ends_S, left_shift_S = map(ops.constant, self._shard_parts)
+        ends_S, shift_S, left_ends_S, left_shift_S = (ops.constant(self._shard_parts[:, at]) for at in range(4))
         last, num_whole = self._last_shard, self._num_whole
         left = ops.where(numbers < num_whole, 0, numbers - num_whole)
         in_whole = numbers + ops.gather(shift_S, ops.minimum(ops.search(ends_S, numbers), last))
@@ -274,19 +287,20 @@ class GlobalOrder:
         return ops.where(numbers < num_whole, in_whole, in_left)
 
     @functools.cached_property
-    def _shard_parts(self) -> tuple[np.ndarray, ...]:
-        """Return ends of the shards' whole blocks and shifts to rows of the split; same for leftovers: int64 [S]."""
+    def _shard_parts(self) -> np.ndarray:
+        """Return ends of shards' whole blocks and shifts to rows of the split; same for leftovers: int64 [S, 4]."""
         rows_S = np.array(self.shard_rows, np.int64)
         whole_S = rows_S // self.block * self.block
         first_S, left_S = np.cumsum(rows_S) - rows_S, rows_S - whole_S
         ends_S, left_ends_S = np.cumsum(whole_S), np.cumsum(left_S)
         # One more, for numbers that are no leftover rows.
         left_ends_S[-1] += 1
-        return ends_S, first_S - (ends_S - whole_S), left_ends_S, first_S + whole_S - (np.cumsum(left_S) - left_S)
+        shifts = first_S - (ends_S - whole_S), first_S + whole_S - (np.cumsum(left_S) - left_S)
+        return np.stack([ends_S, shifts[0], left_ends_S, shifts[1]], axis=1)
 
     @functools.cached_property
     def _num_whole(self) -> int:
-        return int(self._shard_parts[0][-1])
+        return int(self._shard_parts[-1, 0])
 
     @functools.cached_property
     def _last_shard(self) -> int:

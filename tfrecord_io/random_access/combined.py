@@ -57,24 +57,21 @@ def global_batches(
     if not datasets or not all(map(len, datasets.values())):
         raise ReaderError(f"{rows!r} has no rows, expected at least one of each dataset")
     sizes = {name: len(each) for name, each in datasets.items()}
-    rates = mixing_plan.stages_of(sizes, stages=stages, weights=weights, temperature=temperature, maximum=maximum)
+    rates = mixing_plan.rates(sizes, weights=weights, stages=stages, temperature=temperature, maximum=maximum)
     schema = common_manifest.merge({name: each.manifest for name, each in datasets.items()}, rates={}).schema
-    seeds = {name: seed if isinstance(rows, Rows) else source_seed(seed, name) for name in datasets}
-    pairs = {step: tuple(each.items()) for step, each in rates.items()}
-    schedule = mixing_plan.schedule(pairs, rows=global_batch_size)
-    names = list(datasets)
+    schedule = mixing_plan.schedule(rates, rows=global_batch_size)
     orders = {
-        (names[part], stage.first): GlobalOrder.of(
-            datasets[names[part]].manifest.splits[datasets[names[part]].split].shards,
-            compression=datasets[names[part]].manifest.compression,
-            seed=seeds[names[part]],
+        (name, stage.first): GlobalOrder.of(
+            each.manifest.splits[each.split].shards,
+            compression=each.manifest.compression,
+            seed=seed if isinstance(rows, Rows) else source_seed(seed, name),
             shuffle=shuffle or global_order.USUAL_SHUFFLE,
             schedule=schedule,
             stage=stage,
             part=part,
         )
-        for stage in schedule.stages
-        for part in stage.parts
+        for stage in schedule
+        for part, (name, each) in enumerate(datasets.items())
     }
     return GlobalBatches(datasets, orders=orders, schema=schema, batch_rows=global_batch_size)
 

@@ -109,7 +109,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     )
     functions = tuple(steps_to_run(stored, consent, root=root))
     options = tuple(FunctionOption(kind=each.kind, spec=each.spec) for each in stored)
-    found = _open(dataclasses.replace(source, functions=options), consent)
+    found = _open(dataclasses.replace(source, functions=options), consent, former=source_record.files_of(manifest))
     if listed := fingerprint.differences(source_record.identity_of(manifest), dict(found.listing.identity)):
         raise FingerprintMismatchError(
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
@@ -171,7 +171,7 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
         ) from error
 
 
-def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
+def _open(source: SourceConfig, consent: Consent, *, former: Sequence[Mapping[str, Any]]) -> OpenedSource:
     if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
         # Open an object that `save_to_disk` wrote as its parts, in a folder that lasts until this process ends.
         home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
@@ -179,7 +179,7 @@ def _open(source: SourceConfig, consent: Consent) -> OpenedSource:
         folder, splits = objects.store_saved(source.dataset, home.name)
         source = dataclasses.replace(source, dataset=folder, object_splits=splits)
     try:
-        return opening.open_source(source, columns=None)
+        return opening.open_source(source, columns=None, former=former)
     except SourceError as error:
         if consent.source or source.object_splits:
             raise

@@ -24,6 +24,12 @@ def identity_of(manifest: Manifest) -> dict[str, Any]:
     return {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
 
 
+def files_of(manifest: Manifest) -> list[Mapping[str, Any]]:
+    """Return the entries of the source's files; empty for the hub, and for more files than the manifest lists."""
+    files = manifest.source.get("files", ())
+    return [] if isinstance(files, Mapping) else list(files)
+
+
 def origin_of(manifest: Manifest, split: str) -> str:
     """Return the source split of a dataset's split."""
     return str(manifest.source.get("origins", {}).get(split, split))

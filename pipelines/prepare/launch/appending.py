@@ -1,11 +1,13 @@
 """Append new rows of the same source to a finished dataset, with unchanged options.
 
-open the request     require_same_request   check that options are the same, and that the old files come first
+open the request     former_files           read the old files first
+                     require_same_request   check that options and old files are the same
 locate its rows      known_rows             count the rows of old files, which are not read again
 complete its job     new_rows               keep only the rows after the old ones, which keep their numbers
                      items, continued       make the fingerprint and the job of a further generation
 
-The source must begin with exactly the files and rows in the manifest; one with a grown file is refused.
+The source must have exactly the files and rows in the manifest, and others after them; one with a grown file is
+refused.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.plan.planning import RowRanges
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.resolve import resolve
+from pipelines.prepare.sources.resolve.data_files import is_same_file
 from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import FingerprintMismatchError, ManifestError, OutputError, SourceError
@@ -67,6 +70,11 @@ class Append:
             return config
         layout = dataclasses.replace(layout, bucket_lengths=lengths, max_length=lengths[-1])
         return dataclasses.replace(config, layout=layout)
+
+    @property
+    def former_files(self) -> Sequence[Entry]:
+        """Entries of the dataset's files; empty for the hub, and for more files than the manifest lists."""
+        return source_record.files_of(self.former)
 
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
         """Check that options and source match the dataset, as far as possible before rows are located.
@@ -180,8 +188,7 @@ class Append:
     def _other_source(self, why: str) -> FingerprintMismatchError:
         return FingerprintMismatchError(
             f"{self.root}: --append adds rows after the old rows of the same source, but {why}",
-            remedy="put new rows into new files with names that sort after the others, and name the folder of all "
-            f"files, old and new, {_ANEW}",
+            remedy=f"put new rows into new files, and name the folder of all files, old and new, {_ANEW}",
         )
 
 
@@ -212,20 +219,14 @@ def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config:
     for split, files in by_split.items():
         of_split = [entry for entry in later if entry["split"] == split]
         for index, file in enumerate(files):
-            if index >= len(of_split) or not _is_same_file(file, of_split[index]):
+            if index >= len(of_split) or not is_same_file(file, of_split[index]):
                 return _what_happened(file, of_split, index, split=split)
     return ""
 
 
-def _is_same_file(before: Entry, now: Entry) -> bool:
-    """Return whether two entries are the same file. Names may differ if the digest covers only content."""
-    aside = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
-    return {k: v for k, v in before.items() if k not in aside} == {k: v for k, v in now.items() if k not in aside}
-
-
 def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
     name = file["name"]
-    if any(_is_same_file(file, each) for each in later[index:]):
+    if any(is_same_file(file, each) for each in later[index:]):
         return (
             f"file {later[index]['name']} of split {split!r} comes before {name} in the order in which files are read, "
             "so that old rows would get other numbers"

@@ -33,7 +33,7 @@ from pipelines.prepare.sources.rows import opening, selection, unused_rows
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.unused_rows import DecidedRows
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.shown import without_access
+from tfrecord_io.shown import some, without_access
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def mark(
         found = {name: unused_rows.decode(path, most_rows=splits[name].num_rows) for name, path in paths.items()}
     is_stored = {name: unused_rows.decided_for(table) for name, table in found.items()} == made_for
     if not is_stored:
-        stages.begin(f"comparing {sum(split.num_rows for split in splits.values()):,} rows")
+        stages.begin(f"comparing {some(sum(split.num_rows for split in splits.values()), 'row')}")
         found = _compare(config, splits, columns, runs, runner=runner)
     marked = {}
     for name, split in splits.items():
@@ -170,9 +170,9 @@ def _compare(
         storage.delete(folder, inside=root)
     if conflicts:
         _log.warning(
-            "%s duplicates have another label than the row that stays, which keeps its own; a build lists duplicates "
+            "%s with another label than the row that stays, which keeps its own; a build lists duplicates "
             "in %s/*/decided of its output: correct their labels in the source, or leave such rows out with a --filter",
-            f"{conflicts:,}",
+            some(conflicts, "duplicate"),
             WORK_FOLDER,
         )
     return found

@@ -30,6 +30,7 @@ from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
+from tfrecord_io.shown import some
 
 
 def locate_rows(
@@ -77,7 +78,7 @@ def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, fo
     if not files:
         return opened
     num_bytes = sum(file.size for file in files)
-    stages.begin(f"copying {len(files):,} files to where workers can read them, {num_bytes / 1e6:,.1f} MB")
+    stages.begin(f"copying {some(len(files), 'file')} to where workers can read them, {num_bytes / 1e6:,.1f} MB")
     copies = access.relay(files, folder=folder, addresses=opened.addresses, inside=root)
     return dataclasses.replace(opened, copies=copies)
 
@@ -108,7 +109,7 @@ def ingest_files(
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()
     if not files or not all(_is_readable(file, opened, root=root) for file in files):
         runner = runners.local()
-    stages.begin(f"ingesting {len(files):,} files of {sum(file.size for file in files) / 1e6:,.1f} MB")
+    stages.begin(f"ingesting {some(len(files), 'file')} of {sum(file.size for file in files) / 1e6:,.1f} MB")
     with ingest.naming_files(source):
         work = Work(
             function=functools.partial(ingest.run, source),

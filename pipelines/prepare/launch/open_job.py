@@ -165,7 +165,8 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     # `datasets` would use a half-imported transformers from sys.modules: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
     # Reading footers and digests mostly releases the interpreter lock, loading a tokenizer does not.
-    finding = threads.in_background(lambda: find_source(config.source, inputs))
+    former = () if append is None else append.former_files
+    finding = threads.in_background(lambda: find_source(config.source, inputs, former=former))
     loading = threads.in_background(
         lambda: tokenization.resolve(config.tokenizer, template=config.layout.chat_template)
     )
@@ -199,12 +200,16 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
     return tuple(name for name in names if name is not None)
 
 
-def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, ColumnPlan | None]:
+def find_source(
+    config: SourceConfig, inputs: Inputs, *, former: Sequence[Mapping[str, Any]] = ()
+) -> tuple[OpenedSource, ColumnPlan | None]:
     """Open the source and plan its columns from their types; the plan is None if user functions determine them.
+
+    `former`: see `opening.open_source`.
 
     Raises: SourceError; ColumnError.
     """
-    found = opening.open_source(config, columns=columns_read(config, inputs))
+    found = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:
         return found, None
     asked = selection.needed_source_splits(config, list(found.listing.splits))
@@ -212,7 +217,7 @@ def find_source(config: SourceConfig, inputs: Inputs) -> tuple[OpenedSource, Col
     plan = plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
     used = (*plan.names, *filter(None, (config.hold_out_by,)))
     if plan.chats and (unused := chats.unused(types.values(), used)):
-        _log.warning("conversations are %s; columns not used: %s", plan.chats, unused)
+        _log.warning("conversations are %s; columns not used: %s", plan.chats, unused, extra={"shown": "note: "})
     return found, plan
 
 

@@ -29,6 +29,7 @@ from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, RejectedRow, 
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import UNLABELLED
+from tfrecord_io.shown import some
 
 # A larger share of padding is worth a warning.
 _MOST_PADDING = 0.9
@@ -71,8 +72,8 @@ def _require_room(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
         shards[name] = plan.num_shards * len(sample.length_shares)
     if not manifest.has_room(shards):
         raise ConfigError(
-            f"{sum(shards.values()):,} shards of {opened.config.output.shard_bytes:,} bytes, more than a manifest.json "
-            "can name",
+            f"{some(sum(shards.values()), 'shard')} of {opened.config.output.shard_bytes:,} bytes, more than a "
+            "manifest.json can name",
             remedy="give a larger --shard-size, such as 1GB",
         )
 
@@ -109,7 +110,7 @@ def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
 def plan_one(opened: OpenJob, split: str) -> Planned:
     """Sample and plan one split. Raises: as `sampling.measure`; ConfigError if a shard has no room for one record."""
     config, spec, source = opened.config, opened.job.spec, opened.source.splits[split]
-    stages.begin(f"sampling {source.num_rows:,} rows of {split}")
+    stages.begin(f"sampling {some(source.num_rows, 'row')} of {split}")
     sample = measure(spec, opened.encoder, source)
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(

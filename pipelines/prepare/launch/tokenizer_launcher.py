@@ -29,6 +29,7 @@ from pipelines.prepare.tokenizer_training.styles import StyleTemplate
 from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
 from pipelines.prepare.tokenizer_training.training import TokenizerEvaluation
 from tfrecord_io.errors import ColumnError, ConfigError
+from tfrecord_io.shown import some
 
 # Options in training.json, in addition to the source's.
 _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample")
@@ -101,7 +102,7 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     files = tokenizer_folder.files_of(
         tokenizer, template, max_length=request.max_length, chat_template=request.chat_template
     )
-    stages.begin(f"measuring the tokenizer on {len(source.measured):,} texts")
+    stages.begin(f"measuring the tokenizer on {some(len(source.measured), 'text')}")
     assert source.rows is not None, "the texts were read to their end"
     trained = TrainedTokenizer(
         request=request,
@@ -121,7 +122,7 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
     progress = Progress()
     characters: list[str] = []
     if request.kind == "wordpiece":
-        stages.begin(f"collecting the characters of {source.num_rows:,} rows")
+        stages.begin(f"collecting the characters of {some(source.num_rows, 'row')}")
         characters = training.characters_of(source, template)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():

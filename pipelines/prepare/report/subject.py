@@ -18,6 +18,7 @@ from pipelines.prepare.tokenize.engines import HFTokenizer
 from tfrecord_io import random_access
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.schema import ROLES
+from tfrecord_io.shown import some
 
 # Sample of a split: 4,096 records give a share of 1 % to within 0.3 %; 2 million positions are 16 MB per feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
@@ -50,8 +51,8 @@ class SplitSubject:
     def source_of_figures(self) -> str:
         """Note on the records that the figures come from."""
         if self.num_sampled == self.finished.num_examples:
-            return f"from all {self.num_sampled:,} records"
-        return f"from a sample of {self.num_sampled:,} of {self.finished.num_examples:,} records"
+            return f"from all {some(self.num_sampled, 'record')}"
+        return f"from a sample of {self.num_sampled:,} of {some(self.finished.num_examples, 'record')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,8 +138,3 @@ def share(part: float, whole: float = 1.0) -> str:
     if percent < 1 or 99 < percent < 100:
         return f"{min(percent, 99.99):.2f} %"
     return f"{percent:.1f} %"
-
-
-def some(number: int, noun: str) -> str:
-    """Format a number with its noun: 1 shard, 3 shards."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -15,10 +15,6 @@ def grow(data: Path) -> None:
         stream.write(json.dumps(row(60)) + "\n")
 
 
-def put_before(data: Path) -> None:
-    (data / "train-b.jsonl").rename(data / "train-0.jsonl")
-
-
 def add_a_card(data: Path) -> None:
     (data / "README.md").write_text(
         "---\nconfigs:\n- {config_name: default, data_files: '*.jsonl', encoding: latin-1}\n---\n"
@@ -32,7 +28,6 @@ def add_a_class(data: Path) -> None:
 SOURCES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a file that has grown": (grow, "file train-a.jsonl of split 'train' has changed: it had"),
     "a file that is gone": (lambda data: (data / "train-a.jsonl").unlink(), "file train-a.jsonl of split 'train' is"),
-    "a new file in front": (put_before, "file train-0.jsonl of split 'train' comes before train-a.jsonl"),
     "other content": (lambda data: json_lines(data / "train-a.jsonl", range(1, 61)), "train-a.jsonl of split 'train'"),
     "other options in its card": (add_a_card, 'it is another source (reader: was null, now {"encoding": "latin-1"})'),
     "a new class": (add_a_class, "the new rows have other classes ('other')"),

@@ -93,7 +93,7 @@ def test_rejected_rows_come_back(tmp_path: Path) -> None:
     for content in (None, b"", b"{", b"[]\n", b'{"row": "x"}\n', b'{"row": 5000}\n', other_reasons):
         rejected.unlink() if content is None else rejected.write_bytes(content)
         cause, _ = building.command("verify", root).error
-        assert cause.endswith("1 file is damaged or missing, the first is rejected/train-00000.jsonl")
+        assert cause.endswith("1 file damaged or missing, the first is rejected/train-00000.jsonl")
         if content is not other_reasons:
             cause, remedy = building.command(*trace).error
             assert cause == f"{rejected}: names 0 rows of this shard, but 20 were rejected"

@@ -64,8 +64,8 @@ def test_hosts_read_each_row_once_an_epoch(data: Data, hosts: int) -> None:
 @pytest.mark.parametrize("block", [1, 16], ids=["in memory", "in blocks"])
 def test_the_shared_order_has_each_row_once_an_epoch(data: Data, hosts: int, block: int) -> None:
     source, batch = data.source("train"), 12 * hosts
-    cycle = mixing_plan.cycle((("", 1.0),), rows=batch)
-    order = GlobalOrder(shard_rows=source.rows, seed=3, block=block, window=64, cycle=cycle)
+    stage = mixing_plan.schedule({0: {"": 1.0}}, rows=batch)[0]
+    order = GlobalOrder(shard_rows=source.rows, seed=3, block=block, window=64, stage=stage)
     found: list[tuple[int, int]] = []
     for index, window in itertools.product(range(hosts), range(12)):
         columns = Host(index=index, count=hosts).columns(batch)

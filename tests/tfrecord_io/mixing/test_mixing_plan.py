@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.mixing import mixing_plan
-from tfrecord_io.mixing.mixing_plan import Cycle
+from tfrecord_io.mixing.mixing_plan import Stage
 
 
-def cycle(*rates: float, rows: int) -> Cycle:
-    return mixing_plan.cycle(tuple((f"dataset {at}", rate) for at, rate in enumerate(rates)), rows=rows)
+def cycle(*rates: float, rows: int) -> np.ndarray:
+    return mixing_plan.cycle({f"dataset {at}": rate for at, rate in enumerate(rates)}, rows=rows)
+
+
+def host(*rates: float, rows: int, index: int = 0, hosts: int = 1) -> Stage:
+    shares = {str(at): rate for at, rate in enumerate(rates)}
+    return mixing_plan.schedule({0: shares}, rows=rows, host=index, hosts=hosts)[0]
 
 
 @st.composite
@@ -30,7 +35,7 @@ def test_every_dataset_has_its_share_of_any_number_of_elements_to_within_a_row(
     mixture: tuple[list[float], int],
 ) -> None:
     rates, rows = mixture
-    rows_PK = cycle(*rates, rows=rows).rows_PK
+    rows_PK = cycle(*rates, rows=rows)
     num_elements = len(rows_PK)
     assert num_elements <= 4096
     assert (rows_PK >= 0).all()
@@ -59,17 +64,17 @@ def test_every_dataset_has_its_share_of_any_number_of_elements_to_within_a_row(
 def test_the_shortest_cycle_that_meets_the_rates_exactly_is_found(
     rates: tuple[float, ...], rows: int, num_elements: int
 ) -> None:
-    rows_PK = cycle(*rates, rows=rows).rows_PK
+    rows_PK = cycle(*rates, rows=rows)
     assert len(rows_PK) == num_elements
     np.testing.assert_allclose(rows_PK.sum(axis=0), num_elements * rows * np.array(rates), atol=1e-9)
 
 
 def test_the_example_of_the_docstring() -> None:
-    assert cycle(0.5, 0.3, 0.2, rows=4).rows_PK.T.tolist() == [[2, 2, 2, 2, 2], [2, 1, 1, 1, 1], [0, 1, 1, 1, 1]]
+    assert cycle(0.5, 0.3, 0.2, rows=4).T.tolist() == [[2, 2, 2, 2, 2], [2, 1, 1, 1, 1], [0, 1, 1, 1, 1]]
 
 
 def test_what_comes_before_an_element_is_known_without_counting() -> None:
-    found = cycle(0.5, 0.3, 0.2, rows=4)
+    found = host(0.5, 0.3, 0.2, rows=4)
     whole = np.concatenate([found.rows_PK] * 3)
     for element in range(11):
         assert found.rows_before(element) == tuple(whole[:element].sum(axis=0))
@@ -78,8 +83,8 @@ def test_what_comes_before_an_element_is_known_without_counting() -> None:
 
 
 def test_hosts_begin_at_different_places_so_that_a_rare_dataset_does_not_come_everywhere_at_once() -> None:
-    hosts = [cycle(0.9, 0.1, rows=1).of_host(index, count=5) for index in range(5)]
-    rare_P = np.sum([host.rows_PK[:, 1] for host in hosts], axis=0)
+    stages = [host(0.9, 0.1, rows=1, index=index, hosts=5) for index in range(5)]
+    rare_P = np.sum([stage.rows_PK[:, 1] for stage in stages], axis=0)
     assert rare_P.sum() == 5
     assert rare_P.max() == 1
 
@@ -92,7 +97,7 @@ def test_a_share_of_less_than_a_row_in_a_cycle_is_refused_by_name() -> None:
 
 class TestRates:
     def test_weights_are_in_proportion_to_each_other(self) -> None:
-        assert mixing_plan.rates({"a": 5, "b": 9}, weights={"b": 3, "a": 1}) == {"a": 0.25, "b": 0.75}
+        assert mixing_plan.rates({"a": 5, "b": 9}, weights={"b": 3, "a": 1}) == {0: {"a": 0.25, "b": 0.75}}
 
     @pytest.mark.parametrize("weight", [0, 0.0, -1, math.inf, math.nan, True, "1", None])
     def test_a_weight_that_is_no_positive_number_is_refused(self, weight: Any) -> None:
@@ -117,7 +122,7 @@ class TestRates:
     )
     def test_by_size(self, options: dict[str, Any], expected: list[int]) -> None:
         found = mixing_plan.rates({"large": 10_000, "small": 100}, **options)
-        assert list(found.values()) == pytest.approx(np.array(expected) / sum(expected), rel=1e-12)
+        assert list(found[0].values()) == pytest.approx(np.array(expected) / sum(expected), rel=1e-12)
 
     @pytest.mark.parametrize(
         ("name", "value"),

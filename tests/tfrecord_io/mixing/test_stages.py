@@ -34,9 +34,8 @@ def elements(mixed: Mixture, *, host: int = 0, hosts: int = 1, **options: Any) -
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_rows_of_a_change_at_1000_steps(hosts: int) -> None:
-    rates = {step: tuple(weights.items()) for step, weights in CHANGE.items()}
     for host in range(hosts):
-        plan = mixing_plan.schedule(rates, rows=16 // hosts, host=host, hosts=hosts)
+        plan = mixing_plan.schedule(CHANGE, rows=16 // hosts, host=host, hosts=hosts)
         found = plan.rows_before(1500)
         assert found == pytest.approx((16_800 / hosts, 7_200 / hosts), abs=1 if hosts == 1 else 2)
 
@@ -86,6 +85,12 @@ def test_the_global_order_is_that_of_random_access(
         each["row"].numpy().tolist() for each in elements(mixed, order="global", host=hosts - 1, hosts=hosts).take(30)
     ]
     assert read == [batches.part(step, replica=hosts - 1, replicas=hosts)["row"].tolist() for step in range(30)]
+    for step in (0, 7, 11, 29):
+        sources = [(name, rows[name].locate) for name, _, _ in batches.origins(step)]
+        found = batches[step]["row"].tolist()
+        assert batches.origins(step) == [
+            (name, *locate(row - 1000 * (name == "b"))) for (name, locate), row in zip(sources, found, strict=True)
+        ]
 
 
 @pytest.mark.parametrize("order", ["hosts", "global"])
@@ -98,9 +103,6 @@ def test_three_stages_of_one_dataset_each(datasets: Mapping[str, Data], order: O
     assert firsts == [False] * 20 + [True] * 20 + [False] * 10
     found = mixed.describe("train", global_batch_size=16, steps=50)
     assert [share["rows"] for share in found.values()] == [320, 320, 160]
-
-
-EVEN, MOSTLY_A, ONLY_B = ({"a": a, "b": b} for a, b in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0)))
 
 
 EVEN, MOSTLY_A, ONLY_B = ({"a": a, "b": b} for a, b in ((0.5, 0.5), (0.8, 0.2), (0.0, 1.0)))
@@ -154,16 +156,18 @@ def test_a_cap_ends_the_stream_or_refuses_a_longer_training(datasets: Mapping[st
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ({5: {"a": 1, "b": 1}}, "begin at \\[5\\], expected steps that begin with 0"),
+        ({5: {"a": 1, "b": 1}}, "begin at \\[5\\], expected rising steps, the first of them 0"),
         ({}, "begin at \\[\\]"),
         ({0: {"a": 1, "b": 1}, 9: {"a": 1, "b": 2}, 5: {"a": 1, "b": 1}}, "expected rising steps"),
-        ({0: {"a": 0, "b": 0}}, "all weights from step 0 on are 0"),
+        ({0: {"a": 0, "b": 0}}, "the weight of dataset 'a' is 0, expected a number above 0"),
         (
             {0: {"a": 1, "c": 1}},
-            "weights from step 0 on for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]",
+            "weights for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]",
         ),
-        ({0: {"a": 1, "b": -1}}, "the weight of dataset 'b' from step 0 on is -1"),
-        ({0: {"a": 1, "b": 0}}, "the weight of dataset 'b' is 0 in all stages"),
+        ({0: {"a": 1, "b": -1}}, "the weight of dataset 'b' is -1"),
+        ({0: {"a": 1, "b": 1}, 9: {"a": 0, "b": 0}}, "all weights from step 9 on are 0"),
+        ({0: {"a": 1, "b": 0}, 9: {"a": 2, "b": 0}}, "the weight of dataset 'b' from step 0 on is 0"),
+        ({0: {"a": 1, "b": 0}}, "the weight of dataset 'b' is 0, expected a number above 0"),
     ],
 )
 def test_wrong_stages_are_refused(datasets: Mapping[str, Data], stages: Any, words: str) -> None:
@@ -173,7 +177,7 @@ def test_wrong_stages_are_refused(datasets: Mapping[str, Data], stages: Any, wor
 
 @pytest.mark.parametrize("more", [{"weights": {"a": 1, "b": 1}}, {"temperature": 2.0}, {"maximum": 9}])
 def test_stages_are_given_alone(datasets: Mapping[str, Data], more: Any) -> None:
-    with pytest.raises(ReaderError, match="expected stages alone"):
+    with pytest.raises(ReaderError, match="together, expected one of them"):
         Mixture(datasets, stages=CHANGE, **more)
 
 

@@ -11,17 +11,13 @@ import pytest
 from tests.support.manifests import make_shard
 from tfrecord_io.input_pipeline.host_plan import Shuffle
 from tfrecord_io.mixing import mixing_plan
-from tfrecord_io.mixing.mixing_plan import Cycle
 from tfrecord_io.ordering.global_order import GlobalOrder
 from tfrecord_io.ordering.permutation import NUMPY, folded, grid, key, permuted
 
 
-def alone(batch: int) -> Cycle:
-    return mixing_plan.cycle((("", 1.0),), rows=batch)
-
-
 def order_of(sizes: tuple[int, ...], *, block: int, batch: int = 8, window: int = 64, seed: int = 5) -> GlobalOrder:
-    return GlobalOrder(shard_rows=sizes, seed=seed, block=block, window=window, cycle=alone(batch))
+    stage = mixing_plan.schedule({0: {"": 1.0}}, rows=batch)[0]
+    return GlobalOrder(shard_rows=sizes, seed=seed, block=block, window=window, stage=stage)
 
 
 def line(order: GlobalOrder, *, epochs: int) -> list[int]:
@@ -57,8 +53,8 @@ def test_rows_of_a_batch_are_from_other_blocks_each() -> None:
 
 @pytest.mark.parametrize("block", [1, 8])
 def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
-    cycle = mixing_plan.cycle((("a", 0.7), ("b", 0.2), ("c", 0.1)), rows=12)
-    parts = [GlobalOrder(shard_rows=(50, 30), seed=at, block=block, window=24, cycle=cycle, part=at) for at in range(3)]
+    stage = mixing_plan.schedule({0: {"a": 0.7, "b": 0.2, "c": 0.1}}, rows=12)[0]
+    parts = [GlobalOrder(shard_rows=(50, 30), seed=at, block=block, window=24, stage=stage, part=at) for at in range(3)]
     for step in range(40):
         columns = np.concatenate([part.place(step)[0] for part in parts])
         assert sorted(columns.tolist()) == list(range(12))
@@ -66,14 +62,14 @@ def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
 
 def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
     def block(num_bytes: int, compression: str = "none") -> int:
-        schedule = mixing_plan.schedule({0: (("", 1.0),)}, rows=8)
+        schedule = mixing_plan.schedule({0: {"": 1.0}}, rows=8)
         found = GlobalOrder.of(
             [make_shard(num_bytes=num_bytes)],
             compression=compression,
             seed=0,
             shuffle=Shuffle(block_length=32),
             schedule=schedule,
-            stage=schedule.stages[0],
+            stage=schedule[0],
         )
         return found.block
 

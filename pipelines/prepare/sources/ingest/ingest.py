@@ -12,6 +12,7 @@ part exists. A part has row groups of at most 1,000 rows and about 1 MB, checksu
 number of rows of each shard.
 """
 
+import bisect
 import contextlib
 import dataclasses
 import functools
@@ -68,8 +69,8 @@ class SplitStream:
     """Stream of a split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
     `batch_rows`: rows to read at a time. `files`: the files of the split. `shard_files`: index into `files` per shard,
-    empty if shards and files don't correspond. `delimiter`: from `cells.delimiter_of`. `new_ids`: new class ids by
-    path.
+    empty if shards and files don't correspond. `in_groups`: shards are row groups, to be read without options.
+    `delimiter`: from `cells.delimiter_of`. `new_ids`: new class ids by path.
     """
 
     dataset: Any
@@ -78,6 +79,7 @@ class SplitStream:
     batch_rows: int
     files: tuple[DataFile, ...]
     shard_files: tuple[int, ...] = ()
+    in_groups: bool = False
     delimiter: str = ""
     new_ids: Mapping[str, NewIds] = dataclasses.field(default_factory=dict)
 
@@ -105,6 +107,13 @@ class SplitStream:
     def file_of(self, shard: int) -> DataFile | None:
         """Return the file of a shard, or None if unknown."""
         return self.files[self.shard_files[shard]] if self.shard_files else None
+
+    def row_group_of(self, shard: int) -> tuple[DataFile, int] | None:
+        """Return the Parquet file and row group of a shard, or None if it is no such group."""
+        if not self.in_groups or not self.shard_files:
+            return None
+        file = self.shard_files[shard]
+        return self.files[file], shard - bisect.bisect_left(self.shard_files, file)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,7 +243,9 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
         remedy = cells.REMEDY if stream.delimiter else library.CORRECT
         place: Any = lambda where=where: f"{where}, after row {rows[-1]:,}"  # noqa: E731
         with library.reading(place, remedy=remedy, reader=stream.reader):
-            for table in one.iter(stream.batch_rows):
+            group = stream.row_group_of(number)
+            rows_of = one.iter(stream.batch_rows) if group is None else row_groups.read_group(*group, stream.types)
+            for table in rows_of:
                 if stream.delimiter:
                     cells.note_joined(table, stream.delimiter, row=rows[-1], notes=notes, where=where)
                 table = cells.parsed(table, stream.types, row=rows[-1], notes=notes, where=where)

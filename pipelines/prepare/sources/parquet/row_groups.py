@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.prepare.process.threads import ordered_map
@@ -45,6 +46,7 @@ _FETCH_BYTES, _DECODED_BYTES = 32 << 20, 128 << 20
 _HOLE_BYTES = 4 << 20
 # Most bytes of rows that are decoded together: 32 times the largest row group that is read in place.
 _MOST_DECODED_BYTES = 512 << 20
+_DECODED_ROWS = 1_000
 # Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, IndexError, KeyError, TypeError, ValueError, StopIteration)
 
@@ -269,24 +271,13 @@ def _read_groups(
     remote: bool,
     stop: int,
 ) -> pa.RecordBatch:
-    """Read at least the first `stop` rows of row groups with the columns and struct fields `wanted`.
-
-    Decodes in batches and counts, because a dictionary of a few kB may represent gigabytes of equal values.
-    """
+    """Read at least the first `stop` rows of row groups with the columns and struct fields `wanted`."""
     if groups[-1] >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
-    reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
-    largest = max(metadata.row_group(group).total_byte_size for group in groups)
-    batches, rows, num_bytes = list[pa.RecordBatch](), 0, 0
-    for stored in reader.iter_batches(
-        batch_size=max(1, _MOST_DECODED_BYTES // 8 // max(largest, 1)),
-        row_groups=groups,
-        columns=wanted.names,
-        use_threads=False,
-    ):
-        where = without_access(file.path)
-        batches.append(stored_columns.cast(stored_columns.select(stored, wanted.names), wanted, where=where))
-        rows, num_bytes = rows + stored.num_rows, num_bytes + batches[-1].nbytes
+    batches, rows, num_bytes, where = list[pa.RecordBatch](), 0, 0, without_access(file.path)
+    for batch in _decoded(metadata, groups, handle, wanted, where=where, remote=remote):
+        batches.append(batch)
+        rows, num_bytes = rows + batch.num_rows, num_bytes + batch.nbytes
         if num_bytes > _MOST_DECODED_BYTES:
             raise SourceError(
                 f"{where}: {rows:,} rows of row group {groups[0]} are {num_bytes:,} bytes once they are decoded, "
@@ -297,6 +288,69 @@ def _read_groups(
             break
     table = pa.Table.from_batches(batches, wanted).combine_chunks()
     return table.to_batches()[0] if rows else pa.RecordBatch.from_pylist([], schema=wanted)
+
+
+def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a row group of any size, in tables of about 16 MB.
+
+    Raises: SourceError if the file can't be decoded.
+    """
+    where, remote = without_access(file.path), access.is_remote(file.path)
+    held, num_bytes = list[pa.RecordBatch](), 0
+    with _decoding(file, group, 0), access.opened(file, {}) as handle:
+        for batch in _decoded(_metadata(file, handle), [group], handle, types, where=where, remote=remote):
+            held.append(batch)
+            num_bytes += batch.nbytes
+            if num_bytes > MOST_BYTES_IN_PLACE:
+                yield pa.Table.from_batches(held)
+                held, num_bytes = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _decoded(
+    metadata: pq.FileMetaData,
+    groups: Sequence[int],
+    handle: pa.NativeFile,
+    wanted: pa.Schema,
+    *,
+    where: str,
+    remote: bool,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of row groups in small batches: a dictionary may be 70 kB in a file and gigabytes when decoded.
+
+    Columns of texts are read as dictionaries and measured before they are expanded, which adds a fifth to the CPU time
+    of decoding. pyarrow 25 can't read nested dictionaries; their batches have few rows for the size of the dictionary.
+    """
+    chunks = [metadata.row_group(group).column(leaf) for group in groups for leaf in range(metadata.num_columns)]
+    texts = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]
+    nested = max((chunk.total_uncompressed_size for chunk in texts if "." in chunk.path_in_schema), default=0)
+    reader = pq.ParquetFile(
+        handle,
+        metadata=metadata,
+        read_dictionary=[chunk.path_in_schema for chunk in texts if "." not in chunk.path_in_schema],
+        pre_buffer=remote,
+        page_checksum_verification=True,
+    )
+    rows = max(1, min(_DECODED_ROWS, _MOST_DECODED_BYTES // 8 // max(nested, 1)))
+    for stored in reader.iter_batches(rows, row_groups=groups, columns=wanted.names, use_threads=False):
+        for batch in _in_parts(stored_columns.select(stored, wanted.names)):
+            yield stored_columns.cast(batch, wanted, where=where)
+
+
+def _in_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows > 1 and sum(map(_decoded_bytes, batch.columns)) > MOST_BYTES_IN_PLACE:
+        half = batch.num_rows // 2
+        yield from _in_parts(batch.slice(0, half))
+        yield from _in_parts(batch.slice(half))
+    else:
+        yield batch
+
+
+def _decoded_bytes(column: pa.Array) -> int:
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    return int(pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)
 
 
 def _metadata(file: DataFile, handle: pa.NativeFile) -> pq.FileMetaData:

@@ -126,6 +126,7 @@ def _cast_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, where: 
 
 
 def _other_type(kind: pa.DataType, field: pa.Field, reason: str, *, where: str) -> SourceError:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return SourceError(
         f"{where}: column {field.name!r} holds {kind}, expected {field.type}, as {_ELSEWHERE} ({reason})",
         remedy="convert all files to the same types, or name only some of them by a glob",

@@ -81,6 +81,23 @@ class DataFile:
         return {"name": self.name, "bytes": self.size, **tag}
 
 
+def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether two `DataFile.entry` are the same file. Names may differ if the digest covers only content."""
+    aside = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
+    return {k: v for k, v in before.items() if k not in aside} == {k: v for k, v in now.items() if k not in aside}
+
+
+def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) -> list[DataFile]:
+    """Return the files with those of the `entries` first, in their order."""
+    first, rest = [], list(files)
+    for entry in entries:
+        same = [file for file in rest if is_same_file(entry, file.entry)]
+        for file in sorted(same, key=lambda file: file.name != entry["name"])[:1]:
+            rest.remove(file)
+            first.append(file)
+    return first + rest
+
+
 def is_pinned(path: str) -> bool:
     """Return whether an address fixes the content, like a hub address with a commit."""
     return path.startswith("hf://") and "@" in path

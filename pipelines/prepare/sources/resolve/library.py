@@ -3,6 +3,7 @@
 A `SourceListing` is an opened dataset: its splits, their files and features, and lazy streams of rows.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -25,7 +26,7 @@ from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.child import WorkerDiedError
-from pipelines.prepare.sources.resolve import agent_traces, json_values
+from pipelines.prepare.sources.resolve import agent_traces, data_files, json_values
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
@@ -233,6 +234,12 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = ""
                 f"{where()}: rows have more cells than the header has names",
                 remedy="add names to the header; or --source-option index_col=0 leaves out the first cell of each row",
             ) from error
+        if uneven := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):  # from pandas
+            expected, line, seen = map(int, uneven.groups())
+            raise SourceError(
+                f"{where()}: line {line:,} has {seen} cells, expected {expected} as in the lines before it",
+                remedy="remove delimiters from the ends of rows, and put quotes around cells that contain one",
+            ) from error
         if re.match(r"Couldn't cast|JSON parse error: Column\(.*\) changed from", str(error), re.DOTALL):
             names = set(getattr(error, "table_column_names", ())) - set(getattr(error, "requested_column_names", ()))
             what = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
@@ -287,6 +294,22 @@ class SourceListing:
     def entries(self) -> list[dict[str, Any]]:
         """Entries of all files, with their splits."""
         return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
+
+    def with_first(self, entries: Sequence[Mapping[str, Any]]) -> "SourceListing":
+        """Return the listing with the files of the `entries` first in their splits, in this order."""
+        splits = {
+            name: data_files.with_first(files, [entry for entry in entries if entry["split"] == name])
+            for name, files in self.splits.items()
+        }
+        builder = self.builders.get(None)
+        if builder is None or all(splits[name] == list(files) for name, files in self.splits.items()):
+            return self
+        of_file: dict[str, dict[str, list[str]]] = {name: collections.defaultdict(list) for name in splits}
+        for name, inner in splits_of(builder).items():
+            for path in inner:  # an archive has several
+                of_file[name][path.rpartition("::")[2]].append(path)
+        paths = {name: [path for file in files for path in of_file[name][file.path]] for name, files in splits.items()}
+        return dataclasses.replace(self, splits=splits, builders={None: with_files(builder, paths)})
 
     @property
     def batch_rows(self) -> int:

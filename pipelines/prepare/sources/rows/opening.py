@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -120,17 +121,22 @@ class OpenedSource:
             batch_rows=listing.batch_rows,
             files=files,
             shard_files=shard_files,
+            in_groups=bool(self.footers) and not library.asked_options(builder),
             delimiter=cells.delimiter_of(builder),
             new_ids=ids,
         )
 
 
-def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
+def open_source(
+    config: SourceConfig, *, columns: Collection[str] | None, former: Sequence[Mapping[str, Any]] = ()
+) -> OpenedSource:
     """List the dataset's files and find its columns. `columns`: names to read later, None for all.
+
+    `former`: entries of a manifest's files, which come before others, in this order.
 
     Raises: SourceError.
     """
-    listing = resolve.resolve(config)
+    listing = resolve.resolve(config).with_first(former)
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
     addresses = {shown: file.path for file in files if (shown := without_access(file.path)) != file.path}
     by_path: dict[str, Footer] = {}

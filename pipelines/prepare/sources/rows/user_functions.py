@@ -45,6 +45,7 @@ from pipelines.prepare.options.source_config import CalledFunction
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 from tfrecord_io.format.json_fields import WRONG, decoded
 from tfrecord_io.manifest import FILTERED
+from tfrecord_io.shown import without_secrets
 
 _OTHERWISE = (
     "write it into a Python file and give the function of that module; or change the Dataset itself, before it is "
@@ -99,8 +100,15 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
     A module is a file in the current directory, or any module that Python finds.
 
-    Raises: ConfigError if there is no such module, or it has no source text.
+    Raises: ConfigError if there is no such module, it has no source text, or an argument looks like a credential.
     """
+    for each in options:
+        if without_secrets(each.spec) != each.spec:
+            raise ConfigError(
+                f"--{each.kind} {each.spec.partition('(')[0]}: an argument looks like a credential, expected "
+                "others: they are stored with the dataset",
+                remedy="let the function read it from the environment",
+            )
     return tuple(
         UserFunction(kind=each.kind, spec=each.spec, source=source, path=path)
         for each in options

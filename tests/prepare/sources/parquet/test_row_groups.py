@@ -382,3 +382,47 @@ def test_a_dictionary_that_decodes_to_too_much_is_refused_and_its_first_rows_are
     with pytest.raises(SourceError, match=r"bytes once they are decoded, expected at most 536,870,912") as caught:
         read(footer_read.groups, [(0, 2_000)], ["text"], types=schema)
     assert "row_group_size=10" in caught.value.remedy
+
+
+# Row groups that take few bytes in a file and many in memory.
+
+REPEATED = pa.DictionaryArray.from_arrays(pa.array([None, *[0, 1] * 2_000], pa.int32()), ["x" * 400_000, "y" * 400_000])
+HUGE: dict[str, pa.Array] = {
+    "text": REPEATED,
+    "list": pa.ListArray.from_arrays(pa.array([0, 0, *range(2, 4_002, 2)], pa.int32()), REPEATED.slice(1)),
+    "struct": pa.StructArray.from_arrays([REPEATED, pa.array(range(4_001))], ["a", "b"]),
+}
+# Its memory may be freed after the test.
+COUNTED = pa.proxy_memory_pool(pa.default_memory_pool())
+
+
+def written_huge(folder: Path, column: pa.Array) -> DataFile:
+    table = pa.table({"column": column})
+    return parquet(folder / "huge.parquet", table, rows=len(table), store_schema=False, compression="zstd")
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_equal_values_of_a_large_group_are_decoded_in_parts(name: str, tmp_path: Path) -> None:
+    """1.6 GB when decoded; `datasets` decodes them at once."""
+    file = written_huge(tmp_path, HUGE[name])
+    assert file.size < 100_000
+    schema = pq.read_schema(file.path)
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(COUNTED)
+    try:
+        num_bytes = rows = 0
+        for table in row_groups.read_group(file, 0, schema):
+            assert table.schema == schema
+            num_bytes, rows = num_bytes + table.nbytes, rows + table.num_rows
+    finally:
+        pa.set_memory_pool(before)
+    assert rows == len(HUGE[name])
+    assert num_bytes > 1_500_000_000
+    assert COUNTED.max_memory() < 400_000_000
+
+
+def test_the_parts_of_a_large_group_are_its_rows_in_the_types_of_the_split(tmp_path: Path) -> None:
+    column = HUGE["list"].slice(0, 9)
+    file, kind = written_huge(tmp_path, column), pa.large_list(pa.large_string())
+    tables = list(row_groups.read_group(file, 0, pa.schema([("column", kind)])))
+    assert pa.concat_tables(tables).column(0).to_pylist() == column.to_pylist()

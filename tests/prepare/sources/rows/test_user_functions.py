@@ -32,6 +32,12 @@ def run(function: UserFunction, table: pa.Table = TABLE) -> Any:
 
 
 class TestFinding:
+    @pytest.mark.parametrize("kind", ["map", "filter"])
+    @pytest.mark.parametrize("argument", ["token='abcd'", "'hf_notforyou12345678'", "'https://me:hush@host/x'"])
+    def test_an_argument_that_looks_like_a_credential_is_refused(self, kind: FunctionKind, argument: str) -> None:
+        with refused(ConfigError, f"--{kind} clean:f: an argument looks like a credential"):
+            find((kind, f"clean:f({argument})"))
+
     """Which text a function is pinned by."""
 
     def test_a_file_below_it_without_executing_the_packages_above(self) -> None:
