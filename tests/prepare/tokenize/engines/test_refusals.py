@@ -51,7 +51,7 @@ class TestFastokens:
     @pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=["none", "nfc"])
     def test_an_added_token_that_begins_in_white_space_that_another_one_takes(self, normalizer: Any) -> None:
         added = [plain("K", rstrip=True), raw("\n", lstrip=True)]
-        assert "takes the white space" in reason("fastokens", wrapped(byte_level(added, normalizer=normalizer)))
+        assert "takes white space" in reason("fastokens", wrapped(byte_level(added, normalizer=normalizer)))
         check("fastokens", wrapped(byte_level(added[:1], normalizer=normalizer)), ["K  \n x", "aK", "\u212a \n"])
 
     def test_a_vocabulary_with_holes(self) -> None:
