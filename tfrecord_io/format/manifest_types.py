@@ -192,6 +192,10 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield the contradictions in a manifest as messages. Only the first one is reliable."""
     if manifest.schema.row_ids is None:
         yield "no feature of role 'token_ids', or 'chosen_ids' and 'rejected_ids', expected one"
+    for side in ("chosen", "rejected"):
+        roles = [feature.role for feature in manifest.schema.features if ROLES[feature.role].side == side]
+        if len(roles) < 3 and manifest.schema.with_role("token_ids") is None:
+            yield f"roles {roles} of the {side} answer, expected '{side}_ids', '{side}_mask' and '{side}_loss_mask'"
     facts, lengths = manifest.tokenizer, manifest.bucket_lengths
     named = (facts.eos_id, facts.bos_id, facts.cls_id, facts.sep_id, facts.mask_id, facts.unk_id)
     ids = (*facts.special_ids, *facts.sentinel_ids, facts.pad_id, *named)

@@ -24,6 +24,9 @@ SOUND: dict[str, Any] = {
     "target_ids": [[8, 0, 0, 0], [8, 9, 0, 0]],
     "target_mask": [[1, 0, 0, 0], [1, 1, 0, 0]],
     "loss_mask": [[0, 1, 0, 0], [0, 0, 1, 0]],
+    **{f"{side}_ids": [[5, 6, 0, 0], [5, 6, 7, 0]] for side in ("chosen", "rejected")},
+    **{f"{side}_mask": [[1, 1, 0, 0], [1, 1, 1, 0]] for side in ("chosen", "rejected")},
+    **{f"{side}_loss_mask": [[0, 1, 0, 0], [0, 1, 1, 0]] for side in ("chosen", "rejected")},
     "token_labels": [[1, 0, 0, 0], [0, 1, 0, 0]],
     "token_label_mask": [[1, 0, 0, 0], [1, 1, 0, 0]],
     "char_starts": [[0, 3, 0, 0], [0, 2, 4, 0]],
@@ -38,6 +41,7 @@ SEGMENTS = ("token_ids", "segment_ids", "positions")
 CHARACTERS = (*MASKED, "char_starts", "char_ends", "start_position", "end_position", "source_row")
 TAGS = (*MASKED, "token_labels", "token_label_mask")
 TARGETS = (*MASKED, "target_ids", "target_mask")
+PAIRS = tuple(f"{side}_{kind}" for side in ("chosen", "rejected") for kind in ("ids", "mask", "loss_mask"))
 
 
 def manifest_of(roles: tuple[str, ...], columns: dict[str, np.ndarray], **changes: Any) -> Manifest:
@@ -85,6 +89,23 @@ def columns_of(roles: tuple[str, ...]) -> dict[str, np.ndarray]:
         ((*MASKED, "loss_mask"), ("loss_mask", 1, 0), 2, "loss_mask with other values than 0 and 1"),
         ((*MASKED, "loss_mask"), ("loss_mask", 1, 3), 1, "loss_mask other than 0 in the padding"),
         ((*SEGMENTS, "loss_mask"), ("loss_mask", 1, 3), 1, "loss_mask other than 0 in the padding"),
+        *(
+            case
+            for side in ("chosen", "rejected")
+            for case in (
+                (PAIRS, (f"{side}_ids", 1, 0), 1000, f"{side}_ids outside 0 to 999"),
+                (PAIRS, (f"{side}_ids", 1, 3), 9, f"{side}_ids other than 0 in the padding"),
+                (
+                    PAIRS,
+                    (f"{side}_mask", 1, 0),
+                    0,
+                    f"a {side} mask that is not one run of 1 before padding on the right",
+                ),
+                (PAIRS, (f"{side}_loss_mask", 1, 2), 0, f"no {side} answer at the end of its row"),
+                (PAIRS, (f"{side}_loss_mask", 0, 1), 0, f"no {side} answer at the end of its row"),
+                (PAIRS, (f"{side}_loss_mask", 1, 3), 1, f"no {side} answer at the end of its row"),
+            )
+        ),
         (TAGS, ("token_label_mask", 1, 0), 2, "token_label_mask with other values than 0 and 1"),
         (TAGS, ("token_label_mask", 1, 3), 1, "token_label_mask other than 0 in the padding"),
         (TAGS, ("token_labels", 1, 2), 1, "a tag on a token that tag_mask says has none"),

@@ -13,8 +13,8 @@ import pytest
 from tests import building
 from tests.building import read_manifest, read_rows
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io import mixture, objectives, random_access, reader
-from tfrecord_io.errors import ReaderError
+from tfrecord_io import manifest, mixture, objectives, random_access, reader
+from tfrecord_io.errors import ManifestError, ReaderError
 
 Row = dict[str, Any]
 SIDES = ("chosen", "rejected")
@@ -321,6 +321,15 @@ def test_other_objectives_and_other_datasets_are_refused(pairs: Path) -> None:
         objectives.causal_lm().bind(read_manifest(pairs))
     with pytest.raises(ReaderError, match="no token ids of the chosen"):
         objectives.preference().bind(read_manifest(building.REPOSITORY / "tests" / "data" / "format-1.0" / "chat"))
+
+
+@pytest.mark.parametrize("name", [f"{side}_{kind}" for side in SIDES for kind in ("input_ids", "loss_mask")])
+def test_a_manifest_has_all_features_of_both_answers(pairs: Path, name: str) -> None:
+    content = json.loads((pairs / "manifest.json").read_text())
+    kept = [feature for feature in content["features"] if feature["name"] != name]
+    del content["sha256"]
+    with pytest.raises(ManifestError, match=r"of the (chosen|rejected) answer, expected"):
+        manifest.parse(json.dumps({**content, "features": kept}).encode(), place="m")
 
 
 def test_keras_has_no_loss_for_pairs(pairs: Path) -> None:
