@@ -99,7 +99,7 @@ def compare() -> None:
             for one, other in ((expected, logits), (expected, exact), (logits, exact))
         )
         print(f"{task}: logits {apart:.1e} apart, from float64 {ours:.1e} and PyTorch's {theirs:.1e}{texts}")
-        if apart > 2e-6:
+        if apart > 5e-6:  # several times the rounding of float32
             sys.exit(f"{task}: logits {apart:.1e} apart")
 
 
