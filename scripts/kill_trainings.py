@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Kill trainings at random moments, resume them, and compare their weights with an uninterrupted training's.
 
     python scripts/kill_trainings.py --kills 40 --backend jax
