@@ -181,6 +181,7 @@ CLIENTS = {
     "maxtext tfrecord": _maxtext("tfrecord", "{work}/concat/*-train-*.tfrecord"),
     "maxtext arrayrecord": _maxtext("arrayrecord", "{work}/concat-arrayrecord/*-train-*.array_record"),
     "maxtext parquet": _maxtext("parquet", "{work}/pad-parquet/*-train-*.parquet", "packing=true"),
+    "maxtext packing": Client(environment="maxtext", program="maxtext_packing.py", packages=("maxtext", "grain")),
     "maxtext mmap": _maxtext("mmap", "{work}/concat-megatron", "train_data_columns=['text']", "mmap_eod_id=3"),
 }
 _VERSION = "import importlib.metadata as m, sys; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"

@@ -1,3 +1,4 @@
+#!/usr/bin/env python
 """Kill trainings at random moments, resume them, and compare their weights with an uninterrupted training's.
 
     python scripts/kill_trainings.py --kills 40 --backend jax
@@ -24,7 +25,7 @@ import numpy as np
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 STEPS, SAVE_EVERY = 40, 4
-MODEL = "tests.train.small:bag"  # with dropout, whose random numbers must also continue
+MODEL = "tests.train.small:bag"  # it has dropout, so random numbers matter too
 
 
 def train(data: str, model_dir: str, backend: str) -> None:
@@ -76,7 +77,8 @@ def main() -> int:
         duration, expected = time.monotonic() - begun, weights(work / "undisturbed")
         while kills < options.kills:
             trainings += 1
-            while not survives(model_dir := work / str(trainings), draws.uniform(0, duration)):
+            model_dir = work / str(trainings)
+            while not survives(model_dir, draws.uniform(0, duration) if kills < options.kills else None):
                 kills += 1
                 saved = [
                     int(path.name[5:]) for path in model_dir.glob("checkpoints/ckpt[-_]*") if path.name[5:].isdigit()

@@ -18,8 +18,15 @@ def write() -> None:
     from prep_tfrecords import build, export
     from tfrecord_io import objectives, random_access
 
-    options = {"tokenizer": str(WORK.parent / "chats-tokenizer"), "layout": "preference", "max_length": 128}
-    build("examples/preferences", output=WORK / "data", overwrite=True, **options)
+    tokenizer = str(WORK.parent / "chats-tokenizer")
+    build(
+        "examples/preferences",
+        output=WORK / "data",
+        tokenizer=tokenizer,
+        layout="preference",
+        max_length=128,
+        overwrite=True,
+    )
     export(WORK / "data", to="parquet", output=WORK / "parquet")
     rows = random_access.open(WORK / "data")["train"]
     for prompt, answer in LENGTHS:

@@ -59,9 +59,8 @@ def write() -> None:
     (HOME / "prompts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in _prompts()))
     data = f"{WORK}/prompts"
     _run("-m", "prep_tfrecords", "build", str(HOME / "prompts.jsonl"), "--output", data, "--layout", "pad", *_TOKENIZER)
-    output = ("--split", "train", "--output", str(HOME / "generated.jsonl"))
-    model_dir = str(HOME / "clm-trained")
-    _run(*_TRAIN, "predict", "--model", model_dir, "--data", data, "--generate", str(NEW), "--tpu", "none", *output)
+    where = ["--model", str(HOME / "clm-trained"), "--data", data, "--split", "train", "--tpu", "none"]
+    _run(*_TRAIN, "predict", *where, "--generate", str(NEW), "--output", str(HOME / "generated.jsonl"))
 
 
 def _prompts() -> list[str]:
@@ -99,7 +98,7 @@ def compare() -> None:
             for one, other in ((expected, logits), (expected, exact), (logits, exact))
         )
         print(f"{task}: logits {apart:.1e} apart, from float64 {ours:.1e} and PyTorch's {theirs:.1e}{texts}")
-        if apart > 2e-6:
+        if apart > 5e-6:  # several times the rounding of float32
             sys.exit(f"{task}: logits {apart:.1e} apart")
 
 

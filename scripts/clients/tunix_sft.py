@@ -1,4 +1,4 @@
-"""Train with tunix's PeftTrainer on masked rows, and compare its losses with those of plain functions.
+"""Train with tunix's PeftTrainer on masked rows, and compare its losses with plain functions.
 
 The plain functions use our causal objective for labels and weights, and the optimizer of `train-tpu`.
 """
