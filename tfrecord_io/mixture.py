@@ -26,7 +26,7 @@ the cycle: a dataset with one row in ten elements does not come on all hosts at 
 Stages change the weights at global steps. Each dataset continues where it was, within its epoch and its window. A
 change may add a row or two to the differences above, since a stage may end within a cycle.
 
-All stages share one graph. In the order of hosts, opening still costs a resume for each later stage: 1.2 CPU s with 100
+All stages share one graph. In the order of hosts, opening still costs a resume for each later stage: 1 CPU s with 100
 datasets (`scripts/benchmark.py`).
 
 Batches before a change do not depend on it, in either order. So later stages may be moved, added and removed while a
