@@ -39,7 +39,18 @@ def test_the_fields_of_a_plan_are_these_and_nothing_is_written(tmp_path: Path, m
             "num_bytes",
             "num_tokens",
         ),
-        *("seconds", "token_percentiles", "layouts", "steps", "chats", "row", "engine", "requests", "filtered"),
+        *(
+            "seconds",
+            "token_percentiles",
+            "layouts",
+            "steps",
+            "chats",
+            "row",
+            "engine",
+            "requests",
+            "filtered",
+            "side_percentiles",
+        ),
     }
     assert list(found["token_percentiles"]) == ["5", "25", "50", "75", "95", "99", "100"]
     values = list(found["token_percentiles"].values())
