@@ -18,10 +18,10 @@ def write() -> None:
     from prep_tfrecords import build, export
     from tfrecord_io import objectives, random_access
 
-    options = {"tokenizer": str(WORK.parent / "chats-tokenizer"), "layout": "preference", "max_length": 128}
-    build("examples/preferences", output=WORK / "data", overwrite=True, **options)
-    export(WORK / "data", to="parquet", output=WORK / "parquet")
-    rows = random_access.open(WORK / "data")["train"]
+    data, tokenizer = WORK / "data", WORK.parent / "chats-tokenizer"
+    build("examples/preferences", output=data, tokenizer=tokenizer, layout="preference", max_length=128, overwrite=True)
+    export(data, to="parquet", output=WORK / "parquet")
+    rows = random_access.open(data)["train"]
     for prompt, answer in LENGTHS:
         objective = objectives.preference(prompt_length=prompt, answer_length=answer).bind(rows.manifest)
         arrays, _, _ = objective(rows.batch(range(len(rows))))
