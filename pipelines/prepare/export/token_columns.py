@@ -106,7 +106,7 @@ def joined_documents(batches: Iterable[Columns], manifest: Manifest) -> tuple[di
     """Return the flat columns of all `documents` of a shard, and the tokens of each document, int64 [D]."""
     parts = list(documents(batches, manifest))
     lengths = [part["input_ids"].counts for part in parts if part["input_ids"].counts is not None]
-    of_nothing = {"input_ids": np.zeros(0, np.int32), "labels": np.zeros(0, np.int64)}
+    of_nothing: dict[str, np.ndarray] = {"input_ids": np.zeros(0, np.int32), "labels": np.zeros(0, np.int64)}
     return _joined(parts) or of_nothing, np.concatenate([np.zeros(0, np.int64), *lengths])
 
 
