@@ -33,15 +33,9 @@ class MegatronWriter(Writer):
         """Encode batches as a .bin and an .idx file."""
         manifest = self._manifest
         dtype = np.dtype(np.uint16 if manifest.tokenizer.vocab_size < _SMALL_VOCABULARY else np.int32)
-        parts, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.int64)]
-        for columns in token_columns.documents(batches, manifest):
-            ids = columns["input_ids"]
-            assert ids.counts is not None, "rows of tokens are ragged"
-            parts.append(ids.values.astype(dtype))
-            lengths.append(ids.counts)
-        lengths_S = np.concatenate(lengths)
+        columns, lengths_S = token_columns.joined_documents(batches, manifest)
         begins_S = (np.cumsum(lengths_S) - lengths_S) * dtype.itemsize
         header = _MAGIC + struct.pack("<QBQQ", _VERSION, _CODES[dtype], len(lengths_S), len(lengths_S) + 1)
         ends = np.arange(len(lengths_S) + 1, dtype=np.int64)
         index = header + lengths_S.astype(np.int32).tobytes() + begins_S.astype(np.int64).tobytes() + ends.tobytes()
-        return {"{}.bin": np.concatenate(parts).tobytes(), "{}.idx": index}
+        return {"{}.bin": columns["input_ids"].astype(dtype).tobytes(), "{}.idx": index}

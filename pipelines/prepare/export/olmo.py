@@ -27,28 +27,21 @@ class OlmoWriter(Writer):
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
         """Encode batches; count the documents that do not end with their only EOS."""
-        dtype = np.min_scalar_type(self._manifest.tokenizer.vocab_size - 1)
-        ids, learned, lengths = [np.zeros(0, dtype)], [np.zeros(0, np.bool_)], [np.zeros(0, np.int64)]
-        for columns in token_columns.documents(batches, self._manifest):
-            tokens = columns["input_ids"]
-            assert tokens.counts is not None, "rows of tokens are ragged"
-            ids.append(tokens.values.astype(dtype))
-            lengths.append(tokens.counts[tokens.counts > 0])
-            if "labels" in columns:
-                learned.append(columns["labels"].values != IGNORED)
-        stream, ends = np.concatenate(ids), np.cumsum(np.concatenate(lengths))
-        starts = ends - np.concatenate(lengths)
+        schema, facts = self._manifest.schema, self._manifest.tokenizer
+        columns, lengths = token_columns.joined_documents(batches, self._manifest)
+        ends = np.cumsum(lengths[lengths > 0])
+        starts = np.append(0, ends)[:-1]
         self.counts = {
             "documents": len(ends),
-            "not_by_eos": _not_by_eos(stream, starts, ends, self._manifest.tokenizer.end_id),
+            "not_by_eos": _not_by_eos(columns["input_ids"], starts, ends, facts.end_id),
         }
         borders = "".join(f"{start},{end}\n" for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
         files = {
-            "token_ids_part_{}.npy": stream.tobytes(),
+            "token_ids_part_{}.npy": columns["input_ids"].astype(np.min_scalar_type(facts.vocab_size - 1)).tobytes(),
             "token_ids_part_{}.csv.gz": gzip.compress(borders.encode(), mtime=0),
         }
-        if self._manifest.schema.with_role("loss_mask") is not None:
-            files["labels_mask_part_{}.npy"] = np.concatenate(learned).tobytes()
+        if schema.with_role("loss_mask") is not None:
+            files["labels_mask_part_{}.npy"] = (columns["labels"] != IGNORED).tobytes()
         return files
 
     def note(self, counts: Mapping[str, int]) -> str:

@@ -122,9 +122,7 @@ def documents(
     """
     found = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:
-        parts = list(found)
-        stream = {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}
-        if stream:
+        if stream := _joined(list(found)):
             ids, end = stream["input_ids"], manifest.tokenizer.end_id
             ends = np.flatnonzero(ids == (-1 if end is None else end)) + 1
             lengths = np.diff(np.unique(np.concatenate([[0], ends, [len(ids)]])))
@@ -136,6 +134,18 @@ def documents(
             yield {name: ExportedColumn(columns[name].values, lengths) for name in _OF_DOCUMENTS if name in columns}
         else:
             yield columns
+
+
+def joined_documents(batches: Iterable[Columns], manifest: Manifest) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the flat columns of all `documents` of a shard, and the tokens of each document, int64 [D]."""
+    parts = list(documents(batches, manifest))
+    lengths = [part["input_ids"].counts for part in parts if part["input_ids"].counts is not None]
+    of_nothing: dict[str, np.ndarray] = {"input_ids": np.zeros(0, np.int32), "labels": np.zeros(0, np.int64)}
+    return _joined(parts) or of_nothing, np.concatenate([np.zeros(0, np.int64), *lengths])
+
+
+def _joined(parts: list[dict[str, ExportedColumn]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name].values for part in parts]) for name in (parts[0] if parts else ())}
 
 
 def _labels(columns: Columns, schema: Schema, ids: np.ndarray, tokens: np.ndarray) -> ExportedColumn | None:

@@ -49,13 +49,17 @@ class Writer(abc.ABC):
         return ""
 
     def require_held(self, roles: Sequence[Role]) -> None:
-        """Check that each feature has one of the roles, is constant, or is dropped. Raises: ConfigError."""
+        """Check that exactly the features of other roles are dropped; constant ones may stay. Raises: ConfigError."""
         settings, schema = self._settings, self._manifest.schema
         settings.chosen(schema.names)
         if schema.with_role("token_ids") is None:
             raise ConfigError(
                 f"--to {settings.to}: a document of its files is one text, and a record here has two answers",
                 remedy="export to parquet",
+            )
+        if needed := [each.name for each in schema.features if each.role in roles and each.name in settings.dropped]:
+            raise ConfigError(
+                f"--drop {needed[0]} with --to {settings.to}: its files are made from it", remedy="leave it out"
             )
         lost = [
             each.name

@@ -147,6 +147,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         ("megatron", [], "hold token ids alone, and label would be lost"),
         ("megatron", ["--drop", "label", "--rename", "a=b"], "--rename was given with --to megatron"),
         ("megatron-bridge", [], "layout pad: its rows are not packed"),
+        ("olmo", ["--drop", "attention_mask"], "--drop attention_mask with --to olmo: its files are made from it"),
         ("olmo", [], "hold token ids and which of them are learned, and label would be lost"),
         ("olmo", ["--push", "me/reviews"], "--push was given with --to olmo"),
         ("parquet", ["--push", "reviews"], "--push reviews: expected ORG/NAME"),

@@ -247,14 +247,16 @@ class TestMegatron:
         assert sorted(found) == sorted(whole), "the same documents as segments of rows that cut none"
 
 
-def chats(**changes: object) -> Path:
-    options = {"layout": "chat", "max_length": 128, "tokenizer": building.tokenizer("chats"), **changes}
-    return built(building.REPOSITORY / "examples" / "chats", **options)
+def packed(layout: str) -> Path:
+    if layout == "pack":
+        return built(REVIEWS, layout="pack")
+    options = {"layout": "chat", "pack_rows": True, "max_length": 128, "tokenizer": building.tokenizer("chats")}
+    return built(building.REPOSITORY / "examples" / "chats", shard_size="4kB", **options)
 
 
-def segments(root: Path, split: str = "train") -> list[list[tuple[list[int], list[int]]]]:
-    """For each packed row its documents: the ids, and the mask of what is learned."""
-    rows = read_rows(root, split)
+def segments(root: Path) -> list[list[tuple[list[int], list[int]]]]:
+    """The documents of each packed row: ids, and 1 for each learned token."""
+    rows = read_rows(root, "train")
     learned = rows.get("loss_mask", np.ones_like(rows["input_ids"]))
     return [
         [(ids[places == at].tolist(), mask[places == at].tolist()) for at in range(1, places.max() + 1)]
@@ -267,10 +269,9 @@ class TestMegatronBridge:
     def test_each_row_has_its_documents_and_for_each_token_whether_the_next_is_learned(
         self, tmp_path: Path, layout: str
     ) -> None:
-        root = chats(pack_rows=True, shard_size="4kB") if layout == "chat" else built(REVIEWS, layout="pack")
-        out = exported(root, "megatron-bridge", tmp_path / "out", "--split", "train")
+        out = exported(packed(layout), "megatron-bridge", tmp_path / "out")
         files = [pq.read_table(path) for path in sorted(out.glob("*-train-*.idx.parquet"))]
-        found, expected = pa.concat_tables(files), segments(root)
+        found, expected = pa.concat_tables(files), segments(packed(layout))
         lists = {name: pa.list_(kind) for name, kind in (("input_ids", pa.int32()), ("loss_mask", pa.int8()))}
         assert {name: found.schema.field(name).type for name in lists} == lists
         assert found["input_ids"].to_pylist() == [list(chain.from_iterable(ids for ids, _ in row)) for row in expected]
@@ -282,29 +283,19 @@ class TestMegatronBridge:
 
 
 class TestOlmo:
-    def read(self, out: Path, dtype: type[np.integer]) -> list[tuple[list[int], list[int]]]:
-        """The ids and the mask of each document, by the borders in the .csv.gz files."""
-        found = []
-        for path in sorted(out.glob("token_ids_part_*.npy")):
-            ids, mask = np.fromfile(path, dtype), path.with_name(path.name.replace("token_ids", "labels_mask"))
-            learned = np.fromfile(mask, np.bool_) if mask.exists() else np.ones(len(ids), np.bool_)
-            with gzip.open(path.with_suffix(".csv.gz"), "rt") as lines:
-                borders = [tuple(map(int, line.split(","))) for line in lines]
-            found += [(ids[start:end].tolist(), learned[start:end].astype(int).tolist()) for start, end in borders]
-        return found
-
-    def test_documents_have_their_ids_and_masks(self, tmp_path: Path) -> None:
-        root = chats(pack_rows=True)
-        assert self.read(exported(root, "olmo", tmp_path / "out"), np.uint16) == list(
-            chain.from_iterable(segments(root))
-        )
-
-    def test_layouts_that_learn_every_token_have_no_mask(self, tmp_path: Path) -> None:
-        out = exported(built(REVIEWS, layout="concat"), "olmo", tmp_path / "out", "--split", "train")
-        megatron = exported(built(REVIEWS, layout="concat"), "parquet", tmp_path / "rows", "--documents")
-        assert not list(out.glob("labels_mask*"))
-        rows = load(megatron, tmp_path / "cache")["train"]["input_ids"]
-        assert [ids for ids, _ in self.read(out, np.uint16)] == list(rows)
+    @pytest.mark.parametrize("layout", ["chat", "pack"])
+    def test_documents_have_their_ids_and_masks_unless_every_token_is_learned(
+        self, tmp_path: Path, layout: str
+    ) -> None:
+        out, found = exported(packed(layout), "olmo", tmp_path / "out"), []
+        for path in sorted(out.glob("token_ids_part_*-train-*.npy")):
+            ids, mask = np.fromfile(path, np.uint16), path.with_name(path.name.replace("token_ids", "labels_mask"))
+            assert mask.exists() == (layout == "chat")
+            learned = np.fromfile(mask, np.uint8) if mask.exists() else np.ones(len(ids), np.uint8)
+            for line in gzip.decompress(path.with_suffix(".csv.gz").read_bytes()).decode().splitlines():
+                start, end = map(int, line.split(","))
+                found.append((ids[start:end].tolist(), learned[start:end].tolist()))
+        assert found == list(chain.from_iterable(segments(packed(layout))))
 
     @pytest.mark.parametrize(
         ("vocab_size", "bytes_each"), [(256, 1), (257, 2), (65_536, 2), (65_537, 4), (2**31 - 1, 4)]
