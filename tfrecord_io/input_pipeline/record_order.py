@@ -165,7 +165,7 @@ def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> t
 class PerStream:
     """Numbers, texts and arrays by name, one for each of several streams, sources or stages.
 
-    A graph takes those of one of them. The first dimension of the arrays may differ.
+    A graph takes the entries of one stream. The first dimension of the arrays may differ.
     """
 
     def __init__(self, **values: Sequence[Any]) -> None:

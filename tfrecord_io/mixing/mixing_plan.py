@@ -119,7 +119,7 @@ def rates(
     temperature: float | None = None,
     maximum: int | None = None,
 ) -> dict[int, dict[str, float]]:
-    """Return each dataset's share of the rows, by the step from which it holds: by weight, or by size.
+    """Return each dataset's share of the rows at each stage's first step: by weight, or by size.
 
     By size it is min(num_examples, maximum) ** (1 / temperature). At temperature 1, the default, every example comes as
     often as any other; the higher it is, the more equal are the rates. No dataset counts as larger than `maximum`
