@@ -3,7 +3,7 @@
 
     python scripts/kill_trainings.py --kills 40 --backend jax
 
-Each attempt gets SIGKILL after a random time, at most the duration of an uninterrupted training, and the next attempt
+Each attempt gets SIGKILL after a random time, at most the duration of the last one that ended, and the next attempt
 resumes. A training that survives must have the same bits in all weights; then another one begins. Attempts are forked
 from a process that has imported the trainer, which saves most of their time. Exit status: 0 if all weights are equal.
 """
@@ -78,12 +78,15 @@ def main() -> int:
         while kills < options.kills:
             trainings += 1
             model_dir = work / str(trainings)
+            begun = time.monotonic()
             while not survives(model_dir, draws.uniform(0, duration) if kills < options.kills else None):
                 kills += 1
                 saved = [
                     int(path.name[5:]) for path in model_dir.glob("checkpoints/ckpt[-_]*") if path.name[5:].isdigit()
                 ]
                 resumed[max(saved, default=0)] += 1
+                begun = time.monotonic()
+            duration = time.monotonic() - begun  # the machine may be busier, or less busy, than at first
             found = weights(model_dir)
             if found.keys() != expected.keys() or any((found[name] != expected[name]).any() for name in found):
                 print(f"other weights after {kills} kills: {model_dir.with_suffix('.log').read_text()}")
