@@ -36,7 +36,6 @@ class ExportedColumn:
 
 
 def _ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> ExportedColumn:
-    """Return the `chosen` (bool [N, L]) values as a ragged column."""
     flat = values.reshape(-1) if chosen.all() else values[chosen]
     return ExportedColumn(flat.astype(dtype), np.count_nonzero(chosen, axis=1))
 

@@ -35,7 +35,7 @@ class Encoded:
 
     `ragged`: values by feature name. One sequence per row, or per entry of `owners`.
     `owners` int64, ascending: the row index of each sequence, if a row may have several sequences or none.
-    `arrays`: the rows' other features by name, [N, ...].
+    `arrays`: other features by name, [N, ...].
     `reasons` object [N]: why a row is rejected, '' if it is usable. Records leave out rejected rows.
     `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens. `side_lengths`: those of
     each side, by name, if a row has two answers; then `full_lengths` are the larger ones.
@@ -120,7 +120,7 @@ class Builder(abc.ABC):
     """Base class of builders, which collect the rows of one shard and lay them out.
 
     `rows_used`: rows that are in a record. `tokens_cut`: tokens of used rows that are in no record. Both are final
-    once all chunks have been taken. `fim`: as in `Encoded`.
+    once all chunks have been taken.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ layout `pack`.
 Conversations are cut by whole turns, from one end. Cutting on the right keeps the oldest turns and ends with an answer.
 Cutting on the left keeps the system prompt and the latest turns, beginning with a question. With --learn last or each
 the learned answer is at the end, so the latest turns stay. With --learn each a conversation gives one record per
-answer; answers that do not fit even with a single question are left out, and their tokens count as cut.
+answer; answers that do not fit even with one question are left out.
 
 If prompt and completion are plain texts, no template applies unless --chat-template names one, as in TRL 1.16
 (`SFTTrainer._prepare_dataset`): the row is BOS (if the tokenizer begins texts with it), prompt, completion, EOS.

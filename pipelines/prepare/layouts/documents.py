@@ -13,7 +13,7 @@ continues in the next row is segment 1 from position 0 there, as in Grain's `Con
     segment_ids  1 1 1 1     1 1 2 2     1 1 2 2     1 0 0 0
     positions    0 1 2 3     0 1 0 1     0 1 0 1     0 0 0 0
 
-pack: a row holds whole documents, each with its own segment and positions (drawn in `packing`). Only documents longer
+pack: a row holds whole documents, each with its own segment and positions (see `packing`). Only documents longer
 than a row are split. `--long-documents` truncates them or leaves them out instead.
 
 Special tokens that a text already has at its ends are not added again.

@@ -6,12 +6,10 @@ With L = 8, documents a to e of 3, 11, 4, 2 and 5 tokens, in the shard's order (
     longest first  b: a new row; e: a new row; c: a new row; a: after e; B: after c; d fits nowhere: a new row
 
     input_ids      b b b b b b b b    B B B c c c c .    d d . . . . . .    a a a e e e e e
-    segment_ids    1 1 1 1 1 1 1 1    1 1 1 2 2 2 2 0    1 1 0 0 0 0 0 0    1 1 1 2 2 2 2 2
 
 A piece goes into the row with the least sufficient room; among equals, into the row that got to that room last. This
-is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It fills rows well but would put the rows of short
-documents last. So rows are sorted by the pieces that opened them, in the shard's order. Pieces inside a row keep that
-order too.
+is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It would put the rows of short documents last. So
+rows are sorted by the pieces that opened them, in the shard's order. The pieces in a row keep that order too.
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
     row_starts = np.arange(0, int(lengths[order].sum()), length)
-    # Two ascending runs: a stable sort merges them in linear time, faster than the hashing of union1d.
+    # A stable sort merges two ascending runs in linear time, faster than the hashing of union1d.
     begins = np.sort(np.concatenate([starts, row_starts]), kind="stable")
     begins = begins[np.diff(begins, prepend=-1) > 0]
     at = np.searchsorted(stops, begins, "right")
@@ -175,7 +173,7 @@ def _next_set(bits, at):  # type: ignore[no-untyped-def]
     return -1
 
 
-# Unsigned indices: a loop over signed ones tests each for its sign, which takes five times as long (measured).
+# A loop over signed indices tests each for its sign, and takes five times as long (measured).
 @jit
 def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
     length = np.uint64(segment_ids.shape[1])

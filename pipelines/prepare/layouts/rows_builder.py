@@ -196,7 +196,7 @@ def length_groups(builder: base.Builder) -> tuple[LengthGroup, ...]:
     return (LengthGroup(length=None, builder=builder),)
 
 
-# Unsigned indices: for signed ones, a test for negative indices takes longer than the copy (measured).
+# Numba tests signed indices for their sign, which takes longer than the copy (measured).
 @jit
 def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
     length = np.uint64(out.shape[1])

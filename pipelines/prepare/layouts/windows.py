@@ -45,13 +45,9 @@ _NO_ANSWER = -1
 
 
 class _WindowsEncoder(RowsEncoder):
-    """Batch encoder that makes one record per window of a text, or of a pair's second text.
-
-    The `tokenizers` library does the cutting, because only it knows a token's characters.
-    """
+    """Batch encoder of windows of a text, or of a pair's second text, cut by the `tokenizers` library."""
 
     def __init__(self, context: LayoutContext, *more: Field, pair: bool = False) -> None:
-        """Open the encoder. Raises: ConfigError if windows would not advance or have no room; TokenizerError."""
         tokenizer, length = context.tokenizer, context.length
         if context.engine not in ("auto", "hf"):
             raise ConfigError(
@@ -102,7 +98,7 @@ class _WindowsEncoder(RowsEncoder):
         texts = rows.texts
         pair = len(texts) == 2
         led = self._whole.encode(texts[0]).lengths if pair else np.zeros(len(texts[0]), np.int64)
-        # Either windows have room to advance, or the whole second text must fit.
+        # Without room to advance, the whole second text must fit.
         room = self._context.length - self._special - led
         impossible = room <= self._stride
         narrow = np.flatnonzero(impossible)
@@ -182,7 +178,6 @@ class _QaEncoder(_WindowsEncoder):
         return dataclasses.replace(encoded, ragged={**encoded.ragged, **positions})
 
     def _positions(self, encoded: Encoded, first: np.ndarray, count: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """Return the answer's first and last position in each window, int32 [2, W]."""
         starts, ends = encoded.ragged["char_starts"], encoded.ragged["char_ends"]
         found = np.full((2, len(starts)), _NO_ANSWER, np.int64)
         begins = starts.offsets[:-1]

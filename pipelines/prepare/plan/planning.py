@@ -35,10 +35,9 @@ from tfrecord_io.schema import Schema
 RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 4_000
-# More blocks per shard make shards more alike, since a cut inside a block assumes rows of equal bytes. But a row group
-# is decoded once per shard that has a block of it.
+# More blocks per shard make shards more alike, but a row group is decoded once per shard that has a block of it.
 _BLOCKS_PER_SHARD = 32
-# Runs of neighbouring blocks per shard, for a source that limits requests: a shard takes about one request per run.
+# Runs of neighbouring blocks per shard, for a source that limits requests: about one request per run.
 _RUNS_PER_SHARD = 5
 _BLOCKS_AT_ONCE = 1 << 18
 # Maximum block size, as a multiple of the bytes of as many average rows.

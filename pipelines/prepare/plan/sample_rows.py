@@ -230,7 +230,6 @@ def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
 
 
 def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> SampleChoice:
-    """Choose `times` as many rows to tokenize as without filters, from `larger` times as many groups."""
     rng, most = np.random.default_rng([spec.seed, split_seed(split.name), 1]), ROWS * times
     stored = split.groups.stored_bytes[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))

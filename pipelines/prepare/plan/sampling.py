@@ -214,7 +214,6 @@ def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray
 
 
 def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
-    """Return the bytes that each record takes in a shard, float64 [R]."""
     sizes = laid_out["size"].astype(np.float64)
     if spec.compression == "none":
         return sizes
