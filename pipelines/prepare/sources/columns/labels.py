@@ -12,9 +12,9 @@
     [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
     List(ClassLabel(O, PER))    class, as above                       one value per word
 
-In `datasets`, a class id of -1 means "no label", for example in test splits with secret labels. Such a row keeps the
-label -1, which training and evaluation ignore. With --label-classes, a number -1 has this meaning if all labels of a
-split are -1 and no other split has negative ones.
+In `datasets`, a class id of -1 means "no label", for example in test splits with secret labels. Training and evaluation
+ignore it. With --label-classes, a number -1 has this meaning if all labels of a split are -1 and no other split has
+negative ones.
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ class LabelPlan:
 
     @property
     def value_set(self) -> pa.Array:
-        """Source values of the classes by id, in the type that `_comparable` returns."""
+        """Source values of the classes by id."""
         names = self.names or ()
         return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
@@ -147,7 +147,6 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
 
 
 def _notes_on(names: Sequence[str]) -> Iterator[str]:
-    """Yield notes on classes that look like another kind of label."""
     if all(re.fullmatch(r"\s*\[.*\]\s*", name, re.DOTALL) for name in names) and names:
         yield (
             f"its labels are lists written as text, such as {names[0]!r}, so each different list is one class; for "
@@ -268,7 +267,6 @@ def decode_texts(column: pa.Array, name: str) -> list[str]:
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
-        # Readers don't check that strings are UTF-8.
         raise SourceError(f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy=to_utf8(b"")) from error
 
 
@@ -293,7 +291,7 @@ def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Cast values to a common type of all splits: strings, or int64 for numbers."""
+    """Cast values to a type that all splits share: strings, or int64 for numbers."""
     if is_text(values.type):
         return values.cast(pa.string())
     if not pa.types.is_floating(values.type):

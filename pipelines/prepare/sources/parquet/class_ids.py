@@ -27,7 +27,6 @@ from tfrecord_io.shown import without_access
 
 # New ids by column; the index is the id in the file.
 NewIds = Mapping[str, Sequence[int]]
-# Id of no class.
 _NO_CLASS = -2
 
 
@@ -60,7 +59,7 @@ def united(
 ) -> tuple[Columns, dict[str, NewIds]]:
     """Return the columns with the classes of all files, in order of appearance, and the new ids by path.
 
-    `columns` come from the first file, `schemas` are by path; `names`: the columns to examine.
+    `columns`: of the first file. `schemas`: by path. `names`: the columns to examine.
 
     Raises: SourceError if a column has classes in one file but not in another.
     """

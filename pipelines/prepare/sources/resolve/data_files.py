@@ -1,9 +1,9 @@
 """List the data files of a dataset, and identify them by digest, etag or commit.
 
 Listings omit hidden files, hidden and special folders (`.git`, `__pycache__`) and outputs of builds inside the folder.
-The query of a signed address is used but never shown. A file is identified by
+A file is identified by
 
-    local       XXH3-128 of the whole file, computed as fast as the disk reads
+    local       XXH3-128 of the whole file
     remote      the service's digest or etag, from the listing or a request for the file; without either, XXH3-128
     hub         the commit in the address
 """
@@ -30,7 +30,7 @@ from tfrecord_io.shown import is_web, without_access
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-# First bytes of compressed files and their extensions; readers trust the file name.
+# Compressed files by their first bytes; readers trust the file name.
 _COMPRESSED = {
     b"\x1f\x8b": ".gz",
     b"\x28\xb5\x2f\xfd": ".zst",
@@ -75,7 +75,7 @@ class DataFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Entry of the file in the dataset's identity: `name`, `bytes`, and `xxh3` or `mark`."""
+        """Entry of the file in the dataset's identity."""
         ours = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if ours else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
@@ -109,10 +109,7 @@ def version_of(info: Mapping[str, Any]) -> str:
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a 63-bit digest of a local file's inode, modification time and change time, to detect replacement.
-
-    The change time differs even if the new file has the same size and modification time.
-    """
+    """Return a 63-bit digest of a local file's inode, modification time and change time, to detect replacement."""
     return xxhash.xxh3_64_intdigest(f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()) >> 1
 
 

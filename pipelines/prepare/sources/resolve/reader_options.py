@@ -19,7 +19,6 @@ from tfrecord_io.shown import first_line, without_access, without_secrets
 # Modules next to the readers. `load_dataset` would look for a dataset of that name on the hub.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 
-# Arguments of `load_dataset` that have an option.
 _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--revision"}
 
 

@@ -5,14 +5,13 @@ A column of reasons marks filtered rows, which keep their numbers:
     text                 \\0filtered
     'Good. Really.'      ''                    stays
     null                 'filtered'            left out by one of the user's filters
-    'Fine.'              'held_out'            for another split
 
 A batch has the column only if it has such rows; their other values are meaningless. Duplicate and contaminated rows are
-decided before the plan, from source and options only:
+decided before the plan:
 
     row     reason               of_split   of_row
     17      duplicate            train      3            row 3 of train stays
-    40      contaminated:gsm8k                           shares a run of words with that evaluation set
+    40      contaminated:gsm8k
 """
 
 import dataclasses
@@ -30,12 +29,12 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format.json_fields import ABSENT, Count
 from tfrecord_io.manifest import is_filtered
 
-# Number of rejected rows that a receipt names; rejected/ lists all of them.
+# Number of rejected rows that a receipt names.
 NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
 _LIST = pa.dictionary(pa.int32(), pa.string())
 _STORED = pa.schema([("row", pa.int64()), ("reason", _LIST), ("of_split", _LIST), ("of_row", pa.int64())])
-# Uncompressed size of a decided row: two numbers, and two indices into a short list of texts.
+# Uncompressed size of a decided row, and of the list of texts that it indexes.
 _ROW_BYTES, _LIST_BYTES = 32, 1 << 20
 _DECIDED_FOR = "decided for"
 _REMEDIES = {
@@ -50,7 +49,6 @@ _REMEDIES = {
     "answer_mismatch": "give the question's --text-column before the context's, where answer_start counts characters",
     **dict.fromkeys(("tools_not_json", "tool_calls_not_json", "options_not_json"), "correct the JSON with a --map"),
 }
-# Words for reasons that `words_of` cannot derive.
 _WORDS = {
     **{f"{part}_null": f"{part} are null" for part in ("messages", "words", "tags", "answers")},
     "column_null": "a kept column is null",
@@ -97,7 +95,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the column of reasons, str objects [n], empty for rows that stay; None without one."""
+    """Return the column of reasons, str objects [n]; None without one."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -179,7 +177,7 @@ class DecidedRows:
 
 
 def encode(table: pa.Table, *, decided_for: str) -> bytes:
-    """Return a table of decided rows as the content of a file; `decided_for` identifies their input."""
+    """Return a table of decided rows as the content of a file."""
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_DECIDED_FOR: decided_for}), sink, compression="zstd")
     return sink.getvalue()

@@ -12,13 +12,8 @@ The result for a row must depend on that row only, because machine and plan deci
 
 A ready function is pinned by its version, and comes from the installed package on each machine. Any other function is
 pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored with the dataset, and
-is executed under a unique name. Stored functions run only with consent (`consent`). Functions passed as objects in
-Python are
-
-    from an imported module                named as package.module:function
-    from a notebook or a script            their text, with the imports that they use, is the module __main__
-
-The latter must not use other objects of the notebook.
+is executed under a unique name. The text of a function from a notebook or a script, with the imports that it uses, is
+the module __main__; it must not use other objects of the notebook.
 """
 
 import ast
@@ -96,9 +91,7 @@ class UserFunction:
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Read the modules of the functions, without executing them.
-
-    A module is a file in the current directory, or any module that Python finds.
+    """Read the modules of the functions, in the current directory or any that Python finds, without executing them.
 
     Raises: ConfigError if there is no such module, it has no source text, or an argument looks like a credential.
     """
