@@ -5,8 +5,7 @@ A task is a group of consecutive shards of a stream:
     shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      usually one per file
     parts                   |  0, about 16 MB   |  1, about 16 MB  |       FOLDER/SPLIT-00000-of-00012.parquet, ...
 
-A task depends on the source only, so it can run anywhere, repeatedly, with the same row groups. It is done once its
-part exists. The footer of a part has the number of rows of each shard.
+A task depends on the source only, so it can run anywhere, repeatedly. It is done once its part exists.
 """
 
 import bisect
@@ -36,7 +35,7 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
-# A child process takes about a second of CPU to start, the time to ingest this many bytes.
+# A child process takes a second of CPU to start, the time to ingest this many bytes.
 _LEAST_BYTES = 32_000_000
 # Files of another version are ingested again.
 VERSION = 4
@@ -46,7 +45,7 @@ _MOST_PARTS = 2000
 
 MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
-# Groups with equal row counts differ in bytes; up to a quarter above the limit is accepted.
+# Groups with equal row counts differ in bytes.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 
 
@@ -65,9 +64,9 @@ class IngestTask(NamedTuple):
 class SplitStream:
     """Stream of a split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
-    `batch_rows`: rows to read at a time. `shard_files`: index into `files` per shard, empty if shards and files don't
-    correspond. `in_groups`: shards are row groups, to be read without options. `delimiter`: from `cells.delimiter_of`.
-    `new_ids`: new class ids by path.
+    `batch_rows`: rows to read at a time. `shard_files`: index into `files` per shard, empty if not known. `in_groups`:
+    shards are row groups, to be read without options. `delimiter`: from `cells.delimiter_of`. `new_ids`: new class ids
+    by path.
     """
 
     dataset: Any
@@ -115,7 +114,7 @@ class SplitStream:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IngestSource:
-    """Streams by split and the folder for the parts. `inside` must exist (see `storage.write_atomic`)."""
+    """Streams by split and the folder for the parts. `inside`: see `storage.write_atomic`."""
 
     streams: Mapping[str, SplitStream]
     folder: str
@@ -160,7 +159,6 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
         return 0
     if sum(file.size for file in files) >= _LEAST_BYTES:
         return most
-    # A child takes longer to start if it needs a storage client.
     return 1 if is_local and not library.are_small_texts(streams[0].reader, paths) else 0
 
 
@@ -250,7 +248,7 @@ def part_chunks(
 ) -> Iterator[bytes]:
     """Yield the bytes of a part with one row group per table. `rows` and `notes` may grow while `tables` is read.
 
-    lz4 takes as much CPU as no compression, and saves a third of the bytes; a dictionary doesn't shrink texts.
+    lz4 takes as much CPU as no compression; a dictionary doesn't shrink texts.
     """
     pending = io.BytesIO()
 

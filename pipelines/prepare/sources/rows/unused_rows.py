@@ -196,7 +196,7 @@ def decode(path: str, *, most_rows: int) -> pa.Table:
     most_bytes = _LIST_BYTES + _ROW_BYTES * most_rows
     try:
         content = io.BytesIO(storage.read_bytes(path, most_bytes=most_bytes))
-        # Texts stay dictionary-encoded, because a compressed file may repeat a long text for every row.
+        # A compressed file may repeat a long text for every row.
         with pq.ParquetFile(content, read_dictionary=["reason", "of_split"]) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
             if file.metadata.num_rows > most_rows or sum(each.total_byte_size for each in groups) > most_bytes:

@@ -10,10 +10,9 @@
 
 The result for a row must depend on that row only, because machine and plan decide which rows a call gets.
 
-A ready function is pinned by its version, and comes from the installed package on each machine. Any other function is
-pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored with the dataset, and
-is executed under a unique name. The text of a function from a notebook or a script, with the imports that it uses, is
-the module __main__; it must not use other objects of the notebook.
+A ready function is pinned by its version. Any other function is pinned by the text of its module, which is part of the
+fingerprint, travels in the job, is stored with the dataset, and is executed under a unique name. For a function from a
+notebook or a script, that is its own text with the imports that it uses.
 """
 
 import ast
@@ -66,7 +65,7 @@ class UserFunction:
 
     @property
     def reason(self) -> str:
-        """Ledger reason of the rows that the filter drops, with the name of a ready filter."""
+        """Ledger reason of the rows that the filter drops."""
         return f"{FILTERED}:{self.called.name}" if self.called.is_ready else FILTERED
 
     @property
@@ -75,7 +74,7 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the function's entry in fingerprint and manifest. Raises: ConfigError without its package."""
+        """Return the entry in fingerprint and manifest. Raises: ConfigError without its package."""
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
