@@ -10,8 +10,7 @@
                                                                        line the input, if any; the answer: the output
                   optional: system, history: [[asked, answer], ...]    before that message
 
-    every form    optional: tools                                      the template's tools
-                  optional: chat_template_kwargs                       the row's variables for the template
+    every form    optional: tools, chat_template_kwargs                for the template
 
 The first form with all its columns is used. An optional column is used if it exists in every split with a suitable
 type. Sources of these rules:

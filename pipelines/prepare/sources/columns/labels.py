@@ -12,9 +12,8 @@
     [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
     List(ClassLabel(O, PER))    class, as above                       one value per word
 
-In `datasets`, a class id of -1 means "no label", for example in test splits with secret labels. Training and evaluation
-ignore it. With --label-classes, a number -1 has this meaning if all labels of a split are -1 and no other split has
-negative ones.
+In `datasets`, a class id of -1 means "no label". Training and evaluation ignore it. With --label-classes, a number -1
+has this meaning if all labels of a split are -1 and no other split has negative ones.
 """
 
 import dataclasses
@@ -103,7 +102,7 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
     """Complete the plan with the classes in rows, or with the length of vectors of 0 and 1.
 
-    Classes come from all splits of the source and are sorted, so ids don't depend on the requested splits.
+    Classes come from all splits, sorted, so ids don't depend on the requested splits.
 
     Raises: ColumnError for too many or no classes, fractions or unequal vectors; SourceError if a string is not UTF-8.
     """
@@ -223,7 +222,7 @@ def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: Labe
 
 
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
-    """Return the labels of usable rows: int64 [N], float32 [N], or uint8 [N, C] for several classes."""
+    """Return the labels of usable rows: int64 or float32 [N], or uint8 [N, C] for several classes."""
     values = column.flatten() if label.several else column
     if label.from_rows:
         values = pc.index_in(_comparable(values), value_set=label.value_set).fill_null(UNLABELLED)

@@ -18,7 +18,7 @@ OF_PROMPT = "\0prompt"
 # ShareGPT's fields and roles. A function_call is an answer that calls tools, with the calls as JSON text.
 FIELDS = {"from": "role", "value": "content"}
 FUNCTION_CALL = "function_call"
-# A function_call may hold a thought, as in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).
+# As in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).
 THOUGHT = "(?s)<think>(?P<thought>.*?)</think>"
 ROLES = {
     "human": "user",

@@ -190,7 +190,7 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
 def read_groups(
     source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run_tasks: RunTasks
 ) -> dict[IngestTask, Groups]:
-    """Return the row groups of each part, with the byte sizes of `columns`; `run_tasks` makes missing parts.
+    """Return the row groups of each part, with the bytes of `columns`; `run_tasks` makes missing parts.
 
     Raises: SourceError; OutputError.
     """

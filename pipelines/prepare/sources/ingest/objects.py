@@ -20,7 +20,7 @@ _CORRECT = "correct what makes these rows; if their types differ, give the objec
 
 
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
-    """Write an object's rows to a folder in `home`, named by their digest; return the folder and the split names.
+    """Write an object's rows to a folder in `home`; return the folder and the split names.
 
     Raises: ConfigError if it is not a dataset, frame or table; SourceError if unreadable; OutputError.
     """

@@ -3,7 +3,7 @@
     2023.parquet    neg neutral pos     0 1 2  ──►  0 1 2
     2024.parquet    neg pos             0 1    ──►  0 2       names of the split: neg, neutral, pos
 
-`datasets` takes the names of the first file for all, so that `pos` in the second file would become `neutral`.
+`datasets` takes the names of the first file for all.
 """
 
 import dataclasses

@@ -164,7 +164,7 @@ def _narrow(values: np.ndarray) -> np.ndarray:
 def read_rows(
     pieces: Pieces, columns: Sequence[str], *, types: pa.Schema, addresses: Mapping[str, str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (number of the first row, record batch with `columns`) for each piece, in order.
+    """Yield (number of the first row, record batch with `columns`) for each piece.
 
     Raises: SourceError if a file is missing, changed or damaged, or a column can't be cast.
     """
@@ -309,8 +309,8 @@ def _decoded(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of row groups in small batches: a dictionary may be 70 kB in a file and gigabytes when decoded.
 
-    Columns of texts are read as dictionaries and measured before they are expanded. pyarrow 25 can't read nested
-    dictionaries; their batches have few rows for the size of the dictionary.
+    Texts are read as dictionaries and measured before they are expanded. pyarrow 25 can't read nested dictionaries, so
+    their batches have few rows.
     """
     chunks = [metadata.row_group(group).column(leaf) for group in groups for leaf in range(metadata.num_columns)]
     texts = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]

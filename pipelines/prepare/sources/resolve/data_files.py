@@ -54,9 +54,8 @@ class DataFile:
 
     `path`: absolute local path or address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`). It may contain
     credentials, so show it through `shown.without_access`. `name`: its name in the manifest. `version`: generation or
-    etag of a remote file; empty if the address pins it (a commit of the hub) or the service reports none. `tag`:
-    identifies the content: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: `stamp_of` a local
-    file.
+    etag of a remote file; empty if the address pins it or the service reports none. `tag`: `xxh3:...` or the
+    service's digest; empty before `identify`. `stamp`: `stamp_of` a local file.
     """
 
     path: str

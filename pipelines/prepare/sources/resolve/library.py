@@ -60,7 +60,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets` with quiet settings, to one thread at a time; restore the user's settings afterwards."""
+    """Yield `datasets` with quiet settings, to one thread at a time; then restore the user's settings."""
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 

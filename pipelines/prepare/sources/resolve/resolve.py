@@ -8,7 +8,7 @@
                                                 load_dataset chooses for a folder with these file names
     anything else                               load_dataset(NAME) of the hub; its revision is resolved once, and pinned
 
-With --format, --data-files and --source-option, these calls get a reader, `data_files` and further options.
+With --format, --data-files and --source-option, these calls get further arguments.
 """
 
 import contextlib

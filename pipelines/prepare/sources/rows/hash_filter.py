@@ -51,7 +51,7 @@ class HashFilter:
         return share if self.held_out else 1.0 - share
 
     def reasons(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the reason to leave out each row, str objects [n] (see `unused_rows`); empty for kept rows."""
+        """Return the reason to leave out each row, str objects [n]; empty for kept rows."""
         seed = int(np.random.SeedSequence([self.seed, _PURPOSE]).generate_state(1, np.uint64)[0])
         hashes = row_hashes([batch.column(name) for name in self.columns], seed=seed) >> _SHIFT
         inside = (hashes >= self.low) & (hashes < self.high)
@@ -97,7 +97,7 @@ def _joined(hashes: Sequence[np.ndarray], seed: int) -> np.ndarray:
 
 
 def text_buffers(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of n large strings or binaries, uint8, and their offsets, int64 [n + 1], from 0."""
+    """Return the bytes of n large strings or binaries, uint8, and offsets from 0, int64 [n + 1]."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets or bytes(8), np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]], ends - ends[0]

@@ -58,12 +58,12 @@ class OpenedSource:
         return self.columns[split].arrow_schema
 
     def is_in_place(self, split: str) -> bool:
-        """Return whether the rows of a split are read from the source's files, without ingest."""
+        """Return whether a split's rows are read without ingest."""
         footers = [self.footers.get(file.path) for file in self.listing.splits[split]]
         return all(each and each.is_in_place for each in footers) and not self.ids_of(split)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
-        """Return the streams to ingest by split; splits that are read in place have none."""
+        """Return the streams by split; splits that are read in place have none."""
         return {
             name: self._stream(name) for name in self.listing.splits if name in splits and not self.is_in_place(name)
         }
@@ -228,8 +228,7 @@ def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
 class RowsOnDemand:
     """Rows of a source split of a finished dataset; opens or ingests only files with requested rows.
 
-    `source_rows` int64 [S]: planned rows per file, or per shard of the stream if files are not known. `is_longer`:
-    ignore files that were added to the source. Ingested files go to a temporary folder.
+    `source_rows` int64 [S]: planned rows, as in `Groups`. `is_longer`: ignore files that were added to the source.
 
     Raises: FingerprintMismatchError if the number of files differs.
     """

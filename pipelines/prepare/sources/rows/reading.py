@@ -169,7 +169,7 @@ class SplitSource:
     def read(
         self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield (number of the first row, record batch) for [start, stop) row ranges, in their order."""
+        """Yield (number of the first row, record batch) for [start, stop) row ranges."""
         return self.reader.read(self.groups.pieces(row_ranges), columns)
 
 

@@ -1,6 +1,6 @@
 """Select rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
 
-    hash of a row's text    0 ........... 2^48        the same for equal texts, on any machine, in any order
+    hash of a row's text    0 ........... 2^48
     --hold-out validation=1%  |v|                     split validation: 1 % of the hashes
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others

@@ -82,7 +82,7 @@ _COLUMN = "\0filtered"
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
     """Return the batch with a column of `reasons`, str objects [n], empty for rows that stay.
 
-    If most rows are filtered, their values become null, so that their text is neither copied nor counted.
+    If most rows are filtered, their values become null, so their text is neither copied nor counted.
     """
     kept = reasons == ""
     if kept.all():
@@ -161,10 +161,7 @@ class DecidedRows:
     content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def reasons(self, first: int, count: int) -> np.ndarray:
-        """Return the reasons of `count` rows from `first` on, str objects [count], empty for rows that stay.
-
-        Raises: FormatError if the file is missing or damaged.
-        """
+        """Return the reasons of `count` rows from `first` on, str objects [count], '' to stay. Raises: like `decode`."""
         table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))

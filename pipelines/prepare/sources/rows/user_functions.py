@@ -1,12 +1,8 @@
 """Load and call user functions, which change rows (`--map`) or drop some (`--filter`), in command-line order.
 
-    rows as stored                  text                      stars
-                                    'Good.<br />Really.'      5
-                                    'ok'                      3
-    --map clean:without_breaks      'Good. Really.'           5         a Table in, a Table with equally many rows out
-                                    'ok'                      3
-    --filter clean:is_long_enough   True                                a Table in, one bool per row out
-                                    False                               left out, and counted as filtered
+    rows as stored                  'Good.<br />Really.'    'ok'
+    --map clean:without_breaks      'Good. Really.'         'ok'        a Table in, a Table with equally many rows out
+    --filter clean:is_long_enough   True                    False       a Table in, one bool per row out
 
 The result for a row must depend on that row only, because machine and plan decide which rows a call gets.
 
@@ -137,7 +133,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
 
 
 def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Locate the functions, and load each once to check that it can run. Raises: ConfigError."""
+    """Locate the functions, and load each once. Raises: ConfigError."""
     functions = locate(options)
     for function in functions:
         load(function)
@@ -183,7 +179,7 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
 
 
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
-    """Call a function on `table`; return the table of a map, or the mask of a filter, bool [n], null as False.
+    """Call a function; return the table of a map, or the mask of a filter, bool [n], null as False.
 
     Raises: SourceError if the function raises, or returns the wrong type or size.
     """
