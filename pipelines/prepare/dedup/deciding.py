@@ -25,7 +25,7 @@ from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import OutputError
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
-# A row, the row that it repeats or its evaluation set, and whether both rows have the same label.
+# A row, the row that it repeats or its evaluation set, and whether the labels are the same.
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
 # A row as uint64 `at`: the number of its split, then in the low 48 bits its number in the source's split.
 _ROW_BITS = np.uint64(48)
@@ -38,7 +38,7 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Settings and files common to all tasks of a comparison.
+    """Settings and files of a comparison.
 
     `dedup`: None to ignore duplicates. `train`: the number of that split if it yields to the others. `folder` has the
     runs of the evaluation `sets`.

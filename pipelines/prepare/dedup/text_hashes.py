@@ -7,8 +7,8 @@ that NFKD converts to it. A kernel squeezes it, several times as fast as a regul
 
 A run is a sequence of words without punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020,
 appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and Llama 2 (appendix A.6), with tokens. In scripts
-without spaces, a word is a character (Han, kana) or four letters (Thai, Lao, Khmer, Myanmar, Tibetan). Shorter
-evaluation texts have no runs, and can't be found.
+without spaces, a word is a character (Han, kana) or four letters (such as Thai). Shorter evaluation texts have no runs,
+and can't be found.
 """
 
 from __future__ import annotations

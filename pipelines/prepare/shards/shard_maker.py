@@ -129,7 +129,7 @@ class ShardMaker:
         return _counts(receipt)
 
     def prepare(self) -> None:
-        """Open the encoder once for all forks of this process, unless that would open a storage client."""
+        """Open the encoder for all forks of this process, unless that would open a storage client."""
         if not any(split.reader.functions for split in self._job.splits.values()):
             imports.start_worker()  # user functions may need the libraries that this leaves out
         if self._pickled or storage.local_path(self._job.root) is not None:

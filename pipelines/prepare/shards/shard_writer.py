@@ -100,8 +100,8 @@ def batches(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Yield (row numbers int64 [N], record batch) of a split's rows: one row, or up to about `num_bytes` of text.
 
-    Small pieces are joined, since every batch takes about a millisecond. The number of rows is limited, since kept
-    columns may be much larger than the texts.
+    Small pieces are joined, since a batch takes a millisecond. Rows are limited, since kept columns may be much larger
+    than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0

@@ -134,7 +134,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose, with conversations of any form, also without answers, as one column `messages`."""
+    """Return the columns by purpose, with conversations of any form as one column `messages`."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     parts: list[pa.Array] = []
     if "messages" in nested:

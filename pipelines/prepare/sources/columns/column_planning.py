@@ -200,7 +200,7 @@ def _labels(
 
 
 def _kept_type(name: str, columns: Columns) -> Feature:
-    """Return the feature of a kept column; shape [1] is a placeholder for vectors of unknown length."""
+    """Return the feature; shape [1] is a placeholder for vectors of unknown length."""
     kind = columns[name].kind
     shape: tuple[int, ...] = ()
     if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):

@@ -148,7 +148,7 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """Return the reason not to use each row, str objects [N], '' for usable rows; texts are not read."""
+    """Return the reason not to use each row, object [N], '' for usable rows; texts are not read."""
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
         _reject_kept(reasons, batch.column(feature.name), feature)

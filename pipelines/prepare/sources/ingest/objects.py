@@ -107,7 +107,7 @@ def _part(dataset: Any, split: str) -> Iterator[bytes]:
     def tables(types: pa.Schema) -> Iterator[pa.Table]:
         nonlocal rows
         for table in dataset.with_format("arrow").iter(MOST_ROWS):
-            # Combining the chunks makes sizes independent of the original chunks.
+            # Makes sizes independent of the original chunks.
             yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
             rows += table.num_rows
 

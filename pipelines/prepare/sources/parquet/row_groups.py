@@ -41,7 +41,6 @@ _CACHED_BYTES = 8 << 20
 # is cheaper to fetch than to skip.
 _FETCH_BYTES, _DECODED_BYTES = 32 << 20, 128 << 20
 _HOLE_BYTES = 4 << 20
-# Most bytes of rows that are decoded together.
 _MOST_DECODED_BYTES = 512 << 20
 _DECODED_ROWS = 1_000
 # Errors of damaged files.

@@ -7,11 +7,7 @@ A column of reasons marks filtered rows, which keep their numbers:
     null                 'filtered'            left out by one of the user's filters
 
 A batch has the column only if it has such rows; their other values are meaningless. Duplicate and contaminated rows are
-decided before the plan:
-
-    row     reason               of_split   of_row
-    17      duplicate            train      3            row 3 of train stays
-    40      contaminated:gsm8k
+decided before the plan. For a duplicate, `of_split` and `of_row` are the row that stays.
 """
 
 import dataclasses
@@ -161,7 +157,7 @@ class DecidedRows:
     content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def reasons(self, first: int, count: int) -> np.ndarray:
-        """Return the reasons of `count` rows from `first` on, str objects [count], '' to stay. Raises: like `decode`."""
+        """Return the reasons of `count` rows from `first` on, object [count], '' for none. Raises: like `decode`."""
         table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))

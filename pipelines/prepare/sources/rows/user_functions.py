@@ -222,7 +222,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return the callable of a function, executing its module once per process. Raises: ConfigError."""
+    """Return a function's callable; executes its module once per process. Raises: ConfigError."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
