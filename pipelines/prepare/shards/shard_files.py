@@ -1,7 +1,4 @@
-"""Shard files: lay out, encode and frame rows, and write files atomically, with indexes.
-
-permuted rows ──► [n, L] ──► Example bytes ──► frames ──► gzip? ──► file        counted and digested on the way
-"""
+"""Shard files: lay out, encode and frame rows, and write files atomically, with indexes."""
 
 import collections
 import dataclasses

@@ -42,9 +42,9 @@ _TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".txt")
 _THREADS = 16
 # Every output of a build contains this folder from the start.
 _WORK_FOLDER = ".prep"
-# Keys that identify content in storage services; digests come first because they depend on the content only.
+# Keys that identify content; digests come first because they depend on the content only.
 _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
-# Keys for an object's version; the number that each upload gets comes first.
+# Keys for an object's version; the number of the upload comes first.
 _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 

@@ -1,7 +1,4 @@
-"""Call `datasets` without side effects: no download counter, log, progress bars or import of torch.
-
-A `SourceListing` is an opened dataset: its splits, their files and features, and lazy streams of rows.
-"""
+"""Call `datasets` without side effects: no download counter, log, progress bars or import of torch."""
 
 import collections
 import contextlib

@@ -116,7 +116,7 @@ def described(config: SourceConfig) -> dict[str, Any]:
 
 
 def largest_chunk(files: Iterable[DataFile]) -> int:
-    """Return the chunk size in bytes for a second attempt at JSON lines with late keys."""
+    """Return the bytes per chunk for a second attempt at JSON lines with late keys."""
     return min(4 * max(file.size for file in files), 1_000_000_000)
 
 

@@ -69,7 +69,7 @@ class OpenedSource:
         }
 
     def copy_folder(self, home: str) -> str:
-        """Return the folder in `home` for the ingested rows, named by a digest of the source and its types."""
+        """Return the folder in `home` for the ingested rows of this source."""
         listing = self.listing
         files = {name: [[file.name, file.size, file.version] for file in some] for name, some in listing.splits.items()}
         what = [ingest.VERSION, listing.kind, listing.identity, files]

@@ -141,7 +141,7 @@ def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
-    """Return the option that names a function. Raises: ConfigError if it has no name, or its text can't be used."""
+    """Return the option for a function. Raises: ConfigError if it has no name, or its text can't be used."""
     if not isinstance(function, types.FunctionType) or not function.__name__.isidentifier():
         raise ConfigError(
             f"{kind}={function!r:.100}, expected a function with a name, or its name",
