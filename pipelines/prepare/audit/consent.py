@@ -25,7 +25,7 @@ from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SourceError
 from tfrecord_io.shown import without_secrets
 
-# Member of an archive, before the address of the archive.
+# Member of an archive.
 _MEMBER = re.compile(r"\b(zip|tar|gzip|bz2|xz|lz4|zstd)://[^:]*::")
 # Their files look like plain ones, but reading them may have effects.
 _NO_DATA = ("/proc", "/sys")
@@ -33,7 +33,7 @@ _NO_DATA = ("/proc", "/sys")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Consent:
-    """The source and functions that the user named in this command, and whether stored functions may run."""
+    """The source and functions that the user named, and whether stored functions may run."""
 
     source: str | None = None
     functions: tuple[FunctionOption, ...] = ()
@@ -46,7 +46,7 @@ NONE = Consent()
 def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
     """Return the functions to run on a dataset's rows: the user's, or the stored ones if the user consents.
 
-    Raises: ConfigError if the dataset has functions and the user has named none of them, or others.
+    Raises: ConfigError if the user has named none of the dataset's functions, or others.
     """
     if not consent.functions:
         if stored and not consent.run_stored:
@@ -103,10 +103,7 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
 
 
 def require_own_addresses(stored: Sequence[str], consent: Consent, *, root: str) -> None:
-    """Check that stored data files and reader options name no address outside the user's --source.
-
-    Raises: SourceError.
-    """
+    """Check that stored data files and options name no address outside the user's --source. Raises: SourceError."""
     named = consent.source.rstrip("/") + "/" if consent.source and "://" in consent.source else None
     for text in stored:
         rest = _MEMBER.sub("", text)

@@ -195,13 +195,12 @@ class TextPiece:
 
 
 def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTokenizer) -> tuple[TextPiece, ...]:
-    """Cut a text into pieces where its marks change; a mark is [n] or None."""
     learned, answer, segments = kinds = np.stack(
         [np.zeros(len(ids), np.int64) if each is None else each.astype(np.int64) for each in marks]
     )
     edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
-    # A piece decoded alone would lose the space before its first word. So each piece is the text that its tokens add to
-    # all tokens before it, unless later tokens change earlier text, such as half a character.
+    # A piece decoded alone would lose the space before its first word. So each piece is the text that its tokens add,
+    # unless later tokens change earlier text, such as half a character.
     whole, ends = decoded(ids, tokenizer), [decoded(ids[:edge], tokenizer) for edge in edges]
     if all(whole.startswith(text) for text in ends):
         texts = [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]

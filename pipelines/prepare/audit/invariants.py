@@ -61,10 +61,7 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
 
 
 def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np.ndarray:
-    """Return the mask of the padding of one side, bool [N, L] or [N, T]. A single record has no axis N.
-
-    The input's padding follows from segments, a token count, or the number of tokens in the attention mask.
-    """
+    """Return the mask of the padding of one side, bool [N, L] or [N, T]. A single record has no axis N."""
     schema, length = manifest.schema, manifest.row_length
     if side != "input":
         stored = schema.mask_of(side)
@@ -84,7 +81,6 @@ def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np
 
 
 def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:
-    """Yield the invariants that separate tokens from padding, such as segment_ids 1 1 2 0, positions 0 1 0 0."""
     schema, length, side = manifest.schema, manifest.row_length, manifest.tokenizer.padding_side
     if (mask := schema.values(columns, "attention_mask")) is not None:
         yield mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {side}"
@@ -104,7 +100,6 @@ def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iter
 
 
 def _of_other_side(columns: Columns, schema: Schema, side: Side) -> Iterator[Invariant]:
-    """Yield the invariants of targets, and of prompts with answers: learned tokens, then padding on the right."""
     if (feature := schema.mask_of(side)) is not None:
         mask = columns[feature.name]
         before = np.concatenate([np.ones((len(mask), 1), mask.dtype), mask[:, :-1]], axis=1)
@@ -120,7 +115,6 @@ def _of_other_side(columns: Columns, schema: Schema, side: Side) -> Iterator[Inv
 
 
 def _of_annotations(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:
-    """Yield the invariants of tags, character offsets and answers; `padded` is bool [N, L]."""
     schema = manifest.schema
     labels, mask = schema.values(columns, "token_labels"), schema.values(columns, "token_label_mask")
     if labels is not None and mask is not None:

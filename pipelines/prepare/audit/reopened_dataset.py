@@ -1,11 +1,7 @@
 """Reopen a finished dataset together with its source, for repair and trace.
 
-    manifest.json                   options, schema, tokenizer facts  ─┐
-    .prep/FINGERPRINT/source.json   location of source, the functions  ├──►  the job that made it, and its plans
-    .prep/FINGERPRINT/SPLIT/        the plan, rows of each file       ─┘
-
-The source must be unchanged: the same content, or the same revision. Only the files with the requested rows are read,
-or ingested again where needed.
+The source must have the same content, or the same revision. Only the files with the requested rows are read, or
+ingested again where needed.
 """
 
 import atexit
@@ -91,7 +87,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     """Open the dataset in `root` together with its source, at the user's location or the recorded one.
 
     Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or the user
-        must name it; ConfigError if the user must name functions; FingerprintMismatchError if the source has changed.
+    must name it; ConfigError if the user must name functions; FingerprintMismatchError if the source has changed.
     """
     record = source_record.read(root, manifest.fingerprint)
     columns, hold_outs, spec = _options(root, manifest)
@@ -125,7 +121,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         name=manifest.name,
         fingerprint=manifest.fingerprint,
         splits=_splits(root, manifest, readers, plan, hold_outs, seed=spec.seed),
-        # Any fast engine gives the same tokens; repaired files are compared with the manifest's digests in any case.
+        # Any fast engine gives the same tokens.
         engine="hf" if any(map(engines.is_reference, made_by)) else "auto",
         spec=dataclasses.replace(spec, columns=plan),
     )
@@ -141,10 +137,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
 
 
 def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldOut, ...], ShardSpec]:
-    """Parse the manifest's options: source columns as SourceConfig fields, hold-outs, and a ShardSpec without columns.
-
-    Raises: FormatError if this library does not write such options, or they contradict the manifest.
-    """
+    """Parse the manifest's options: columns as SourceConfig fields, hold-outs, and a ShardSpec without columns."""
     options = manifest.options
     try:
         layout = LayoutConfig(
@@ -173,7 +166,7 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
 
 def _open(source: SourceConfig, consent: Consent, *, former: Sequence[Mapping[str, Any]]) -> OpenedSource:
     if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
-        # Open an object that `save_to_disk` wrote as its parts, in a folder that lasts until this process ends.
+        # Open the object as its parts, in a folder that lasts until this process ends.
         home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
         atexit.register(home.cleanup)
         folder, splits = objects.store_saved(source.dataset, home.name)

@@ -4,11 +4,9 @@
     ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl) and the filtered rows
                   (filters and --hold-out run again)
     seed          permuted by (seed, split, shard), as when the shard was made
-    layout        pad: record j is row j of these (with --bucket-lengths, of the rows with the shard's length)
-                  concat: record j holds tokens [j L, (j + 1) L) of these joined; and so on
+    layout        pad: record j is row j of these; concat: record j holds tokens [j L, (j + 1) L) of these joined
 
-Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again. `record_rows` needs
-neither source nor tokenizer if each row is one record and none was filtered.
+Unless each row is one record, the shard's rows are tokenized again.
 """
 
 import contextlib
@@ -129,7 +127,6 @@ def _which(count: int) -> str:
 
 
 def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length: int | None) -> Lineage:
-    """Return the lineage of the records of a task's shard of that `length`."""
     job = dataset.job
     rng = shard_writer.shuffle_rng(job, task, length=length)
     if layout_of(job.spec.layout).one_record and length is None:

@@ -1,9 +1,8 @@
 """Verify that a dataset has the bytes that were committed, and repair damaged files.
 
-Checks of a shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features,
-shapes and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding, segments and positions that
-count correctly, labels that have a name. Other checks: indexes, lists of rejected rows, the tokenizer, the files for
-TFDS. Readers check the digests of earlier generations' manifests.
+Checks of a shard: size, digest, framing and crcs, number of examples and of tokens, features, and the checks in
+`invariants`. Other checks: indexes, lists of rejected rows, the tokenizer, the files for TFDS. Readers check the
+digests of earlier generations' manifests.
 
     damaged                                repaired from
     a shard, its list of rejected rows     the plan and the source, byte for byte
@@ -173,7 +172,7 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
 
 
 class _Digesting:
-    """Stream that hashes the bytes read through it, so that each file is read only once."""
+    """Stream that hashes the bytes read through it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -194,7 +193,7 @@ def repair(
     """Repair the `damaged` files that `verify_files` found; yield (name, description of its source) for each.
 
     Raises: as `reopen`, before anything is changed; OutputError if a remade shard differs from the original: then
-        earlier repairs stay.
+    earlier repairs stay.
     """
     described = _by_length(manifest)
     made_by = {each: manifest.splits[each.split].tasks[each.index] for each in damaged if each.split}

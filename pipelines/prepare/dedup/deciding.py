@@ -3,8 +3,8 @@
     1  one task per part of the rows    keys ──► a file per range of keys, 32 bytes per row; contaminated rows
     2  one task per range of keys       the files of that range, sorted ──► duplicates, and the kept rows
 
-A range is a bucket of hashes with about 4 million keys, 130 MB. The first of several equal rows of a split is kept;
-with `across`, rows of `train` are also dropped if any other split has an equal row.
+The first of several equal rows of a split is kept; with `across`, rows of `train` are also dropped if any other split
+has an equal row.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import OutputError
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
-# A row, and the row that it repeats or its evaluation set; whether both rows have the same label.
+# A row, the row that it repeats or its evaluation set, and whether the labels are the same.
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
 # A row as uint64 `at`: the number of its split, then in the low 48 bits its number in the source's split.
 _ROW_BITS = np.uint64(48)
@@ -38,10 +38,10 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Settings and files common to all tasks of a comparison.
+    """Settings and files of a comparison.
 
-    `dedup`: None to ignore duplicates. `train`: the number of that split if it yields to the others. `sets`: names of
-    evaluation sets; `folder` has their runs. `columns`: plan of the columns to compare.
+    `dedup`: None to ignore duplicates. `train`: the number of that split if it yields to the others. `folder` has the
+    runs of the evaluation `sets`.
     """
 
     columns: ColumnPlan
@@ -54,7 +54,7 @@ class Comparison:
     inside: str | None
 
     def write(self, name: str, records: np.ndarray) -> None:
-        """Write a file of records for other tasks."""
+        """Write records for other tasks."""
         storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:

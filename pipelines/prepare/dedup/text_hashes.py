@@ -2,16 +2,13 @@ r"""Hash the content of rows: keys of whole texts, and hashes of word runs share
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
-Equal texts have equal keys. Keys have 128 bits: a billion texts collide with probability 1e-21. White space is ASCII
-white space, and characters that NFKD converts to it. A kernel squeezes it, several times as fast as a regular
-expression.
+Keys have 128 bits: a billion texts collide with probability 1e-21. White space is ASCII white space, and characters
+that NFKD converts to it. A kernel squeezes it, several times as fast as a regular expression.
 
-A run is a sequence of words separated by white space, in NFKD and lower case, without punctuation and symbols, as in
-the overlap analyses of GPT-3 (Brown et al. 2020, appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and
-Llama 2 (appendix A.6), with tokens. In scripts without spaces, a word is a character (Han, kana) or four letters (Thai,
-Lao, Khmer, Myanmar, Tibetan). Shorter evaluation texts have no runs, and can't be found.
-
-    evaluation sets ──► hashes of their runs, once ──► sorted uint64 [M] ──► each row's runs are looked up
+A run is a sequence of words without punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020,
+appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and Llama 2 (appendix A.6), with tokens. In scripts
+without spaces, a word is a character (Han, kana) or four letters (such as Thai). Shorter evaluation texts have no runs,
+and can't be found.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ from tfrecord_io.codec.kernels import jit
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _INVERSE = np.uint64(pow(int(_FACTOR), -1, 1 << 64))
-# Scripts without spaces: about one word per character, and about one word per four letters.
 _CHARACTERS = r"[\p{Han}\p{Hiragana}\p{Katakana}]\p{M}*"
 _LETTERS = r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}]\p{M}*"
 _WORD = 4
@@ -162,7 +158,7 @@ def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the hash of the shortest run of at least `size` from each unit on, and its row."""
+    """Hash the shortest run of at least `size` from each unit on; return the hashes and their rows."""
     ends = np.cumsum(sizes)
     stops = np.searchsorted(ends, ends - sizes + size)
     starts = np.flatnonzero(stops < len(ends))

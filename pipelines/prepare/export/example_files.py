@@ -1,8 +1,7 @@
 """Export of `tf.train.Example`s to ArrayRecord files, or to TFRecord files with features renamed or dropped.
 
 ArrayRecord files have `group_size:1`, as TFDS writes it (`core/file_adapters.py`, `ArrayRecordFileAdapter`) and Grain
-asks for, so that each record can be read alone. They are uncompressed, since the ids are varints already: zstd saves a
-tenth to a third, at half the speed of writing (measured).
+asks for. They are uncompressed: zstd saves a tenth to a third, at half the speed of writing (measured).
 
 TFRecord files have -1 instead of a tag with mask 0; Model Garden's tagging task leaves -1 out of the loss
 (`official/nlp/tasks/tagging.py`).
@@ -28,7 +27,7 @@ _NO_TAG = -1
 
 
 class ExampleWriter(Writer):
-    """Base class of writers of `tf.train.Example`s. `file_format`: TFDS's name of the format."""
+    """Base class of writers of `tf.train.Example`s. `file_format`: its name in TFDS."""
 
     file_format: str
 
@@ -47,7 +46,7 @@ class ExampleWriter(Writer):
         return {new: columns[old] for old, new in self._settings.chosen(self._manifest.schema.names).items()}
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return the TFDS metadata files, made from a manifest with the fields that TFDS needs."""
+        """Return the TFDS metadata files."""
         splits = {
             name: Split(shards=tuple(dataclasses.replace(shard, num_bytes=file.num_bytes) for shard, file in each))
             for name, each in exported.items()
@@ -81,7 +80,7 @@ class ArrayRecordWriter(ExampleWriter):
     file_format, packages = "array_record", ("array_record",)
 
     def check(self) -> None:
-        """Check the features, and that the library is installed. Raises: ConfigError; SchemaError."""
+        """Check the features and the installed library. Raises: ConfigError; SchemaError."""
         super().check()
         if importlib.util.find_spec("array_record") is None:
             raise ConfigError(

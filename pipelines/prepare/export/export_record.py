@@ -1,7 +1,7 @@
 """export.json, the commit record of an export, and the receipts of its shards.
 
-A receipt names the exported files of a shard. The record, written last, describes the input and lists all receipts and
-other files, each with size and digest. It holds no path, time or host, so that equal exports are equal files.
+The record, written last, describes the input and lists all receipts and other files, each with size and digest. It
+holds no path, time or host, so that equal exports are equal files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ExportedFile:
 
     @classmethod
     def of(cls, name: str, content: Any) -> ExportedFile:
-        """Describe a file with this content, a bytes-like object."""
+        """Describe a file with this bytes-like content."""
         view = memoryview(content)
         return cls(name=name, num_bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
 
@@ -46,7 +46,7 @@ class ExportedFile:
 class ExportedShard:
     """Receipt of a shard, identified by name and digest: its numbers of rows and tokens, and its exported files.
 
-    counts: what the format's writer counted in it, if anything.
+    counts: numbers from the format's writer, if any.
     """
 
     split: Name
@@ -60,7 +60,7 @@ class ExportedShard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportRecord:
-    """Record of a finished export. `items` is everything that determines its bytes, and `key` their digest."""
+    """Record of a finished export. `items`: everything that determines its bytes. `key`: their digest."""
 
     key: str
     items: Mapping[str, Any]
@@ -69,7 +69,7 @@ class ExportRecord:
 
 
 def dump(content: ExportedShard | ExportRecord) -> bytes:
-    """Return the canonical JSON of a receipt, or of a record with a digest of all its other fields."""
+    """Return the canonical JSON of a receipt or a record."""
     document = dataclasses.asdict(content)
     if isinstance(content, ExportRecord):
         document |= {"format": _FORMAT, "format_version": _VERSION}
@@ -101,7 +101,7 @@ def read(root: str) -> ExportRecord | None:
 
 
 def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """Yield the name of each file of the export in `root` and its problem, which is empty for an intact file."""
+    """Yield the name of each file of the export in `root` and its problem, empty for an intact file."""
     for file in (*(file for shard in record.shards for file in shard.files), *record.files):
         digest, num_bytes = hashlib.sha256(), 0
         try:
@@ -119,7 +119,7 @@ def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
 
 
 def receipt_of(content: bytes) -> ExportedShard | None:
-    """Parse a receipt; return None if `content` is no receipt, so that the shard is exported again."""
+    """Parse a receipt; return None if `content` is no receipt."""
     try:
         found: ExportedShard = decoded(ExportedShard, json_fields.load(content))
         return found

@@ -20,7 +20,7 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """Configuration of an export. `renamed`: pairs of a column's old and new name. Empty `splits` means all of them."""
+    """Configuration of an export. `renamed`: pairs of old and new name. Empty `splits` means all."""
 
     to: ExportFormat = option("Format.")
     renamed: tuple[tuple[str, str], ...] = option(

@@ -1,7 +1,5 @@
 """Steps of an export: check the request, claim the folder, run a task for each shard, commit.
 
-    shard ──► crcs, digest ──► records ──► NAME.parquet, or NAME.bin and NAME.idx, … ──► .prep/KEY/SHARD.json
-
     OUT/
       export.json                           the commit record, written last
       NAME-SPLIT-00000-of-00012.SUFFIX      a file for each shard; two for megatron, three for olmo
@@ -132,9 +130,9 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportTask:
-    """Task that exports one shard of the dataset in `root`.
+    """Task that exports one shard. `stem`: of the files' names. `key`: of the work folder.
 
-    `manifest`: without splits, with the shard's row length. `stem`: of the files' names. `key`: of the work folder.
+    `manifest`: without splits, with the shard's row length.
     """
 
     root: str

@@ -5,8 +5,8 @@
     loss_mask      0 1 0 1 0      list<int8>, 1 where the *next* token of the document is learned
 
 Source: NVIDIA-NeMo/Megatron-Bridge 0.6, `megatron/bridge/data/packing/parquet.py` (the columns) and `algorithms.py`
-(`fill_packing_strategy`, which moves each document's mask to the left by one). The reader decodes a row group for each
-shuffled row: 3.7 ms with 64 rows of 4,096 tokens, 32 ms with the 512 rows of other Parquet exports (measured).
+(`fill_packing_strategy`, which shifts each mask). Row groups are small, because the reader decodes one for each
+shuffled row: 3.7 ms with 64 rows of 4,096 tokens, 32 ms with 512 rows (measured).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

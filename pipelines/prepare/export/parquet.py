@@ -4,9 +4,8 @@ Names and types follow packed rows in TRL (`trl/data_utils.py`, `pack_dataset`) 
 (`axolotl/utils/data/wrappers.py`, `_is_dataset_already_tokenized`): `input_ids` is list<int32>. The file's metadata
 contains class names under `huggingface`, as `datasets.Features.from_arrow_schema` reads them.
 
-Values are encoded by byte stream split and zstd: 106 million tokens a second at 1.4 bytes each. Plain values with zstd
-reach 61 million at 1.8 bytes, uncompressed 190 million at 4 bytes (measured, lists of 30,000 ids). pyarrow reads the
-encoding since release 17.
+Values are encoded by byte stream split and zstd: 106 million tokens a second at 1.4 bytes each; plain values with zstd
+reach 61 million at 1.8 bytes (measured). pyarrow reads the encoding since release 17.
 """
 
 import contextlib
@@ -78,8 +77,8 @@ class ParquetWriter(Writer):
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
         """Return a dataset card that names the files of each split, and has a digest of their content.
 
-        `datasets` names its cache after the folder's last name and the card's `configs`, which hold relative paths:
-        without the digest it returns rows of an earlier export with the same name (5.2.0, `load.py`).
+        The digest keeps `datasets` from returning cached rows of an earlier export with the same name (5.2.0,
+        `load.py`).
         """
         digest = hashlib.sha256("".join(file.sha256 for each in exported.values() for _, file in each).encode())
         manifest, lines = self._manifest, ["---", "configs:", "- config_name: default"]
@@ -134,12 +133,12 @@ def _opened(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
         compression_level=1,
         use_dictionary=False,
         use_byte_stream_split=numbers,
-        write_statistics=False,  # nobody filters by ranges of token ids, and they cost a tenth of the time
+        write_statistics=False,  # they cost a tenth of the time
     )
 
 
 def array(column: ExportedColumn) -> pa.Array:
-    """Return a column as an Arrow array: a list per row if it is ragged."""
+    """Return a column as an Arrow array, of lists if it is ragged."""
     if column.counts is not None:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.counts)])
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(column.values))

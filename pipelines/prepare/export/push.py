@@ -1,7 +1,6 @@
 """Upload of an export to a dataset of the Hugging Face hub, by `huggingface_hub`.
 
-The client finds the token itself, in HF_TOKEN or where `hf auth login` put it. Here it is never read, and messages of
-the client are shown without secrets.
+The client finds the token itself. Messages of the client are shown without secrets.
 """
 
 import contextlib

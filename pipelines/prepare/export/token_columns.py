@@ -8,7 +8,7 @@
     chosen_loss_mask 0 1 1 0          chosen_ids [5, 6, 7], rejected_ids [5, 8]
     rejected_ids     5 8 0 0
 
--100 is the label that cross-entropy in PyTorch and `transformers` leaves out. A causal model shifts labels itself.
+-100 is the label that cross-entropy in PyTorch and `transformers` leaves out.
 """
 
 import dataclasses
@@ -24,7 +24,6 @@ from tfrecord_io.schema import OF_TOKENS, ROLES, Schema
 
 IGNORED = -100
 
-# Columns of a document from a packed row.
 _OF_DOCUMENTS = ("input_ids", "attention_mask", "labels")
 
 
@@ -37,7 +36,6 @@ class ExportedColumn:
 
 
 def _ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> ExportedColumn:
-    """Return the `chosen` (bool [N, L]) values of each row as a ragged column."""
     flat = values.reshape(-1) if chosen.all() else values[chosen]
     return ExportedColumn(flat.astype(dtype), np.count_nonzero(chosen, axis=1))
 
@@ -58,7 +56,7 @@ def unpadded(
 
     prompt_ids, chosen_ids and rejected_ids of pairs, with `join_prompts` only the latter two. Of other records
     input_ids; labels if some tokens are not learned, or if there is a target; position_ids and seq_lengths of packed
-    rows (as in TRL); all other features under their names. Constant features are left out.
+    rows (as in TRL); all other features under their names, except constant ones.
     """
     schema = manifest.schema
     if schema.with_role("token_ids") is None:

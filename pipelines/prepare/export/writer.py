@@ -11,14 +11,14 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.schema import Role
 
-# Roles with values that the ids of each document imply.
+# Roles that the ids of each document imply.
 OF_DOCUMENTS: tuple[Role, ...] = ("token_ids", "attention_mask", "num_tokens", "segment_ids", "positions")
 
 
 class Writer(abc.ABC):
     """One export of a dataset in one format. `packages`: the libraries with versions that affect its bytes.
 
-    counts: numbers for `note`, by name, that `files` finds in a shard; its receipt keeps them.
+    counts: numbers for `note`, by name, that `files` finds in a shard.
     """
 
     packages: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Writer(abc.ABC):
         return {}
 
     def note(self, counts: Mapping[str, int]) -> str:
-        """Return a warning about the export, from the counts of all shards; empty if there is none."""
+        """Return a warning from the counts of all shards, or ''."""
         del counts
         return ""
 

@@ -6,8 +6,7 @@ locate its rows      known_rows             count the rows of old files, which a
 complete its job     new_rows               keep only the rows after the old ones, which keep their numbers
                      items, continued       make the fingerprint and the job of a further generation
 
-The source must have exactly the files and rows in the manifest, and others after them; one with a grown file is
-refused.
+The source must have exactly the files and rows in the manifest, and others after them.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class NothingNewError(SourceError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """Operation that appends to the finished dataset in `root`, which has the manifest `former`."""
+    """Append to the finished dataset in `root`, which has the manifest `former`."""
 
     root: str
     former: Manifest
@@ -91,7 +90,7 @@ class Append:
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
         """Return the rows per file, int64 [F], for the source splits that are completely in the dataset.
 
-        These files need not be ingested again. Empty with user functions, which are tried on rows of the whole split.
+        Empty with user functions, which are tried on rows of the whole split.
         """
         if config.source.functions:
             return {}
@@ -108,8 +107,8 @@ class Append:
     def new_rows(self, source: Source) -> Source:
         """Return the source with only its new rows, and only the splits that have any.
 
-        Raises: NothingNewError if none has; FingerprintMismatchError if the rows in the dataset are not the first ones
-            of a split, or come from another split.
+        Raises: NothingNewError; FingerprintMismatchError if the rows in the dataset are not the first ones of a split,
+            or come from another split.
         """
         found = {}
         for name, split in source.splits.items():
@@ -144,8 +143,7 @@ class Append:
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
         """Return the job as an append, with the tasks and rows that the dataset already has of each split.
 
-        `observed` has the names of labels in the new rows. Raises: FingerprintMismatchError for other classes or
-        features.
+        `observed` has the names of labels in the new rows. Raises: FingerprintMismatchError.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
@@ -193,7 +191,7 @@ class Append:
 
 
 def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config: SourceConfig) -> str:
-    """Return why the source is not the former one with files added at the end of splits; empty if it is."""
+    """Return why the source is not the former one with files added; empty if it is."""
     now = listing.identity
     if before == now:
         return ""
@@ -202,7 +200,7 @@ def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config:
         return f"it is another source ({listed})"
     old, later = before.get("files"), list(listing.entries)
     if now["kind"] == "hub":
-        # An hf:// address includes the revision and cannot be mistaken for a local folder, but needs an owner.
+        # An hf:// address includes the revision, but needs an owner.
         name, revision = before["name"], before["revision"]
         dataset = f"hf://datasets/{name}@{revision}" if "/" in name else name
         old = resolve.resolve(dataclasses.replace(config, dataset=dataset, revision=revision)).entries
@@ -239,7 +237,7 @@ def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: st
 
 
 def _rest(before: RowRanges, asked: RowRanges) -> RowRanges | None:
-    """Return the `asked` rows without the first ones, which must be `before`; None if they are not."""
+    """Return the `asked` rows after the first ones, which must be `before`; None if they are not."""
     rest = list(reversed(asked))
     for start, stop in before:
         while start < stop:

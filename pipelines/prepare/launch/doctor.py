@@ -3,8 +3,7 @@
     gs://      credentials ─ the bucket and its location ─ write, read, list, delete
     a folder   can it be made ─ write, read, list, delete ─ space
 
-Roles alone do not predict this: organizations have policies, and objects may be held. A check without a certain result
-has `ok` None: an account that can write objects may be unable to read the bucket's metadata.
+Roles alone do not predict this: organizations have policies, and objects may be held.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from pipelines.prepare.storage.storage_errors import store_of
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_secrets
 
-# Least free space: room for a few shards of the default size.
+# Room for a few shards of the default size.
 _LEAST_FREE_BYTES = 1 << 30
 
 
@@ -47,7 +46,7 @@ class Check:
 
 
 def describe_machine() -> dict[str, str]:
-    """Return versions, cores and memory of this installation by name, for a bug report."""
+    """Return versions, cores and memory by name, for a bug report."""
     facts = {
         "prep-tfrecords": tfrecord_io.__version__,
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",

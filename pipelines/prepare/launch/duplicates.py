@@ -37,7 +37,7 @@ from tfrecord_io.shown import some, without_access
 
 _log = logging.getLogger(__name__)
 
-# Approximate memory of a task: one batch of its texts, and a million keys.
+# Memory of a task: one batch of its texts, and a million keys.
 _TASK_BYTES = 64 << 20
 
 
@@ -79,7 +79,6 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
 
 
 def _short_name(dataset: str, *, taken: Collection[str]) -> str:
-    """Return an evaluation set's name in the ledger: its last word that is a name."""
     names = [part.partition(".")[0] for part in without_access(dataset).split("/")]
     name = next((part for part in reversed(names) if re.fullmatch(r"[\w-]+", part)), "set")
     return next(each for each in (name, *(f"{name}-{number}" for number in range(2, 99))) if each not in taken)
@@ -94,7 +93,7 @@ def mark(
     runner: Runner,
     fingerprint: str,
 ) -> dict[str, SplitSource]:
-    """Return the splits with readers that filter duplicate and contaminated rows. `runner` compares rows.
+    """Return the splits with readers that filter duplicate and contaminated rows.
 
     Raises: ConfigError if the options do not fit the dataset; as `Runner.run`.
     """
@@ -141,9 +140,9 @@ def _compare(
     runner: Runner,
 ) -> dict[str, pa.Table]:
     root, across, dedup = config.output.root, config.source.dedup_across_splits, config.source.dedup
-    # For this run alone: another one may compare other rows at the same time.
+    # Another run may compare other rows at the same time.
     folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared-{uuid.uuid4().hex}")
-    # Rows of train yield to equal rows of other splits, so train must come last.
+    # Rows of train yield to equal rows of other splits, so train comes last.
     names = sorted(splits, key=lambda name: name == "train") if across else list(splits)
     ordered = {name: splits[name] for name in names}
     comparison, parts = deciding.divide(

@@ -2,12 +2,10 @@
 
     rows of 3, 9 and 4 tokens, L = 8        positions   padding   tokens cut
     pad        x x x . . . . .  x x x x x x x x  x x x x . . . .       24     9 / 24     1 / 16
-    pad, 4, 8  x x x .          x x x x x x x x  x x x x               16     1 / 16     1 / 16
     pack       x x x x x x x x  x x x x x x x .  x . . . . . . .       24     8 / 24     0
     concat     x x x x x x x x  x x x x x x x x                        16     0          0
 
-Waste adds padded positions and cut tokens, per token of the rows. It is computed from the sample; records are scaled to
-the split.
+Waste adds padded positions and cut tokens, per token of the rows.
 """
 
 import collections
@@ -34,7 +32,7 @@ from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, is_filtered
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
-# Number of lengths in the cost of `pad` with several (--bucket-lengths).
+# Number of lengths in the cost of `pad` with --bucket-lengths.
 _BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
@@ -66,12 +64,11 @@ class Cost:
 class Estimate:
     """Estimate of one split.
 
-    Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
-    `rows_in_other_splits`: rows that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason.
-    `fim`: rows of fill-in-the-middle by kind. `functions`: the user functions as on the command line. `chats`: the form
-    of conversations. `row`: the unit of text files that is a row. `side_percentiles`: of the prompt with each answer of
-    a pair, by name. `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower
-    bound, and the sample's filtered rows are projected.
+    Tokens include special tokens. `seconds`: tokenizing on this machine, without start-up. `rows_in_other_splits`: rows
+    that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason. `fim`: rows by kind of
+    fill-in-the-middle. `functions`: the user functions as on the command line. `chats`: the form of conversations.
+    `row`: the unit of text files that is a row. `side_percentiles`: of the prompt with each answer of a pair, by name.
+    `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower bound.
     """
 
     split: str
@@ -104,7 +101,6 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make, without writing to the output."""
     request = open_request(config)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        # Ingest into this folder, in local processes.
         here = dataclasses.replace(request.config, output=dataclasses.replace(config.output, root=folder), beam_args=())
         opened = open_job(dataclasses.replace(request, config=here), runner=runners.local(), progress=Progress())
         return [_of_split(plan, sample, opened) for plan, sample in plan_splits(opened, opened.job.splits).values()]
@@ -124,8 +120,8 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
     others = " or ".join(each for each in SAMPLES if each != by)
     layouts: tuple[Cost, ...] = ()
     inputs = opened.request.inputs
-    if not (inputs.nested or inputs.finds_chats):  # meaningless for rows with more than texts
-        # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.
+    if not (inputs.nested or inputs.finds_chats):
+        # 512 is shown even for tokenizers with a lower limit.
         limit = max(512, min(int(opened.request.tokenizer.model_max_length), _LONGEST))
         layouts = compare(
             sample.row_tokens,
@@ -166,11 +162,11 @@ def _percentiles(row_tokens: np.ndarray) -> dict[int, int]:
 def compare(
     row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool, most: int | None = None
 ) -> tuple[Cost, ...]:
-    """Compare the costs of layouts: `pad` with usual lengths and with several, and if rows may be `joined`, the others.
+    """Compare the costs of `pad` with usual lengths and with several, and if rows may be `joined`, `concat` and `pack`.
 
-    `pad` takes `length` and each usual length up to `longest`, then the best few lengths up to `length` together
-    (--bucket-lengths); `concat` and `pack` take `length`. `row_tokens` int64 [N]: full lengths of sampled rows, of
-    `rows` in total. `most`: documents in a row of `pack` at most.
+    `pad` takes `length` and each usual length up to `longest`, then the best few lengths up to `length` together.
+    `row_tokens` int64 [N]: full lengths of sampled rows, of `rows` in total. `most`: documents in a row of `pack` at
+    most.
     """
     total = int(row_tokens.sum())
     if not total:
@@ -201,6 +197,6 @@ def compare(
     if not joined:
         return padding
     packed = len(pack(row_tokens, length=length, most=most))
-    # Of joined rows only the last record is padded, which a sample cannot show.
+    # Only the last record is padded, which a sample cannot show.
     joining = cost("concat", length, records=-(-total // length), positions=total)
     return *padding, joining, cost("pack", length, records=packed, positions=packed * length)

@@ -5,7 +5,7 @@
     of a Beam runner     the same                                               a separate Beam job
 
 Remote workers cannot read this machine's disk or use the user's credentials. Local processes ingest such files, or copy
-Parquet that needs no ingest to that folder byte for byte, without using the disk.
+Parquet that needs no ingest byte for byte.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ def locate_rows(
 
 
 def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
-    is_object = opened.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
+    is_object = opened.listing.identity["kind"] == "object"  # its parts are in a temporary folder
     files = [
         file
         for name in splits
@@ -84,7 +84,7 @@ def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, fo
 
 
 def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
-    """Return whether remote workers can read a file. Workers that see an output on disk see all files on disk."""
+    """Return whether remote workers can read a file: those that see an output on disk see all files on disk."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
     return access.is_readable_by_workers(file, needs_token=opened.listing.needs_token)
@@ -122,5 +122,5 @@ def ingest_files(
             runner.run(work, progress)
         finally:
             storage.sweep(source.folder)  # a killed worker leaves a partial file
-    # The readers no longer need their memory, but shards will.
+    # Shards will need this memory.
     memory.release_freed()

@@ -2,12 +2,12 @@
 
 open the request     open_job          source and tokenizer, in parallel, and every check that needs no rows
 check the output     reservation       lock it; refuse one with other content; end if the dataset is complete
-open the job         open_job          locate the rows (ingest them first if needed), find duplicates; then all
-                                       determinants of the bytes are known, and so is the fingerprint
+open the job         open_job          locate the rows (ingest them first if needed), find duplicates, make the
+                                       fingerprint
 plan                 split_plans       sample rows, cut blocks, fill shards; or take the plan of an earlier run
-claim the output     reservation       check it again, since gs:// has no lock; then write the job's first files
+claim the output     reservation       check it again, since gs:// has no lock; write the job's first files
 run the tasks        shards, runners   make the shards that have no valid receipt yet
-commit               dataset.commit    the last step of the run: write the manifest, which completes the dataset
+commit               dataset.commit    write the manifest, which completes the dataset
 """
 
 import contextlib
@@ -72,17 +72,14 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
             dataset, made = own_files.require_manifest(root), 0
             kept = sum(len(split.shards) for split in dataset.splits.values())
         except FingerprintMismatchError:
-            # The user will choose another folder, and the copy would stay in this one.
+            # The user will choose another folder.
             reservation.remove_copies(root, but=None)
             raise
     return Built(root=root, manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)
 
 
 def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
-    """Return (manifest, 0 shards made, shards kept) if the output already has everything requested, else None.
-
-    Raises: ManifestError if the manifest is damaged.
-    """
+    """Return (manifest, 0, shards kept) if the output already has everything requested, else None."""
     config, items = request.config, request.early_items()
     root = config.output.root
     dataset = None if items is None or config.overwrite else own_files.read_manifest(root)
@@ -142,7 +139,7 @@ def _completed(
 
 
 def _plan(opened: OpenJob) -> list[ShardTask]:
-    """Return the tasks of all splits; plan the splits that have no plan from an earlier run.
+    """Return the tasks of all splits.
 
     Writes nothing until every split is planned and few enough rows are known to be unusable.
     """

@@ -5,8 +5,7 @@ open_job       locate the rows, or ingest them first     ─► OpenJob       sp
                                                                           vectors and of `--bucket-lengths auto`
                                                             .job          the part that travels to workers (dataset.job)
 
-With --append, the job leaves out the rows that are already in the dataset, and its task numbers follow the dataset's
-(`appending`).
+With --append, the job leaves out the rows that are already in the dataset (`appending`).
 """
 
 import dataclasses
@@ -78,7 +77,7 @@ class OpenRequest:
         return layouts.inputs_of(self.config.layout, self.config.source)
 
     def needed_splits(self) -> Collection[str]:
-        """Return the source splits to read: the requested ones, or all if class names may have to come from rows."""
+        """Return the source splits to read: all if class names may come from rows, else the requested ones."""
         every, columns = list(self.source.listing.splits), self.columns
         needs_names = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
         if needs_names and self.append is None:  # with --append, the dataset has the names
@@ -88,13 +87,13 @@ class OpenRequest:
     def fingerprint_items(self, form: Mapping[str, Any] | None, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
         """Return the fingerprint's content, with the `form` of records and the hold-outs `held`.
 
-        docs/explanation/exactness.md has a table of everything that a shard's bytes depend on, with the item for each.
+        docs/explanation/exactness.md has a table of the items.
         """
         config = self.config
         versions = {
             "format": manifest.FORMAT_VERSION.partition(".")[0],
             "algorithm": fingerprint.ALGORITHM,
-            # zlib releases compress the same bytes differently, and zlib-ng even more so.
+            # zlib releases compress the same bytes differently.
             **({"zlib": zlib.ZLIB_RUNTIME_VERSION} if config.output.compression == "gzip" else {}),
         }
         return {
@@ -114,7 +113,7 @@ class OpenRequest:
     def early_items(self) -> dict[str, Any] | None:
         """Return the fingerprint's content, or None if some items depend on rows.
 
-        The form of records may depend on rows, too: it is taken from the output, and compared later.
+        The form of records is taken from the output, and compared later.
         """
         config = self.config
         depends = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out or self.append
@@ -123,8 +122,7 @@ class OpenRequest:
         return self.fingerprint_items(reservation.recorded_form(config.output.root))
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
-        """Return the encoder for `columns`: the open one if it fits, else a new one. Warn if it has no fast engine."""
-        # Encoders never read the label column; class names come from the rows.
+        """Return the encoder for `columns`: the open one if it fits. Warn if it has no fast engine."""
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
         given = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
@@ -139,7 +137,7 @@ class OpenRequest:
         return encoder
 
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
-        """Return the ShardSpec: everything that determines the bytes of shards, except the rows."""
+        """Return everything that determines the bytes of shards, except the rows."""
         config, label = self.config, (columns.label.feature,) if columns.label else ()
         return ShardSpec(
             columns=columns,
@@ -154,17 +152,17 @@ class OpenRequest:
 
 
 def open_request(config: PrepareConfig) -> OpenRequest:
-    """Open the source and the tokenizer, and check everything that needs no rows.
+    """Open the source and the tokenizer, and check everything that needs no rows. Writes nothing.
 
-    Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written; with `--append` also
-        FingerprintMismatchError, or as `Append.to`.
+    Raises: SourceError, TokenizerError, ColumnError or ConfigError; with `--append` also FingerprintMismatchError, or
+        as `Append.to`.
     """
     if (append := Append.to(config.output.root) if config.append else None) is not None:
         config = append.with_known_lengths(config)
     inputs, functions = layouts.inputs_of(config.layout, config.source), user_functions.find(config.source.functions)
     # `datasets` would use a half-imported transformers from sys.modules: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
-    # Reading footers and digests mostly releases the interpreter lock, loading a tokenizer does not.
+    # Reading footers and digests mostly releases the interpreter lock.
     former = () if append is None else append.former_files
     finding = threads.in_background(lambda: find_source(config.source, inputs, former=former))
     loading = threads.in_background(
@@ -187,7 +185,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     )
     if append is not None:
         append.require_same_request(config, source.listing, request.fingerprint_items(append.former.options["form"]))
-    # Report tokenizer errors here, before anything is ingested.
+    # Report tokenizer errors before anything is ingested.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
@@ -225,8 +223,8 @@ def find_source(
 class OpenJob:
     """Job with located rows: `job` is the part that travels to workers, the rest stays with the launcher.
 
-    `items`: the fingerprint's content. `source_rows`: the number of rows of each split of the source. The options of
-    the `request` have the lengths that `--bucket-lengths auto` chose.
+    `items`: the fingerprint's content. `source_rows`: the number of rows of each source split. The `request` has the
+    lengths that `--bucket-lengths auto` chose.
     """
 
     request: OpenRequest
@@ -241,7 +239,7 @@ class OpenJob:
         return self.request.config
 
     def reserve(self) -> None:
-        """Claim the output: write the job's files and lists of rows to leave out. Raises: as `reservation.reserve`."""
+        """Claim the output and write the job's files. Raises: as `reservation.reserve`."""
         request = self.request
         place = source_record.location_of(self.config.source, request.source, request.functions)
         reservation.reserve(
@@ -338,7 +336,7 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
 def _with_lengths(
     request: OpenRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> OpenRequest:
-    """Replace `auto:K` in the request by lengths chosen from a sample of its rows, and drop its encoder."""
+    """Replace `auto:K` in the request by lengths chosen from a sample, and drop its encoder."""
     config = request.config
     plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)

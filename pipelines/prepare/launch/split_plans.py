@@ -5,8 +5,6 @@
     some row groups     parts of groups, by group bytes             a lower bound: the sample's, or the nulls that
                                                                     Parquet files count
 
-Cutting blocks reads no further rows. Ten million groups take some seconds.
-
 If no row may be rejected, an unusable row found later ends the job at its shard (`shard_writer.unusable_row`).
 """
 
@@ -31,7 +29,7 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import UNLABELLED
 from tfrecord_io.shown import some
 
-# A larger share of padding is worth a warning.
+# Warn of a larger share.
 _MOST_PADDING = 0.9
 # The hub's limit per IP address in five minutes without a token (its page on rate limits).
 _HUB_REQUESTS = 3_000
@@ -39,12 +37,11 @@ _HUB_REQUESTS = 3_000
 _log = logging.getLogger(__name__)
 
 
-# A split's plan, and the sample that it is based on.
 Planned = tuple[planning.SplitPlan, Sample]
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, Planned]:
-    """Sample and plan `splits`; warn of much padding, labels that are no class ids, and doubled special tokens.
+    """Sample and plan `splits`; warn of much padding and labels that are no class ids, and print notes.
 
     Raises: as `plan_one`; ConfigError if the manifest could not name all shards.
     """
@@ -100,7 +97,7 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
     """Return the maximum number of requests to the hub: one per run of rows of a file in a shard, and one per footer.
 
-    A process keeps recent footers, so there may be fewer. 0 for rows that are not on the hub.
+    0 for rows that are not on the hub.
     """
     if not groups.files[0].path.startswith("hf://"):
         return 0
@@ -117,7 +114,7 @@ def plan_one(opened: OpenJob, split: str) -> Planned:
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
             remedy="give a larger --shard-size; the default is 100MB",
         )
-    # If a task makes several files, the largest should have the size of a shard.
+    # If a task makes several files, the largest has the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.length_shares))
     rows = planning.block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
     blocks = forecast(spec, source, sample, block_rows=rows)
@@ -134,7 +131,7 @@ def plan_one(opened: OpenJob, split: str) -> Planned:
 
 
 def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
-    """Return the runs of blocks to shuffle, if the rows come from the hub, which limits requests; else None."""
+    """Return the runs of blocks to shuffle if the rows come from the hub, which limits requests; else None."""
     listing, groups = opened.request.source.listing, source.groups
     # Remote workers may read copies, but the plan is the same.
     on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
@@ -146,7 +143,7 @@ def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shar
 
 
 def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> planning.Blocks:
-    """Cut the split into blocks of about `block_rows` rows or fewer, each with its predicted output bytes."""
+    """Cut the split into blocks of about `block_rows` rows or fewer, with their predicted bytes."""
     read = sample.read
     if read.whole:
         predicted = np.where(read.usable, sample.sizes(read.text_bytes, np.arange(len(read.numbers))), 0.0)
@@ -166,18 +163,17 @@ def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, bl
 def _texts_of_groups(
     spec: planning.ShardSpec, split: SplitSource, sample: Sample
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Return a function of indices of groups, int64 [n], that estimates their texts.
+    """Return a function of indices of groups that estimates their texts.
 
-    It returns each group's text bytes per usable row, and its share of usable rows; both float64 [n].
-    `Groups.num_bytes` counts other columns too, and only the entries of a dictionary; the rows read give the ratio to
-    text bytes, and the usable share of rows without nulls.
+    It returns each group's text bytes per usable row, and its share of usable rows; both float64 [n]. The rows read
+    give the ratio of text bytes to `Groups.num_bytes`, which counts other columns too.
     """
     groups, read = split.groups, sample.read
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
 
     def filled_of(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = np.maximum(groups.num_rows[which], 1)
-        # Several nulls may be in one row, so subtract only the nulls of the column with the most.
+        # Several nulls may be in one row, so take the column with the most.
         filled = np.maximum(rows - np.max([np.zeros_like(rows), *(counts[which] for counts in nulls)], axis=0), 0)
         return filled / rows, groups.num_bytes[which] / np.maximum(filled, 1)
 
@@ -208,7 +204,7 @@ def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[s
 
 
 def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> planning.Blocks:
-    """Cut row groups into blocks: a group with the rows or bytes of n blocks is cut into n equal parts.
+    """Cut a group with the rows or bytes of n blocks into n equal parts.
 
     A group slightly larger than a block stays whole, since a cut group is decoded twice.
     """
@@ -275,7 +271,7 @@ def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> Non
     if not labelled:
         return
     labels = np.unique(np.concatenate([sample.labels for sample in labelled]))
-    all_seen = all(sample.read.whole for sample in labelled)  # otherwise the sample may lack some of them
+    all_seen = all(sample.read.whole for sample in labelled)
     if whole_floats:
         _log.warning(
             "labels are whole numbers from %d to %d that are stored as floats, so they are numbers to predict; give "

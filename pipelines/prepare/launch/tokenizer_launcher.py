@@ -159,10 +159,7 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
 
 
 def _find_source(config: SourceConfig) -> tuple[Inputs, OpenedSource, ColumnPlan | None]:
-    """Open the source; if the default text column is missing, use conversations of a known form.
-
-    Raises: as `open_job.find_source`.
-    """
+    """Open the source; if the default text column is missing, use conversations of a known form."""
     inputs = Inputs(texts=config.text_columns)
     try:
         return inputs, *open_job.find_source(config, inputs)

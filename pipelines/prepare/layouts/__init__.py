@@ -65,7 +65,7 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
 
 
 def open_encoder(options: LayoutConfig, **given: Any) -> BatchEncoder:
-    """Open the encoder for `options`. `given`: the other fields of LayoutContext."""
+    """Open the encoder for `options`. `given`: the other LayoutContext fields."""
     return layout_of(options).open_encoder(LayoutContext(layout=options, **given))
 
 

@@ -1,10 +1,8 @@
 """Interface of layouts: an encoder tokenizes batches; a builder collects a shard's rows and lays them out.
 
-    encode    turns texts into tokens; has no side effects, so several threads may call it at once
-    add       takes the results of `encode` in reading order
-    chunks    yields arrays for the Example encoder, about a thousand rows at a time, shuffled on request
-
-Tokens are kept ragged, in the narrowest dtype. They take about the size of the finished shard, less padding and masks.
+encode    turns texts into tokens; has no side effects, so several threads may call it at once
+add       takes the results of `encode` in reading order
+chunks    yields arrays for the Example encoder, about a thousand rows at a time, shuffled on request
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import ROLES, TOKEN_IDS, Feature, Role, Schema
 
 _Encoder = TypeVar("_Encoder", bound="BatchEncoder")
-# The ragged features that hold tokens. Other ragged features annotate tokens.
+# Other ragged features annotate tokens.
 _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 
 
@@ -37,12 +35,12 @@ class Encoded:
 
     `ragged`: values by feature name. One sequence per row, or per entry of `owners`.
     `owners` int64, ascending: the row index of each sequence, if a row may have several sequences or none.
-    `arrays`: the rows' other features by name, [N, ...].
-    `reasons` object [N]: why a row is rejected, '' if it is usable. Records leave out the sequences of rejected rows.
+    `arrays`: other features by name, [N, ...].
+    `reasons` object [N]: why a row is rejected, '' if it is usable. Records leave out rejected rows.
     `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens. `side_lengths`: those of
     each side, by name, if a row has two answers; then `full_lengths` are the larger ones.
     `tokens_cut`: tokens that truncation removed from usable rows.
-    `fim`: usable rows that fill-in-the-middle rewrote or left, by kind (see `Ledger`).
+    `fim`: usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
     """
 
@@ -122,7 +120,7 @@ class Builder(abc.ABC):
     """Base class of builders, which collect the rows of one shard and lay them out.
 
     `rows_used`: rows that are in a record. `tokens_cut`: tokens of used rows that are in no record. Both are final
-    once all chunks have been taken. `fim`: as in `Encoded`, of all batches.
+    once all chunks have been taken.
     """
 
     def __init__(self) -> None:
@@ -151,11 +149,11 @@ class Builder(abc.ABC):
 
 
 class BatchEncoder(abc.ABC):
-    """Base class of encoders: a tokenizer set up for one layout. Workers open one or receive it pickled.
+    """Base class of encoders: a tokenizer set up for one layout. Can be pickled.
 
     `concurrent`: threads may call `encode` at once. `may_reject`: `encode` may reject rows.
-    `engine`, `engine_version`: the tokenizing engine. `reference`: the same encoder with the reference engine, for
-    comparison; None if this encoder already uses it. `notes`: lines to print before the build.
+    `engine`, `engine_version`: the tokenizing engine. `reference`: the same encoder with the reference engine; None if
+    this encoder already uses it. `notes`: lines to print before the build.
     """
 
     may_reject = False
@@ -179,7 +177,7 @@ class BatchEncoder(abc.ABC):
         """Return a builder for one shard."""
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return notes on a sample of rows. Needs the tokenizer, so only the launcher calls it."""
+        """Return notes on a sample of rows. Needs the tokenizer."""
         return ()
 
 
@@ -212,9 +210,9 @@ class Layout:
     """Description of one layout.
 
     `open_encoder` raises ConfigError or TokenizerError if the tokenizer or engine does not suit the layout.
-    `inputs` returns the columns to tokenize, by default the text columns; it raises ConfigError if the named columns do
-    not suit. `joins_rows`: a record may hold parts of several rows, so it has no labels. Otherwise each row has its own
-    records: exactly one (`one_record`) or any number.
+    `inputs` returns the columns to tokenize; it raises ConfigError if the named columns do not suit. `joins_rows`: a
+    record may hold parts of several rows, so it has no labels. Otherwise each row has its own records: exactly one
+    (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -259,7 +257,7 @@ def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int
 
 
 def input_ids(length: int) -> Feature:
-    """Return the feature `input_ids`, which every layout has."""
+    """Return the feature `input_ids`."""
     return feature("token_ids", "token ids", length)
 
 

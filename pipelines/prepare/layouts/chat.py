@@ -3,22 +3,16 @@
     {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
     input_ids       <|im_start|> user ⏎ 2 + 2 ? <|im_end|> ⏎ <|im_start|> assistant ⏎ 4 <|im_end|> ⏎ . .      L = 16
-    attention_mask       1         1  1 1 1 1 1     1      1      1           1     1 1     1      1 0 0
     loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
 
-Conversations in other forms are converted to such messages first (see `sources.columns.chats`). The ids equal
-`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows conversations share rows of L tokens, each with
-its own segment and positions, as in layout `pack`.
+Other forms are converted to such messages first (`sources.columns.chats`). The ids equal
+`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows conversations share rows, as documents do in
+layout `pack`.
 
-    conversations ──► texts ─────────────► tokens ──────► masks ──────► rows of at most L tokens
-                      by the template      the engine's   by walking    longer ones: again with
-                                                          the texts     fewer messages, until they fit
-
-`pipelines.prepare.tokenize.chat` implements these steps. Conversations are cut by whole turns, from one end. Cutting on
-the right keeps the oldest turns and ends with an answer. Cutting on the left keeps the latest turns and begins with the
-system prompt, if any, and a question. With --learn last or each the learned answer is at the end, so the latest turns
-stay. With --learn each a conversation gives one record per answer; answers that do not fit even with a single question
-are left out, and their tokens count as cut.
+Conversations are cut by whole turns, from one end. Cutting on the right keeps the oldest turns and ends with an answer.
+Cutting on the left keeps the system prompt and the latest turns, beginning with a question. With --learn last or each
+the learned answer is at the end, so the latest turns stay. With --learn each a conversation gives one record per
+answer; answers that do not fit even with one question are left out.
 
 If prompt and completion are plain texts, no template applies unless --chat-template names one, as in TRL 1.16
 (`SFTTrainer._prepare_dataset`): the row is BOS (if the tokenizer begins texts with it), prompt, completion, EOS.
@@ -100,8 +94,6 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
 
 
 class _LearningEncoder(RowsEncoder):
-    """Batch encoder with a `loss_mask`, which is 1 on learned tokens."""
-
     may_reject = True
 
     def __init__(self, engine: Engine, context: LayoutContext, aligner: Aligner) -> None:
@@ -125,8 +117,6 @@ class _LearningEncoder(RowsEncoder):
 
 
 class PairEncoder(_LearningEncoder):
-    """Batch encoder for plain-text prompts and completions. The completion and EOS are learned."""
-
     def __init__(self, engine: Engine, context: LayoutContext, aligner: Aligner) -> None:
         super().__init__(engine, context, aligner)
         try:
@@ -155,7 +145,6 @@ class PairEncoder(_LearningEncoder):
         return notes_on_ends(self._tokens(rows)[0], self._frame, self._context.tokenizer.convert_ids_to_tokens)
 
     def _tokens(self, rows: Rows) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of each prompt and completion, and their loss mask, both without the frame."""
         prompts, completions = (rows.nested[part].cast(pa.large_string()) for part in PAIR)
         texts = pc.binary_join_element_wise(prompts, completions, pa.scalar("", pa.large_string()))
         spans = np.stack([pc.binary_length(prompts).to_numpy(), pc.binary_length(texts).to_numpy()], axis=1)
@@ -165,8 +154,6 @@ class PairEncoder(_LearningEncoder):
 
 
 class ChatEncoder(_LearningEncoder):
-    """Batch encoder for conversations rendered by a template."""
-
     def __init__(self, engine: Engine, context: LayoutContext, template: ChatRenderer, aligner: Aligner) -> None:
         super().__init__(engine, context, aligner)
         learn = template.settings.learn
@@ -225,10 +212,7 @@ class ChatEncoder(_LearningEncoder):
         ragged: dict[str, RaggedTokens],
         texts: np.ndarray,
     ) -> tuple[dict[str, RaggedTokens], np.ndarray]:
-        """Cut `texts` to as many turns as fit, found by binary search.
-
-        Returns: `ragged` with the cut texts; a mask of the `texts` that have at least one turn left, bool.
-        """
+        """Cut `texts` to as many turns as fit, found by binary search; also return which have a turn left, bool."""
         columns = {name: column.take(pa.array(rendered.owners[texts])) for name, column in columns.items()}
         long, counts = columns["messages"], rendered.num_messages[texts].tolist()
         roles = [[each["role"] for each in row[:count]] for row, count in zip(objects_of(long), counts, strict=True)]

@@ -1,7 +1,7 @@
 """Compare a fast engine with the reference tokenizer while a job runs: both encode one row in 2,000.
 
-The choice depends only on the seed and the row's number, not on the runner. Whole rows are compared: special tokens,
-truncation, reasons for rejection. If tokens differ or a tokenizer's library fails, the job ends and names the row.
+The choice depends only on the seed and the row's number. If tokens or reasons for rejection differ, the job ends and
+names the row.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
     differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
     differ |= ours.num_sequences != expected.num_sequences
     if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
-        return differ  # a row has more or fewer sequences
+        return differ
     for name, ragged in ours.ragged.items():
         other = expected.ragged[name]
         changed = ragged.lengths != other.lengths
@@ -90,10 +90,7 @@ def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
 
 
 def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
-    """Return `encoder.encode(rows)`.
-
-    Raises: TokenizerError, which names the failing rows, if the tokenizer's library fails.
-    """
+    """Return `encoder.encode(rows)`. Raises: TokenizerError with the rows, if the tokenizer's library fails."""
     try:
         return encoder.encode(rows)
     except BaseException as error:

@@ -13,15 +13,8 @@ continues in the next row is segment 1 from position 0 there, as in Grain's `Con
     segment_ids  1 1 1 1     1 1 2 2     1 1 2 2     1 0 0 0
     positions    0 1 2 3     0 1 0 1     0 1 0 1     0 0 0 0
 
-pack: a row holds whole documents, each with its own segment and positions.
-
-    documents      a b c | d | e f g h i      L = 8, each followed by a separator, '|'
-    input_ids      a b c | d | . .            e f g h i | . .
-    segment_ids    1 1 1 1 2 2 0 0            1 1 1 1 1 1 0 0
-    positions      0 1 2 3 0 1 0 0            0 1 2 3 4 5 0 0
-
-Only documents longer than a row are split. `--long-documents` truncates them or leaves them out instead. Packing works
-on a whole shard at once, in its shuffled order; `packing` describes the algorithm and the order of the rows.
+pack: a row holds whole documents, each with its own segment and positions (see `packing`). Only documents longer
+than a row are split. `--long-documents` truncates them or leaves them out instead.
 
 Special tokens that a text already has at its ends are not added again.
 """
@@ -50,7 +43,7 @@ _TOKENS_PER_CHUNK = 1 << 19
 
 
 def open_engines(context: base.LayoutContext) -> tuple[Engine, Engine]:
-    """Open the engine for documents and the reference engine. Neither adds special tokens."""
+    """Open the engine for documents and the reference engine."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
     return decide(context.tokenizer, reference, dtype=dtype, wanted=context.engine)[0], reference
@@ -70,7 +63,7 @@ class PackBuilder(base.Builder):
 
     `frame`: the special tokens around each document. Without a frame, empty documents count as used but are in no
     record. A 0/1 `loss_mask` of the rows is extended to the frame: 0 before a document, 1 after it.
-    `truncates`: keep the first tokens of a long document, instead of splitting it. `most`: documents in a row at most.
+    `truncates`: truncate long documents, instead of splitting them. `most`: documents in a row at most.
     """
 
     def __init__(
@@ -101,14 +94,13 @@ class PackBuilder(base.Builder):
         self.rows_used += int(np.count_nonzero(is_used))
 
     def lineage(self, rng: np.random.Generator | None) -> base.Lineage:
-        """Return the lineage of the records: each record's documents, or parts of documents, in order."""
+        """Return the lineage of the records: each record's documents, or parts of documents."""
         _, packed, owners = self._packed(rng)
         return lambda record: [base.Piece(int(owners[at]), start, stop) for at, start, stop in packed.parts(record)]
 
     def _packed(
         self, rng: np.random.Generator | None
     ) -> tuple[Mapping[str, RaggedTokens], packing.Packing, np.ndarray]:
-        """Return the usable rows' documents, their packing, and the row of each document. Empties the builder."""
         whole = self._take()
         if not whole.usable.all():
             whole = whole.take(np.flatnonzero(whole.reasons == ""))
@@ -164,8 +156,6 @@ class JoinBuilder(PackBuilder):
 
 
 class _DocumentEncoder(base.BatchEncoder):
-    """Batch encoder of whole documents. The builder adds their special tokens."""
-
     def __init__(self, engine: Engine, context: base.LayoutContext) -> None:
         super().__init__(engine)
         self._engine = engine

@@ -1,25 +1,20 @@
 """Layouts `pad` and `tokens`: each row becomes one padded record.
 
-pad: the result of `tokenizer(text, pair, padding="max_length")`.
+pad: the result of `tokenizer(text, pair, padding="max_length")`. With --bucket-lengths records have one of several
+lengths (see `rows_builder`).
 
-    [CLS] a b [SEP] . . .      input_ids
-      1   1 1   1   0 0 0      attention_mask
-      0   0 0   0   0 0 0      token_type_ids, if the tokenizer has them
-
-`.` is padding, on the tokenizer's side. With --bucket-lengths records have one of several lengths (see `rows_builder`).
-
-tokens: a row of tagged words. Tokens are labelled with their words' tags.
+tokens: a row of tagged words. Tokens are labelled with their words' tags. Masks and type ids are as in `pad`.
 
     words           EU      rejects       German
     tags            B-ORG   O             B-MISC
-    input_ids       [CLS]   EU      re    ##jects  German  [SEP]  .      as in `pad`, with attention_mask
-    tags            0       3       0     0        7       0      0      and token_type_ids
+    input_ids       [CLS]   EU      re    ##jects  German  [SEP]  .      '.' is padding, on the tokenizer's side
+    tags            0       3       0     0        7       0      0
     tag_mask        0       1       1     0        1       0      0
 
 The label is on a word's first token in the row, or with `--label-all-tokens` on all its tokens. Then the later tokens
-of a B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Unlabelled positions have `tag_mask`
-0 and `tags` 0: special tokens, a word's other tokens, padding. Words that have no tokens, or that truncation removed,
-are in no record. `tokenize.text_rows` describes how tokens are assigned to words.
+of a B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Unlabelled positions (special tokens,
+a word's other tokens, padding) have `tag_mask` 0 and `tags` 0. Words that have no tokens, or that truncation removed,
+are in no record.
 """
 
 from __future__ import annotations
@@ -41,7 +36,7 @@ from tfrecord_io.errors import ConfigError
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
     """Return the fields of token ids and, if the tokenizer has them, token type ids.
 
-    `constant_type`: the type id of every position, padding included, if it never varies.
+    `constant_type`: the type id of every position, if it never varies.
     """
     tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
@@ -52,10 +47,7 @@ def token_fields(context: LayoutContext, *, constant_type: int | None = None) ->
 
 
 class PadEncoder(RowsEncoder):
-    """Batch encoder that pads the output of a row encoder. `words`: whether rows are lists of words.
-
-    `more`: further fields, after the token fields.
-    """
+    """Batch encoder that pads the output of a row encoder. `words`: whether rows are lists of words."""
 
     words = False
 
@@ -70,7 +62,7 @@ class PadEncoder(RowsEncoder):
 
     @classmethod
     def open(cls, context: LayoutContext) -> PadEncoder:
-        """Open the encoder with the chosen engine, and its reference."""
+        """Open the encoder and its reference."""
         tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
         pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
         slow = open_rows(
@@ -83,7 +75,6 @@ class PadEncoder(RowsEncoder):
         return self._encoded(self._encoder.encode(rows.texts), rows)
 
     def _encoded(self, encoded: EncodedRows, rows: Rows, **more: np.ndarray) -> Encoded:
-        """Return encoded rows as a batch. `more`: other per-token values, by feature name."""
         if encoded.types is not None:
             more["token_type_ids"] = encoded.types
         ids = encoded.ids
@@ -128,7 +119,7 @@ class _TokensEncoder(PadEncoder):
 
 
 def _inside(names: Sequence[str] | None) -> np.ndarray:
-    """Return the inside tag for each of C tags, int32 [C]: I-PER for B-PER if it exists, else the tag itself."""
+    """Return the inside tag for each of C tags, int32 [C]: I-PER for B-PER if it exists."""
     ids = {name: number for number, name in enumerate(names or ())}
     of_names = (ids.get("I" + name[1:], at) if name.startswith("B-") else at for name, at in ids.items())
     return np.fromiter(of_names, np.int32, len(ids))
@@ -139,8 +130,8 @@ def _aligned(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each token's label (int32 [T], 0 without one) and a mask of labelled tokens (uint8 [T]).
 
-    `tags`: labels of all words. `counts`: words per row, int64 [N]. With `inside` (int32 [C], empty for tags without
-    names), label all tokens of a word: those after the first get `inside[tag]`.
+    `tags`: labels of all words. `counts`: words per row, int64 [N]. With `inside` (int32 [C] or empty), all tokens of
+    a word have labels: those after the first get `inside[tag]`.
     """
     offsets, words = encoded.ids.offsets, encoded.words
     assert words is not None, "its rows are lists of words"

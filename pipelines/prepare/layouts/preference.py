@@ -3,10 +3,8 @@
     {"prompt": "The sky is", "chosen": " blue.", "rejected": " a fish."}
 
     chosen_input_ids          The sky is blue . </s> .  .      L = 8, padding ('.') always on the right
-    chosen_attention_mask      1   1  1   1   1   1  0  0
     chosen_loss_mask           0   0  0   1   1   1  0  0      1 on the answer
     rejected_input_ids        The sky is a fish . </s> .
-    rejected_attention_mask    1   1  1  1   1  1   1  0
     rejected_loss_mask         0   0  0  1   1  1   1  0
 
 Ids equal the output of `DPOTrainer._prepare_dataset` of TRL 1.16. Masks equal the output of its
@@ -46,10 +44,7 @@ from tfrecord_io.schema import ROLES, Side
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Texts:
-    """Texts of N rows: the prompt, and the prompt with each answer.
-
-    `reasons` object [N], '' for usable rows; `details` by row.
-    """
+    """Texts of N rows: the prompt, and the prompt with each answer; `reasons` and `details` as in `Encoded`."""
 
     prompt: pa.Array
     chosen: pa.Array
@@ -81,8 +76,6 @@ def _open_encoder(context: LayoutContext) -> _PreferenceEncoder:
 
 
 class _PlainTexts:
-    """Prompts and answers that are texts."""
-
     def __init__(self, context: LayoutContext) -> None:
         tokenizer = context.tokenizer
         if (eos := tokenizer.eos_token) is None:
@@ -119,7 +112,7 @@ def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.
     """Return the common beginnings of texts, and the rest of each, as TRL's `extract_prompt`.
 
     A space before the first different letter belongs to the rest, and so does the last letter of the shorter text.
-    TRL also cuts texts without a common beginning before their last letter, if that is a space; this does not.
+    Unlike TRL, this leaves texts without a common beginning whole.
     """
     first, second = (RaggedTokens(*utf8_of(texts)) for texts in (chosen, rejected))
     size = first.common_prefixes(second)
@@ -139,7 +132,7 @@ def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.
 
 
 def _continues(texts: RaggedTokens, places: np.ndarray) -> np.ndarray:
-    """Return whether the byte at each text's place is within a letter, bool [N]."""
+    """Return whether the byte at each text's place continues a letter, bool [N]."""
     inside = places < texts.lengths
     found = np.zeros(len(places), bool)
     found[inside] = texts.ids[(texts.offsets[:-1] + places)[inside]] & 0xC0 == 0x80
@@ -152,8 +145,6 @@ def _strings(texts: RaggedTokens) -> pa.Array:
 
 
 class _ChatTexts:
-    """Prompts and answers that are messages, written by the chat template."""
-
     frame = DocumentFrame()
 
     def __init__(self, context: LayoutContext) -> None:
@@ -170,7 +161,7 @@ class _ChatTexts:
     def of(self, rows: Rows) -> _Texts:
         rendered = self._template.render(rows.nested)
         first = np.searchsorted(rendered.owners, np.arange(len(rows)))
-        # Rows that can't be used have one empty text.
+        # Rejected rows have one empty text.
         places = [pa.array(first + (rendered.reasons == "") * at) for at in range(3)]
         prompt, chosen, rejected = (rendered.texts.strings.take(each) for each in places)
         return _Texts(
@@ -185,8 +176,6 @@ def _fields(side: Side, context: LayoutContext) -> tuple[Field, Field]:
 
 
 class _PreferenceEncoder(RowsEncoder):
-    """Batch encoder for pairs from `texts`."""
-
     may_reject = True
 
     def __init__(self, engine: Engine, context: LayoutContext, texts: _PlainTexts | _ChatTexts) -> None:
@@ -226,7 +215,7 @@ class _PreferenceEncoder(RowsEncoder):
         )
 
     def _tokens(self, texts: _Texts) -> tuple[RaggedTokens, RaggedTokens, RaggedTokens, np.ndarray]:
-        """Return the tokens of the prompts and of both rows, and the index of the answers' first token, int64 [N]."""
+        """Return the tokens of prompts and both rows, and the index of each answer's first token, int64 [N]."""
         prompts, chosen, rejected = (
             framed(self._engine.encode(each), self._texts.frame)
             for each in (texts.prompt, texts.chosen, texts.rejected)
@@ -237,7 +226,6 @@ class _PreferenceEncoder(RowsEncoder):
     def _reasons(
         self, known: np.ndarray, starts: np.ndarray, chosen: RaggedTokens, rejected: RaggedTokens
     ) -> np.ndarray:
-        """Return why each row can't be used, object [N]: the `known` reason, or one that its tokens show."""
         length = self._context.length
         longest, shared = np.maximum(chosen.lengths, rejected.lengths), chosen.common_prefixes(rejected)
         keeps_all = self._context.layout.truncation == "do_not_truncate"
@@ -253,7 +241,6 @@ class _PreferenceEncoder(RowsEncoder):
         return reasons
 
     def _row(self, side: Side, ids: RaggedTokens, starts: np.ndarray) -> dict[str, RaggedTokens]:
-        """Return one side's ids and loss mask, cut to L tokens."""
         is_answer = np.arange(len(ids.ids)) >= np.repeat(ids.offsets[:-1] + starts, ids.lengths)
         mask, kept = (
             RaggedTokens(is_answer.astype(np.uint8), ids.offsets),

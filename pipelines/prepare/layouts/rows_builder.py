@@ -1,10 +1,5 @@
 """Encoder and builder for layouts that do not join rows: pad ragged values to one of one or more lengths.
 
-    ragged input_ids     5 9 2 | 7 | 4 4        fields  input_ids: L = 4, filled with 0 on the right, and a mask
-                                                                        attention_mask
-    input_ids            5 9 2 0     7 0 0 0     4 4 0 0
-    attention_mask       1 1 1 0     1 0 0 0     1 1 0 0
-
 With several record lengths, each group of rows is laid out as if the dataset had only that length:
 
     lengths 4, 8      rows of   3   6   2   9   4 tokens  (the fourth was cut to 8)
@@ -31,7 +26,7 @@ from tfrecord_io.schema import Feature
 
 UINT8, INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _ROWS_PER_CHUNK = 1024
-# Padding takes memory too, so chunks of long rows have fewer rows.
+# Padding takes memory too.
 _POSITIONS_PER_CHUNK = 1 << 24
 
 
@@ -39,8 +34,8 @@ _POSITIONS_PER_CHUNK = 1 << 24
 class Field:
     """How a feature's ragged values become an array [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
-    A feature of shape () has one value per record. A feature with a `constant` has no ragged values. `mask`: a feature
-    that is 1 on the values and 0 on padding.
+    A feature of shape () has one value per record; one with a `constant` has no ragged values. `mask`: a feature that
+    is 1 on the values and 0 on padding.
     """
 
     feature: Feature
@@ -94,7 +89,6 @@ class RowsEncoder(base.BatchEncoder):
         return tuple(each for field in self.fields for each in (field.feature, field.mask) if each is not None)
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return notes on special tokens that sampled texts already have and the tokenizer adds again."""
         facts, encoded = self._context.facts, self.encode(rows)
         places = {"begin": (0, {facts.bos_id, facts.cls_id}), "end": (-2, {facts.eos_id, facts.sep_id})}
         twice = dict.fromkeys(
@@ -166,13 +160,12 @@ class RowsBuilder(base.Builder):
         return tuple(group for group in groups if group.rows is not None and len(group.rows)) or (groups[-1],)
 
     def _take_sequences(self) -> tuple[base.Encoded, np.ndarray]:
-        """Return all added rows and the indices of the sequences that become records. Empties the builder."""
         whole = self._take()
         return whole, np.flatnonzero(whole.usable) if self._chosen is None else self._chosen
 
 
 def _repeated(rows: RaggedTokens, first: int) -> list[int]:
-    """Return the tokens at index `first` of a row (negative: from its end) that the next token repeats."""
+    """Return the tokens at index `first` of a row that the next token repeats."""
     usable = np.flatnonzero(rows.lengths > 2)  # an empty text may have the same token on both sides
     places = (rows.offsets[1:] if first < 0 else rows.offsets[:-1])[usable] + first
     tokens = rows.ids[places]
@@ -180,7 +173,6 @@ def _repeated(rows: RaggedTokens, first: int) -> list[int]:
 
 
 def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:
-    """Return each sequence's row, as an index among the usable rows; rejected/ lists the other rows."""
     return np.asarray((np.cumsum(whole.reasons == "") - 1)[whole.row_of_sequence[sequences]])
 
 
@@ -188,8 +180,8 @@ def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:
 class LengthGroup:
     """Rows of a task with records of the same length.
 
-    `rows` int64: indices of the group among the task's usable rows. `length` and `rows` are None if all records of the
-    dataset have the same length.
+    `rows` int64: the group's indices among the task's usable rows. `length` and `rows` are None if the dataset has
+    only one length.
     """
 
     length: int | None
@@ -204,11 +196,9 @@ def length_groups(builder: base.Builder) -> tuple[LengthGroup, ...]:
     return (LengthGroup(length=None, builder=builder),)
 
 
-# Unsigned indices: for signed ones, each access tests whether the index is negative, which takes several times as long
-# as copying the element (measured).
+# Numba tests signed indices for their sign, which takes longer than the copy (measured).
 @jit
 def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
-    """Copy each sequence at `order` into a row of `out`, and fill the rest of the row."""
     length = np.uint64(out.shape[1])
     for row in range(len(order)):
         start, size = np.uint64(offsets[order[row]]), np.uint64(offsets[order[row] + 1] - offsets[order[row]])

@@ -11,9 +11,8 @@ Both equal `tokenizer(prefix + text, truncation=True, max_length=L, padding="max
 `tokenizer(text_target=target, truncation=True, max_length=T)`. A few tokenizers have a separate mode for targets, with
 another language code or vocabulary; `transformers` itself tokenizes their targets.
 
-Targets are always padded on the right. A decoder's input is its target shifted by one, and with left padding the shift
-would begin in the padding. The reader makes that shift (`tfrecord_io.objectives`), because a decoder's start token
-depends on the model.
+Targets are padded on the right: with left padding, the shift to a decoder's input would begin in the padding. The
+reader makes that shift (`tfrecord_io.objectives`), because a decoder's start token depends on the model.
 """
 
 import dataclasses
@@ -61,7 +60,6 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
 
 
 def _of_targets(context: LayoutContext) -> LayoutContext:
-    """Return the context for the targets' encoder: one text per row, even if the inputs are pairs."""
     # Strategies that choose one text of a pair do not apply to targets.
     cut: Truncation = "do_not_truncate" if context.layout.truncation == "do_not_truncate" else "longest_first"
     one = dataclasses.replace(
@@ -90,12 +88,10 @@ class _AsTarget:
 
 
 class _Seq2SeqEncoder(RowsEncoder):
-    """Batch encoder that tokenizes inputs and targets as `pad` does."""
-
     def __init__(
         self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext, fields: Sequence[Field]
     ) -> None:
-        # Report the reference engine only if it tokenizes both inputs and targets.
+        # Name the reference engine only if it tokenizes both.
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
         self.concurrent = inputs.concurrent and targets.concurrent

@@ -16,14 +16,12 @@ With `--layout qa` a question and a window of its context become one record, wit
 
     question, context   "Who ?"   "Anna lives in Rome"     answer "Rome" at character 14
     input_ids        [CLS] Who ?   [SEP] Anna lives [SEP]     [CLS] Who ? [SEP] in Rome [SEP]
-    char_starts      0     0   0   0     0    5     0         0     0   0 0     11 14   0
-    char_ends        0     0   0   0     4    10    0         0     0   0 0     13 18   0
     start_positions  0                                        5
     end_positions    0                                        5
 
-Each window has the whole question (`truncation="only_second"`). Windows share `--stride` tokens, by default a quarter
-of L. Character offsets refer to the context. If there are several answers, the first one counts. Positions count from
-the row's start, including left padding; both are 0 if the window lacks the whole answer.
+Each window has the whole question. Windows share `--stride` tokens, by default a quarter of L. Character offsets refer
+to the context. If there are several answers, the first one counts. Positions count from the row's start, including left
+padding; both are 0 if the window lacks the whole answer.
 """
 
 import dataclasses
@@ -47,17 +45,9 @@ _NO_ANSWER = -1
 
 
 class _WindowsEncoder(RowsEncoder):
-    """Batch encoder that makes one record per window of a text, or of a pair's second text.
-
-    `more`: further fields. The `tokenizers` library does the cutting, because only it knows a token's characters.
-    """
+    """Batch encoder of windows of a text, or of a pair's second text, cut by the `tokenizers` library."""
 
     def __init__(self, context: LayoutContext, *more: Field, pair: bool = False) -> None:
-        """Open the encoder.
-
-        Raises: ConfigError if another engine is requested, or if windows would not advance or have no room for text;
-            TokenizerError if the tokenizer does not report characters.
-        """
         tokenizer, length = context.tokenizer, context.length
         if context.engine not in ("auto", "hf"):
             raise ConfigError(
@@ -102,13 +92,13 @@ class _WindowsEncoder(RowsEncoder):
     def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
         """Cut rows of one or two texts into windows.
 
-        Returns: the batch; a mask of the rows that cannot be cut and have no window, bool [N]; for each of W windows,
-        the index of the cut text's first token, and the number of its tokens, both int64 [W].
+        Returns: the batch; a mask of the rows that cannot be cut, bool [N]; each window's index of the cut text's first
+        token, and the number of its tokens, int64 [W].
         """
         texts = rows.texts
         pair = len(texts) == 2
         led = self._whole.encode(texts[0]).lengths if pair else np.zeros(len(texts[0]), np.int64)
-        # If the first text leaves too little room for windows to advance, the whole second text must fit.
+        # Without room to advance, the whole second text must fit.
         room = self._context.length - self._special - led
         impossible = room <= self._stride
         narrow = np.flatnonzero(impossible)
@@ -117,7 +107,7 @@ class _WindowsEncoder(RowsEncoder):
         possible = np.flatnonzero(~impossible)
         chosen = [column.take(pa.array(possible)).to_pylist() for column in texts]
         encodings = self._backend.encode_batch(list(zip(*chosen, strict=True)) if pair else chosen[0])
-        # Read `overflowing` once, because each read copies it.
+        # Each read of `overflowing` copies it.
         parts = [(encoding, *encoding.overflowing) for encoding in encodings]
         owners = np.repeat(possible, [len(part) for part in parts])
         windows = list(itertools.chain.from_iterable(parts))
@@ -125,7 +115,7 @@ class _WindowsEncoder(RowsEncoder):
         sequences = [window.sequence_ids for window in windows]
         count = np.array([of_tokens.count(pair) for of_tokens in sequences], np.int64)
         first = np.array([of_tokens.index(pair) if pair in of_tokens else 0 for of_tokens in sequences], np.int64)
-        # First and end character of each token in its text, int32 [2, T]; 0 on tokens outside the text.
+        # First and end character of each token, int32 [2, T]; 0 outside the text.
         pairs = itertools.chain.from_iterable(window.offsets for window in windows)
         characters = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * len(ids.ids))
         position = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], ids.lengths)
@@ -188,7 +178,6 @@ class _QaEncoder(_WindowsEncoder):
         return dataclasses.replace(encoded, ragged={**encoded.ragged, **positions})
 
     def _positions(self, encoded: Encoded, first: np.ndarray, count: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """Return the answer's first and last position in each window, int32 [2, W]."""
         starts, ends = encoded.ragged["char_starts"], encoded.ragged["char_ends"]
         found = np.full((2, len(starts)), _NO_ANSWER, np.int64)
         begins = starts.offsets[:-1]
@@ -201,10 +190,7 @@ class _QaEncoder(_WindowsEncoder):
 
 @jit
 def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-untyped-def]
-    """Write the answer's first and last token, among the tokens [begin, begin + count) of each window, to `found`.
-
-    Leave `found` unchanged for a window without the whole answer.
-    """
+    """Write the answer's first and last token to `found`, for each window with the whole answer."""
     for window in range(len(begins)):
         first, stop = begins[window], begins[window] + counts[window]
         start, end = answers[window, 0], answers[window, 1]
@@ -220,10 +206,7 @@ def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-unty
 
 
 def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the characters [start, end) of each row's first answer, and a mask of mismatches with the context.
-
-    Returns: int64 [N, 2], [0, 0) without an answer; bool [N].
-    """
+    """Return the characters of each row's first answer, int64 [N, 2], and a mask of mismatches, bool [N]."""
     spans, mismatched = np.zeros((len(contexts), 2), np.int64), np.zeros(len(contexts), bool)
     for row, answers in enumerate(column.to_pylist()):
         texts, places = answers["text"] or [], answers["answer_start"] or []

@@ -2,7 +2,6 @@
 
 # Module in `storage` by scheme. Any other scheme goes through fsspec alone (`object_storage`).
 STORES = {"gs": "gcs", "gcs": "gcs"}
-# For help and remedies: `gs://`, or several joined by `or`.
 ADDRESS = " or ".join(f"{scheme}://" for scheme in {STORES[scheme]: scheme for scheme in reversed(STORES)}.values())
 
 

@@ -4,8 +4,7 @@
                                 (longer rows are cut at the largest)                                to   8  8 16  32
     --bucket-lengths auto:3     the three lengths with the least padding for a sample's rows
 
-Dynamic programming chooses K of the M multiples of 8 that the sample's rows need. The best k lengths ending with the
-j-th are the best k - 1 ending with some earlier i, plus the j-th for all rows in between:
+Dynamic programming chooses K of the M multiples of 8 that the sample's rows need:
 
     cost[k][j]  =  min over i < j of  cost[k - 1][i]  +  length[j] * (rows longer than length[i], up to length[j])
 """
@@ -81,7 +80,7 @@ def choose(
     """Choose at most `count` row lengths with the least padding for rows of `row_tokens` (int64 [N]) tokens.
 
     No length exceeds `longest`, where longer rows are cut. With `fixed` the largest length is `longest`; otherwise the
-    smallest multiple of 8 that holds all rows. `weights` float64 [N]: the number of rows that each entry represents.
+    smallest multiple of 8 that holds all rows. `weights` float64 [N]: rows per entry.
     """
     import numpy as np
 

@@ -1,7 +1,4 @@
-"""Configuration of a build: a frozen, keyword-only object, validated once, before anything is opened.
-
-Each stage receives only its part; this module also exports the parts.
-"""
+"""Configuration of a build: a frozen, keyword-only object, validated once, before anything is opened."""
 
 import dataclasses
 import functools

@@ -109,7 +109,7 @@ def read_template(path: str) -> str:
 def _refuse_links(folder: str, name: str) -> None:
     """Check that no tokenizer file is a pipe, or a link out of its folder. Raises: TokenizerError.
 
-    The dataset would contain the target, possibly a private file. The hub's cache links to `blobs`.
+    The dataset would contain the target. The hub's cache links to `blobs`.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     inner = os.path.join(folder, "additional_chat_templates")

@@ -4,7 +4,6 @@
 --split 'train[:10%]+train[90%:]'   slices of one split
 --split validation='train[:1%]'     a slice with a new name
 --hold-out validation=1%            about 1 % of the rows of `train`, or of the only split, chosen by their text
---hold-out validation=0.01          the same
 --hold-out validation=1000          about 1,000 rows of it
 --hold-out test=extra:1%            about 1 % of the rows of split `extra`
 """
@@ -28,7 +27,7 @@ FunctionKind = Literal["map", "filter"]
 SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
 # Units of a text file that can be a row.
 SAMPLES = ("line", "paragraph", "document")
-# Columns of each known form of conversations (see `columns.chats`); --messages-column names others.
+# Columns of each known form of conversations (see `columns.chats`).
 CHATS: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages",),
     "ShareGPT": ("conversations",),
@@ -40,7 +39,6 @@ SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
 
 _AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]*(?:\.[0-9]+)?)(?<=[0-9])(?P<percent>%)?\Z")
 _HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=0.01, validation=1000 or validation=train:1%"
-# Functions that need no module name.
 _READY_MODULE = "pipelines.filters"
 _READY: dict[FunctionKind, tuple[str, ...]] = {"map": ("fix_text", "mask_pii"), "filter": ("language", "length")}
 _FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[^\W\d]\w*)(?:\((?P<given>.*)\))?\Z")
@@ -77,7 +75,7 @@ class CalledFunction(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the function is a ready one of `pipelines.filters`."""
+        """Return whether the function is in `pipelines.filters`."""
         return self.module == _READY_MODULE
 
     @classmethod

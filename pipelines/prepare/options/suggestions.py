@@ -38,7 +38,7 @@ def to_utf8(content: bytes) -> str:
 def may_join(options: Mapping[str, Any]) -> bool:
     """Return whether a record may hold parts of several rows: one text, no label, and no kept column.
 
-    `options`: as in the fingerprint (`PrepareConfig.fingerprint_options`, `Manifest.options`).
+    `options`: as in the fingerprint.
     """
     return not (options["label_column"] or options["keep_columns"]) and len(options["text_columns"]) == 1
 
@@ -59,7 +59,7 @@ def against_padding(options: Mapping[str, Any]) -> str:
 
 
 def about_fim(counts: Mapping[str, int], *, rows: int, length: int) -> str:
-    """Describe the rows of fill-in-the-middle among `rows`, counted as in `Ledger.fim`, with advice on cut ones."""
+    """Describe the rows of fill-in-the-middle among `rows`, counted as in `Ledger.fim`."""
     rewritten = counts.get("psm", 0) + counts.get("spm", 0)
     text = f"fill-in-the-middle: {rewritten:,} of {rows:,} documents, {counts.get('spm', 0):,} with the suffix first"
     if longer := counts.get("longer_than_row"):

@@ -13,7 +13,7 @@ from tfrecord_io.errors import ConfigError
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
 Style = Literal["bert", "roberta", "gpt2", "t5", "llama", "albert"]
 
-# Styles with published models of this kind of vocabulary; the kind's default comes first.
+# Styles with published models of this kind; the default comes first.
 STYLES_OF: dict[Kind, tuple[Style, ...]] = {
     "unigram": ("albert", "t5"),
     "bpe": ("llama",),

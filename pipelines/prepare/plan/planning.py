@@ -8,9 +8,8 @@
           |............|......|.....|..........|............|
     shards    shard 0         |       shard 1  |   shard 2
 
-A small sample predicts the bytes (`sampling`). Shard sizes differ by a few percent. They are within 10 % of the target
-only if the split's size is near a multiple of it, which always holds from 4.5 times the target on. A large split has
-ten million blocks.
+A small sample predicts the bytes (`sampling`). Shard sizes are within 10 % of the target only if the split's size is
+near a multiple of it, which always holds from 4.5 times the target on.
 """
 
 from __future__ import annotations
@@ -36,14 +35,10 @@ from tfrecord_io.schema import Schema
 RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 4_000
-# More blocks per shard make shards more alike: a cut inside a block assumes rows of equal bytes. But a row group cut
-# into blocks is decoded once per shard: with 128 blocks in a shard of `pad`, 2.7 times at 1 GB, row groups of 2,000
-# rows of 1.3 KB.
+# More blocks per shard make shards more alike, but a row group is decoded once per shard that has a block of it.
 _BLOCKS_PER_SHARD = 32
-# Runs of neighbouring blocks per shard, for a source that limits requests. A shard takes one request per run (one more
-# if a cut is at its end), and one per file footer.
+# Runs of neighbouring blocks per shard, for a source that limits requests: about one request per run.
 _RUNS_PER_SHARD = 5
-# Approximate number of blocks turned into spans at a time.
 _BLOCKS_AT_ONCE = 1 << 18
 # Maximum block size, as a multiple of the bytes of as many average rows.
 ROOM = 2.0
@@ -51,10 +46,7 @@ ROOM = 2.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardSpec:
-    """Specification of shards: everything that determines their bytes, except the rows.
-
-    `length` is L, the tokens of the longest record; `facts` identify the tokenizer.
-    """
+    """Everything that determines the bytes of shards, except the rows. `length`: tokens of the longest record."""
 
     columns: ColumnPlan
     schema: Schema
@@ -67,11 +59,11 @@ class ShardSpec:
 
     @property
     def index_stride(self) -> int | None:
-        """Number of records per offset in a shard's index; None for compressed shards."""
+        """Records per offset in a shard's index; None for compressed shards."""
         return record_index.STRIDE if self.compression == "none" else None
 
     def form(self) -> dict[str, Any]:
-        """Return the form of records for the fingerprint: features, and a digest of the class names."""
+        """Return the form of records for the fingerprint."""
         features = [dataclasses.asdict(each) for each in self.schema.features]
         names = json.dumps(self.columns.label_names).encode()
         return {
@@ -113,13 +105,13 @@ class ShardTask:
 
     @property
     def row_ranges(self) -> RowRanges:
-        """Row ranges [start, stop) of the task, in reading order, adjacent ones joined."""
+        """Row ranges [start, stop) of the task, in reading order."""
         pieces = self.located
         return tuple((start, stop) for start, stop in _merged(pieces.starts, pieces.starts + pieces.counts).tolist())
 
     @property
     def located(self) -> Pieces:
-        """Pieces of the task, after `plan_files.task_of` has looked them up."""
+        """Pieces of the task. Look them up with `plan_files.task_of` first."""
         assert self.pieces is not None, "plan_files.task_of looks them up"
         return self.pieces
 
@@ -128,8 +120,8 @@ class ShardTask:
 class SplitPlan:
     """Plan of one split: shard i has `rows[i]` rows, and all shards together have the `ranges` of `source_split`.
 
-    `spans` int64 [n, 2]: the row ranges of all shards in order; None for a plan read from its file. Task numbers start
-    at `tasks_before`, the number of tasks of earlier generations.
+    `spans` int64 [n, 2]: the row ranges of all shards in order; None for a plan read from its file. `tasks_before`:
+    the number of tasks of earlier generations.
     """
 
     split: str
@@ -146,7 +138,7 @@ class SplitPlan:
 
     @property
     def tasks_after(self) -> int:
-        """Number of tasks of the split up to this generation: the 12 in `00003-of-00012`."""
+        """Number of tasks up to this generation: the 12 in `00003-of-00012`."""
         return self.tasks_before + self.num_shards
 
     @functools.cached_property
@@ -169,24 +161,23 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return the split's seed component. It depends only on the name, so adding a split changes no other."""
+    """Return the split's seed component. It depends only on the name."""
     return zlib.crc32(split.encode())
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the number of rows in a block: about 1/32 of a shard's, at most 4,000."""
+    """Return the number of rows in a block."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
 def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
     """Cut the rows `numbers` (int64 [n]), of predicted bytes `weights` (float64 [n]), into blocks of consecutive rows.
 
-    A block has at most `rows` rows, and ends early at about twice the bytes of `rows` average rows; a single row of
-    that size is a block.
+    A block has at most `rows` rows, and ends early at about twice the bytes of `rows` average rows.
     """
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
-    # Neither term ever decreases, so their sum changes wherever one of them does.
+    # Neither term decreases, so their sum changes wherever one does.
     period = np.arange(len(numbers)) // rows + before // limit
     long = weights >= limit
     begins = (np.diff(period, prepend=-1.0) != 0) | long | np.concatenate([[False], long[:-1]])
@@ -239,7 +230,6 @@ def plan_split(
     weights = np.zeros(len(rows))
     np.take(blocks.predicted_bytes, order, out=weights[1:], mode="clip")  # its default mode would make a copy
     total = float(weights[1:].sum())
-    # Choose the number that brings the equal shards nearest to the target size.
     low = max(1, int(total // shard_bytes))
     nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
     num_shards = 1 if total <= shard_bytes else min(nearest, int(rows[-1]))
@@ -259,7 +249,7 @@ def plan_split(
 def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
     """Return row positions that divide the weights equally: int64 [count + 1], increasing from 0 to the row count.
 
-    `rows` int64 [N + 1]: the rows before each block; `weights` float64 [N + 1]: 0, then each block's; overwritten.
+    `rows` int64 [N + 1]: the rows before each block. `weights` float64 [N + 1]: 0, then each block's; overwritten.
     """
     np.maximum(weights[1:], 1e-9, out=weights[1:])
     total = np.cumsum(weights, out=weights)
@@ -282,7 +272,6 @@ def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.nda
     for first in range(0, len(cuts) - 1, step):
         part = cuts[first : first + step + 1]
         low, high = np.searchsorted(rows, part[0], "right") - 1, np.searchsorted(rows, part[-1], "left")
-        # A range ends where a block or a shard ends.
         begins = np.union1d(rows[low:high], part[:-1])
         begins = begins[begins >= part[0]]
         block = np.searchsorted(rows[low:high], begins, "right") - 1 + low
@@ -291,7 +280,7 @@ def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.nda
         highs = lows + np.diff(begins, append=part[-1])
         if ascending:
             by_row = np.lexsort((lows, shard))
-            lows, highs = lows[by_row], highs[by_row]  # the shards are in order already
+            lows, highs = lows[by_row], highs[by_row]
         merged = _merged(lows, highs, owners=shard)
         found[count : count + len(merged)] = merged
         count += len(merged)

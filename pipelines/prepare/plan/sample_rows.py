@@ -5,12 +5,10 @@
     sample        = =        = =     = =         a few neighbouring rows, at random positions
 
 Every row read is weighed: its text bytes are counted. A split of up to 3 MB is read completely. With user functions,
-which would run on every row read, only the runs are read; if filters leave few rows, there are more runs.
+which run on every row read, only the runs are read; if filters leave few rows, there are more runs.
 
-Long rows take long to tokenize, but belong to the sample. So a run is tokenized up to a limit of bytes, and the rest is
-only weighed. Every fourth run comes first; the others are tokenized only if these hold little text.
-
-The choice depends only on the groups, the ranges and the seed, not on where the rows are stored.
+Long rows take long to tokenize, so a run is tokenized up to a limit of bytes. Every fourth run comes first; the others
+are tokenized only if these hold little text. The choice depends only on the groups, the ranges and the seed.
 """
 
 import collections
@@ -42,27 +40,24 @@ _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# Average limit for first rows of runs, which may exceed the run's limit of bytes: of rows twice as long, every second
-# one is tokenized, and so on.
+# Average limit for first rows of runs beyond the run's limit: of rows twice as long, every second one is tokenized.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
-# The other runs are tokenized only if the first ones have at most this much text and this many positions in records.
+# The other runs are tokenized only if the first ones have at most this much text and this many positions.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
-# Rows used for notes, spread over the sample.
 _NOTED_ROWS = 256
-# The first runs have at most this many positions in records.
+# Limit for the first runs.
 _MOST_POSITIONS = 64 << 20
-# Usable rows of runs: number of the run, index among the split's rows, number in the split, text bytes, and whether
-# they may be tokenized.
+# Usable rows of runs; `fits`: whether they may be tokenized.
 _IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "text_bytes")), ("fits", bool)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampleChoice:
-    """Rows to read, and rows to tokenize, as ascending [start, stop) ranges of row indices within the split.
+    """Rows to read, and rows to tokenize, as ascending [start, stop) ranges of row indices, int64 [n, 2].
 
-    `read_ranges` int64 [S, 2]; `tokenized_ranges` int64 [R, 2]. `whole`: every row of the split is read.
+    `whole`: every row of the split is read.
     """
 
     read_ranges: np.ndarray
@@ -75,8 +70,8 @@ class ReadRows:
     """The K rows that a sample has read, tokenized or not, in reading order.
 
     `numbers` and `text_bytes` int64 [K]: row numbers in the split and bytes of text. `reasons` object [K]: why a row
-    cannot be used, '' if it can (see `columns.extraction`). `whole`: these are all rows of the split. `refused`: rows
-    that only tokenizing showed to be unusable.
+    cannot be used, '' if it can. `whole`: these are all rows of the split. `refused`: rows that only tokenizing showed
+    to be unusable.
     """
 
     numbers: np.ndarray
@@ -96,9 +91,8 @@ class SampledRows:
     """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
 
     `row_indices` int64 [N]: indices among the split's rows. `text_bytes`, `tokens` int64 [N]: all tokens, cut ones
-    included. `records` int64 [N]: records per row, with a layout that does not join rows. `encoded`: the tokens.
-    `weighed_indices` and `weighed_bytes` int64 [M]: row indices and text bytes. `read`: all rows that were read;
-    `seconds`: time of tokenizing. `notes`: remarks on these rows for users.
+    included. `records` int64 [N]: records per row, with a layout that does not join rows. `weighed_indices`,
+    `weighed_bytes` int64 [M]: row indices and text bytes. `seconds`: time of tokenizing.
     """
 
     row_indices: np.ndarray
@@ -116,13 +110,12 @@ class SampledRows:
 def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows:
     """Read and tokenize a sample of the split.
 
-    Raises: RowsRejectedError if none of its rows can be used; TokenizerError if the engine and the reference tokenizer
-        give different tokens for a row.
+    Raises: RowsRejectedError if no row can be used; TokenizerError if the engine and the reference tokenizer differ.
     """
     unusable, refused = collections.Counter[str](), list[RejectedRow]()
     for choice in choices(spec, split):
         rows, table, every = _collect(spec, split, choice)
-        if len(rows):  # the first one fits
+        if len(rows):
             sampled = _tokenize(spec, encoder, split, rows, table, every)
             if sampled.records.any():
                 return sampled
@@ -151,7 +144,7 @@ def _no_usable_row(
 
 
 def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple[np.ndarray, pa.Table, ReadRows]:
-    """Read a choice; return its R usable rows in runs, _IN_RUN [R], the columns of those that fit, and all rows."""
+    """Return a choice's usable rows in runs, _IN_RUN [R], the columns of those that fit, and all rows."""
     read, chosen, tables = [], [], []
     runs = done = 0
     starts, stops = choice.tokenized_ranges.T
@@ -176,7 +169,7 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
         rows["run"], rows["index"], rows["number"] = runs + run, row_indices[inside], numbers[inside]
         rows["text_bytes"], rows["fits"] = sizes, fits
         chosen.append(rows)
-        # `take` copies the rows, so that the batch can be freed; `select` drops any column of reasons.
+        # `take` copies the rows, so that the batch can be freed.
         table = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
         tables.append(table.select(spec.columns.names))
         runs += int(run.max(initial=-1)) + 1
@@ -188,7 +181,6 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
 def _tokenize(
     spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: np.ndarray, table: pa.Table, every: ReadRows
 ) -> SampledRows:
-    """Tokenize the collected rows, and compare the first runs with the reference tokenizer."""
     positions = len(found) * spec.length
     first = found["run"] % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
     fits = found["fits"]
@@ -200,8 +192,7 @@ def _tokenize(
     began = time.perf_counter()
     encoded = crosscheck.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
-    # An engine must match the reference on the first runs, which are spread over the split. Comparing all runs would
-    # take longer than the rest of a small job.
+    # Comparing all runs would take longer than the rest of a small job.
     checks = CrossCheck(encoder, split=split.name)
     checks.add(rows, encoded, which=np.flatnonzero(first[fits]))
     checks.finish()
@@ -227,7 +218,7 @@ def _tokenize(
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
-    """Yield a choice of rows to read, then larger ones, each for the case that filters left no row of the last."""
+    """Yield a choice of rows to read, then larger ones, in case filters leave no row."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     covered = cover(split.groups.ends, split.ranges)
@@ -239,7 +230,6 @@ def choices(spec: ShardSpec, split: SplitSource) -> Iterator[SampleChoice]:
 
 
 def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> SampleChoice:
-    """Choose rows to tokenize, `times` as many as without filters, from `larger` times as many groups."""
     rng, most = np.random.default_rng([spec.seed, split_seed(split.name), 1]), ROWS * times
     stored = split.groups.stored_bytes[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
@@ -252,14 +242,14 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
     read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
     most = max(1, round(most / len(read_ranges) / _RUN_ROWS)) * _RUN_ROWS
     runs = _runs(read_ranges, most, all_of_it=False, rng=rng)
-    # User functions run on every row that is read, so read only the rows to tokenize.
+    # User functions run on every row that is read.
     return SampleChoice(read_ranges=read_ranges if split.reader.functions is None else runs, tokenized_ranges=runs)
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Choose the parts of the cover with one random row of each equal stretch of the split; return ascending indices.
+    """Return indices of the parts of the cover with one random row of each equal stretch of the split, at least one.
 
-    At least one part is chosen; several have at most `limit` bytes together.
+    Several have at most `limit` bytes together.
     """
     ends = covered.ends
     count = min(most, len(covered))
@@ -274,7 +264,7 @@ def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed
 
 
 def _runs(read_ranges: np.ndarray, most: int, *, all_of_it: bool, rng: np.random.Generator) -> np.ndarray:
-    """Return runs, int64 [R, 2]: one at random in each equal part of a range, up to `most` rows; or `all_of_it`."""
+    """Return runs, int64 [R, 2], up to `most` rows: one at random in each equal part of a range."""
     rows = _RUN_ROWS
     found = []
     for first, last in read_ranges.tolist():

@@ -1,18 +1,11 @@
 """Measure a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
-For rows outside the sample (`sample_rows`), text bytes and position in the split predict output, tokens and records:
+For rows outside the sample (`sample_rows`), text bytes and position in the split predict output, tokens and records. A
+curve through the averages of sampled rows of similar length gives output bytes for text bytes; with `pad` it is flat
+where rows are cut. A factor corrects it for each stretch of the split: another language has other tokens per byte.
 
-    bytes of a record (`pad`)                         factor
-      |            . . . . . . .   cut to L             |     ____.
-      |        . '                                     1|----/     \\______
-      |   . '                                           |
-      +------------------------- bytes of text          +------------------------ row index in the split
-
-The curve goes through the averages of sampled rows of similar length. The factor is the measured output of each stretch
-of the split, relative to the curve: another language has other tokens per byte. Shards of 12.7 targets in random order,
-sorted by length, and in two languages hold 0.92 to 1.04 of the target as `pad` and `concat`; the last ones of `pack` in
-sorted order up to 1.3, since long documents leave room that a sample cannot show
-(`tests/prepare/plan/test_sampling.py`).
+In tests, shards of `pad` and `concat` hold 0.92 to 1.04 of the target; the last ones of `pack` in sorted order up to
+1.3, since long documents leave room that a sample cannot show.
 """
 
 from __future__ import annotations
@@ -35,15 +28,15 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
 
-# Successive records that are compressed together: about the window of zlib.
+# Records that are compressed together: about the window of zlib.
 _PACKED_RECORDS = 64
 _POINTS = 48
 _STRETCHES, _STRETCH_ROWS = 48, 64
 # A row may be up to a million times as long as the tokenized ones.
 _BEYOND = 1e6
-# Lengths for which a row group's mean output is computed, from at most this many rows.
+# Points of a row group's curve, computed from at most this many rows.
 _LENGTHS, _GROUP_ROWS = 128, 1024
-# Records in order: framed bytes, tokens without padding, positions; and the bytes, if shards are compressed.
+# `size`: framed bytes. `tokens`: without padding. `framed`: the bytes themselves, if shards are compressed.
 _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions")), ("framed", object)])
 
 
@@ -52,7 +45,6 @@ class SizeModel:
     """Model of a row's output bytes: a function of its text bytes, times a factor that depends on its row index.
 
     Both are linear between points: (`text_bytes`, `output_bytes`) and (`row_indices`, `factors`), sorted by the first.
-    Row indices count in reading order.
     """
 
     text_bytes: np.ndarray
@@ -66,10 +58,9 @@ class SizeModel:
         return along * np.interp(row_indices, self.row_indices, self.factors)
 
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
-        """Return a model of the mean output bytes of a group's rows, as a function of the mean bytes of their texts.
+        """Return a model of a group's mean output bytes, as a function of the mean bytes of its texts.
 
-        K rows of `text_bytes` [K] in `groups` [K] show the spread of lengths around a group's mean, which matters since
-        long rows are cut.
+        Rows of `text_bytes` [K] in `groups` [K] show the spread within a group, which matters since long rows are cut.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)
@@ -85,13 +76,10 @@ class Sample:
 
     `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
     `row_tokens` int64 [N]: each row's tokens, special and cut ones included; `side_tokens`: those of each answer of a
-    pair, by name. `num_tokens` of them are in records, which
-    take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
-    `seconds`: time of tokenizing all sampled rows. `read`: all rows read, most of them only weighed.
-    `length_shares`: the share of bytes in records of each length, which have separate shards.
-    `fim`: of all rows, those of fill-in-the-middle by kind (see `Ledger`).
-    `labels` int64, ascending: the distinct labels of tokenized rows, empty if they have names or fractions.
-    `notes`: remarks for users.
+    pair, by name. `num_tokens` of them are in records, which take `output_bytes`. `padding`: the share of positions
+    without a token, None with a layout that joins rows. `seconds`: time of tokenizing. `length_shares`: the share of
+    bytes in records of each length. `fim`: rows by kind of fill-in-the-middle (see `Ledger`). `labels` int64: the
+    distinct labels of tokenized rows, empty if they have names or fractions.
     """
 
     sizes: SizeModel
@@ -113,7 +101,7 @@ class Sample:
 def row_lengths(
     spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token counts of the sampled rows of all splits, int64 [N], and each one's weight in rows, float64 [N].
+    """Return the tokens of each sampled row of all splits, int64 [N], and its weight in rows, float64 [N].
 
     Raises: RowsRejectedError if no sampled row can be used.
     """
@@ -167,7 +155,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Return `values` of the N tokenized rows and predicted ones of the M weighed rows, float64 [N + M]."""
+    """Return `values` of the tokenized rows and predicted ones of the weighed rows, float64 [N + M]."""
     model = fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 
@@ -179,7 +167,7 @@ def _row_tokens(rows: SampledRows, tokens: np.ndarray) -> np.ndarray:
 def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tuple[float, float | None]:
     layout = layout_of(spec.layout)
     if layout.joins_rows:
-        # A sample that is too short is repeated in its records, and the last record may have been dropped.
+        # A short sample is repeated in its records, and the last record may have been dropped.
         held = min(1.0, laid_out["tokens"].sum() / max(rows.tokens.sum(), 1))
         return float(_with_predicted(rows, rows.tokens * held, rising=True).sum()), None
     tokens, positions = (
@@ -190,13 +178,12 @@ def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tu
 
 
 def _per_row(rows: SampledRows, values: np.ndarray) -> np.ndarray:
-    """Sum `values` [R] over the records of each of N rows; return [N]."""
     total = np.concatenate([[0], np.cumsum(values)])
     return np.diff(total[np.concatenate([[0], np.cumsum(rows.records)])])
 
 
 def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Lay out the sampled rows; return their records, _RECORD [R], and the share of bytes in records of each length."""
+    """Return the records, _RECORD [R], and the share of bytes in records of each length."""
     builder, times = encoder.builder(), 1
     if layout_of(spec.layout).joins_rows:  # the sample may be too short for one record
         times = max(1, -(-spec.length // max(int(rows.tokens.sum()), 1)))
@@ -206,7 +193,6 @@ def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple
     parts = [_records_of_length(spec, length_group) for length_group in every]
     laid_out = np.concatenate(parts)
     if (of_rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(laid_out):
-        # Each row has one record: restore the order of the rows.
         laid_out = laid_out[np.argsort(np.concatenate(of_rows))]
     return laid_out, tuple(float(part["size"].sum() / max(laid_out["size"].sum(), 1)) for part in parts)
 
@@ -228,11 +214,10 @@ def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray
 
 
 def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
-    """Return the bytes that each record takes in a shard, after any compression, float64 [R]."""
     sizes = laid_out["size"].astype(np.float64)
     if spec.compression == "none":
         return sizes
-    # Divide the compressed bytes of neighbours among them; scale all to their compressed size in a shard's order.
+    # Divide compressed bytes among neighbours; scale all to the size in a shard's order.
     order = np.arange(len(sizes))
     for part in np.array_split(order, max(1, len(order) // _PACKED_RECORDS)):
         sizes[part] *= _packed(laid_out, part) / sizes[part].sum()
@@ -246,7 +231,6 @@ def _packed(laid_out: np.ndarray, which: np.ndarray) -> int:
 
 
 def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray, stored: np.ndarray) -> np.ndarray:
-    """Return each row's share of the stored bytes of the records that hold its tokens, float64 [N]."""
     tokens = laid_out["tokens"]
     full = tokens == spec.length
     counted = full if full.any() else np.ones(len(stored), bool)

@@ -14,7 +14,6 @@ _CGROUPS = Path("/sys/fs/cgroup")
 def cores() -> int:
     """Return the number of usable cores, by CPU affinity and cgroup quotas."""
     affinity = getattr(os, "sched_getaffinity", None)
-    # A partial core counts as one.
     quotas = (max(1, math.ceil(quota / period)) for quota, period in _limits("cpu.max"))
     return min([len(affinity(0)) if affinity else os.cpu_count() or 1, *quotas])
 

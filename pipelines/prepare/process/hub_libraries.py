@@ -1,7 +1,7 @@
 """Settings of the Hugging Face libraries, made before their import, and a check that the hub answers.
 
 Without the settings, `transformers` warns about missing PyTorch, and `datasets` reports each load to a server. Without
-the check, clients retry each request for a minute if there is no network.
+a network, clients retry each request for a minute.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def configure() -> None:
 def hub_answers() -> bool:
     """Return whether the hub answers within 10 seconds; False if HF_HUB_OFFLINE is set.
 
-    A thread sends the request, because a DNS look-up has no time limit. No request follows the first answer.
+    A thread sends the request, because a DNS look-up has no time limit.
     """
     import huggingface_hub
     from huggingface_hub import constants

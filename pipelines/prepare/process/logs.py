@@ -18,7 +18,7 @@ class _Nameless(logging.Handler):
 def root_logger_kept() -> Iterator[None]:
     """Keep libraries from configuring the root logger during the context.
 
-    Beam does so on import and when it reads its options; the caller's `logging.basicConfig` would then have no effect.
+    Beam does so on import, and the caller's `logging.basicConfig` would then have no effect.
     """
     root, ours = logging.getLogger(), _Nameless()
     if root.handlers:

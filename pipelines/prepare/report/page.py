@@ -1,7 +1,7 @@
 """Elements of the page and their HTML, one file that loads nothing, runs nothing, and shows text from data as text.
 
-Jinja2 escapes every text, control characters and characters that change the text direction are spelt out, and a content
-security policy forbids scripts, requests, and all styles except the one in the page.
+Jinja2 escapes every text, control characters are spelt out, and a content security policy forbids scripts, requests,
+and all styles except the page's.
 """
 
 import base64
@@ -59,7 +59,6 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         keep_trailing_newline=True,
-        # Control characters are spelt out, except for line ends.
         finalize=lambda text: visible(text, lines=True) if type(text) is str else text,
     )
     environment.filters["options"] = _unbroken_options
@@ -78,6 +77,6 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
 
 
 def _unbroken_options(text: str) -> Markup:
-    """Return the text as HTML without line breaks inside options such as `--max-length`."""
+    """Keep options such as `--max-length` on one line of HTML."""
     escaped = str(escape(visible(text, lines=True)))  # `re.sub` joins pieces of Markup by escaping them once more
     return Markup(re.sub(r"--[a-z][a-z-]*[a-z]", r'<span class="option">\g<0></span>', escaped))

@@ -57,7 +57,7 @@ class SplitSubject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Data for all sections. `splits`: the splits to show in detail; `place`: the location of the source, if known."""
+    """Data for all sections. `splits`: to show in detail; `place`: the location of the source, if known."""
 
     manifest: Manifest
     tokenizer: HFTokenizer
@@ -85,7 +85,6 @@ def sampled_records(root: str, manifest: Manifest, split: str, *, share: float =
 
 def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
     """Read a run of records at a random place in each equal part of the split."""
-    # `manifest` describes one bucket, or a dataset with one row length.
     opened = random_access.open(root)
     rows = (opened.bucket(manifest.row_length) if opened.manifest.bucket_lengths else opened)[split]
     count = len(rows)
@@ -105,8 +104,7 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 def lengths_of(part: SampledRecords) -> np.ndarray:
     """Return the length in tokens of each document of a sample, int64: of a segment (pack, chat), or of a row.
 
-    A row of a preference pair has two, the prompt with each answer.
-    Empty if records cut documents apart (concat).
+    A row of a preference pair has two, the prompt with each answer. Empty if records cut documents apart (concat).
     """
     schema = part.manifest.schema
     if schema.with_role("token_ids") is None:

@@ -19,12 +19,11 @@ _MOST_PADDING = 0.5
 # Parts of the fingerprint that the table of facts shows already.
 _BESIDES = ("source", "versions", "tokenizer")
 _LISTED_FACTS = 100
-# Largest share of unknown tokens without a warning: ordinary text has far fewer with a suitable tokenizer.
+# Largest share of unknown tokens without a warning; ordinary text has far fewer.
 _MOST_UNKNOWN = 0.01
 _MOST_BINS, _MOST_LABELS = 16, 200
 # Ratio between the most frequent and the rarest label that is worth a warning.
 _UNEVEN = 10
-# Maximum number of characters of a label's name.
 _NAME = 100
 
 
@@ -233,7 +232,6 @@ def _labels(part: SampledRecords, role: Role) -> np.ndarray:
 
 
 def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] | None, *, noun: str) -> Group:
-    """Count class ids, the most frequent first. With `names`, include absent classes and omit -1 (no label)."""
     if names is not None:
         ids = ids[ids >= 0]
     found, occurrences = np.unique(ids, return_counts=True)

@@ -1,7 +1,4 @@
-"""Shard files: lay out, encode and frame rows, and write files atomically, with indexes.
-
-permuted rows ──► [n, L] ──► Example bytes ──► frames ──► gzip? ──► file        counted and digested on the way
-"""
+"""Shard files: lay out, encode and frame rows, and write files atomically, with indexes."""
 
 import collections
 import dataclasses
@@ -49,11 +46,11 @@ def write(
 ) -> Shard:
     """Write the shard of a task's rows of one record length, and return its manifest entry.
 
-    `threads` encode records. The shard's ledger counts `rows_in` rows, and `rejected` and `filtered` rows by reason.
-    `versions`: the versions that may be replaced (see `storage.versions`). `progress` counts the bytes.
+    `threads` encode records. The ledger counts `rows_in` rows, and `rejected` and `filtered` rows by reason.
+    `versions`: see `storage.versions`.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
-        job; LedgerError if its rows do not add up. The existing file then stays unchanged.
+    job; LedgerError if its rows do not add up. The existing file then stays unchanged.
     """
     name, builder = job.shard_name(task, length=group.length), group.builder
     counts = collections.Counter(num_bytes=0, num_examples=0, num_tokens=0, num_unlabelled=0)
@@ -97,7 +94,6 @@ def _pieces(
     *,
     threads: int,
 ) -> Iterator[memoryview | bytes]:
-    """Yield the file's bytes in pieces, and update `counts` and `indexes`."""
     schema = job.spec.schema_of(group.length)
     label = schema.with_role("label") if job.spec.columns.label_names is not None else None
 
@@ -125,7 +121,7 @@ def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
 
 
 def paths(job: Job, name: str) -> tuple[str, ...]:
-    """Return the paths of a shard file and of its indexes."""
+    """Return the paths of a shard file and its indexes."""
     return tuple(storage.join(job.root, each) for each in (name, *_indexes(job, name).names))
 
 
@@ -134,11 +130,6 @@ def _indexes(job: Job, name: str) -> ShardIndexes:
 
 
 def _check(shard: Shard, expected: Shard | None) -> None:
-    """Check a shard before its file appears.
-
-    Raises: OutputError if it is empty or not as expected; LedgerError if the counts of rows read, laid out and rejected
-        disagree.
-    """
     if not shard.num_examples:
         raise OutputError(
             f"{shard.name}: no row of this shard gives an example, expected at least one",

@@ -47,8 +47,8 @@ def make(
 ) -> None:
     """Make the shards of task keys, about `task_bytes` each, on a runner, then finish there.
 
-    `encoder` is the launcher's, closed if other processes make the shards. If a process ended because a chat template
-    took too long on a row, the shard is made again here, with one child process per rendering, to identify the row.
+    `encoder` is closed if other processes make the shards. If a process ended because a chat template took too long on
+    a row, the shard is made again here, with one child process per rendering, to identify the row.
 
     Raises: PrepError if a process died, naming the shard; as `shard_writer.write`; as the runner.
     """
@@ -115,7 +115,7 @@ class ShardMaker:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
-        """Make the shard of a task that has no valid receipt. Raises: as `shard_writer.write`; PrepError."""
+        """Make the shard unless it has a valid receipt. Raises: as `shard_writer.write`; PrepError."""
         task = plan_files.task_of(self._job, key)
         # A runner retries a bundle of tasks as a whole, including finished ones.
         if storage.exists(self._job.receipt_path(task)) and (made := receipts.find(self._job, [task])[0]) is not None:
@@ -129,7 +129,7 @@ class ShardMaker:
         return _counts(receipt)
 
     def prepare(self) -> None:
-        """Open the encoder once for all forks of this process, unless that would open a storage client."""
+        """Open the encoder for all forks of this process, unless that would open a storage client."""
         if not any(split.reader.functions for split in self._job.splits.values()):
             imports.start_worker()  # user functions may need the libraries that this leaves out
         if self._pickled or storage.local_path(self._job.root) is not None:
@@ -141,7 +141,6 @@ class ShardMaker:
                 # Several threads call the engine at once, so it needs no threads itself (default 32).
                 os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
                 if multiprocessing.parent_process() is not None:
-                    # Libraries get as many threads as this worker process has, not one per core.
                     os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # read when `tokenizers` starts some
                     pa.set_cpu_count(self._threads)
                 self._encoder = pickle.loads(self._pickled) if self._pickled else self._job.open_encoder()

@@ -2,8 +2,7 @@
 
     read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
 
-All randomness is seeded by (seed, split, shard) or (seed, split, row), so the bytes are the same wherever and whenever
-this runs.
+All randomness is seeded by (seed, split, shard) or (seed, split, row), so the bytes are always the same.
 """
 
 import itertools
@@ -32,8 +31,8 @@ from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 
-# Bytes of text per call of the engine: enough to occupy all cores and make Python's cost negligible, but no more, since
-# the Rust tokenizer keeps about 100 bytes per token. The fast engines keep almost nothing.
+# Enough bytes of text to occupy all cores, but no more: the Rust tokenizer keeps about 100 bytes per token. The fast
+# engines keep almost nothing.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 22
 
@@ -49,12 +48,11 @@ def write(
 ) -> Receipt:
     """Write a task's shard, or one shard per record length, and its receipt.
 
-    A shard that differs from `expected` is not written. `threads` tokenize batches and encode records, by default one
-    per core.
+    A shard that differs from `expected` is not written. `threads` tokenize and encode, by default one per core.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
-        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or differs
-        from the reference; RowsRejectedError if the job is strict and a row cannot be used.
+    meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or differs from
+    the reference; RowsRejectedError if the job is strict and a row cannot be used.
     """
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
@@ -93,7 +91,7 @@ def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.r
 
 
 def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
-    """Return the generator that permutes the rows of shard `index` of a split. `length`: as in `shuffle_rng`."""
+    """Return the generator that permutes the rows of shard `index` of a split."""
     return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
@@ -102,8 +100,8 @@ def batches(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Yield (row numbers int64 [N], record batch) of a split's rows: one row, or up to about `num_bytes` of text.
 
-    Small pieces are joined, since every batch takes about a millisecond, but to no more rows than a large piece has,
-    since kept columns may be much larger than the texts.
+    Small pieces are joined, since a batch takes a millisecond. Rows are limited, since kept columns may be much larger
+    than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0
@@ -130,7 +128,7 @@ def _joined(parts: Sequence[tuple[np.ndarray, pa.RecordBatch]]) -> tuple[np.ndar
 
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
-    """Return the error for a rejected row, in a job that allows none."""
+    """Return the error for a rejected row in a strict job."""
     return RowsRejectedError(
         f"{task.split}[{row.row}]: {row.why}; --max-error-rate 0 allows no row that cannot be used",
         remedy=f"{remedy_of({row.reason: 1}) or 'correct or filter such rows'}, or allow a share of them with "
@@ -139,8 +137,6 @@ def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
 
 
 class _TaskRows:
-    """Tokenized rows of a task; `rows_checked` of them were compared with the reference tokenizer."""
-
     def __init__(self, task: ShardTask, job: Job, encoder: BatchEncoder, progress: Progress, threads: int) -> None:
         self._task, self._job, self._encoder, self.progress, self._threads = task, job, encoder, progress, threads
         self._builder = encoder.builder()
@@ -170,7 +166,7 @@ class _TaskRows:
         self.rows_checked = checks.rows_checked
 
     def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch | None]]:
-        """Yield batches of usable rows, with their record batch if the encoder may reject some."""
+        """Yield usable rows, with their record batch if the encoder may reject some."""
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
         for numbers, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
@@ -189,10 +185,7 @@ class _TaskRows:
             raise unusable_row(self.rejected.first[0], self._task)
 
     def write_shards(self, *, versions: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
-        """Write one file per record length; for lengths without rows, delete the files of an earlier attempt.
-
-        A file that has appeared or changed since `versions` belongs to another job.
-        """
+        """Write one file per record length; for lengths without rows, delete the files of an earlier attempt."""
         task, job = self._task, self._job
         groups = length_groups(self._builder)
         lengths = [group.length for group in groups]
@@ -223,7 +216,7 @@ class _TaskRows:
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
-        """Return the rows of each file, with the unused ones in the first. Raises: LedgerError."""
+        """Return the rows of each file, with the unused ones in the first."""
         num_unused = self.rejected.rejected.total() + self.rejected.filtered.total()
         used = self._rows_in - num_unused
         rows_in = [used if group.rows is None else len(group.rows) for group in groups]
@@ -238,7 +231,7 @@ class _TaskRows:
 
 
 def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
-    """Return the unnamed integer labels of usable rows, or the tags of their words; None if there are neither."""
+    """Return the integer labels or tags of usable rows that have no names; None if there are none."""
     columns = spec.columns
     if columns.label is not None:
         return encoded.arrays["label"][encoded.reasons == ""] if columns.label.kind == "int" else None

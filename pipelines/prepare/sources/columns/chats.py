@@ -10,11 +10,10 @@
                                                                        line the input, if any; the answer: the output
                   optional: system, history: [[asked, answer], ...]    before that message
 
-    every form    optional: tools                                      the template's tools
-                  optional: chat_template_kwargs                       the row's variables for the template
+    every form    optional: tools, chat_template_kwargs                for the template
 
-The first form with all its columns is used; --messages-column names a column instead. An optional column is used if it
-exists in every split with a suitable type. Sources of these rules:
+The first form with all its columns is used. An optional column is used if it exists in every split with a suitable
+type. Sources of these rules:
 
     TRL 1.16              names of fields, order of prompt and completion, learning only completions, text pairs without
                           a template, columns of every form (`data_utils.maybe_convert_to_chatml`,
@@ -52,16 +51,14 @@ from pipelines.prepare.sources.columns.messages import (
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 
-# Optional columns of every form, and of some forms; required and optional columns of each form.
+# Optional columns of every form, and of some forms.
 EVERY = ("tools", "chat_template_kwargs")
 _MORE = {"ShareGPT": ("system",), "Alpaca": ("input", "system", "history")}
 _FORMS = {form: (needed, (*_MORE.get(form, ()), *EVERY)) for form, needed in CHATS.items()}
 FORMS = "messages, conversations, prompt with completion, or instruction with output"
-# Columns that may hold conversations, and their purposes if these have another name.
 CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))
 PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
 PAIR: tuple[Literal["prompt", "completion"], ...] = ("prompt", "completion")
-# Purposes of columns that may be null.
 OPTIONAL = ("tools", "options", "input", "system", "history")
 
 
@@ -100,7 +97,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
-    """Return a phrase with the form and columns, such as `ShareGPT (conversations)`, or an empty string."""
+    """Return a phrase such as `ShareGPT (conversations)`, or an empty string."""
     if "messages" in nested:
         name = nested["messages"]
         form = "ShareGPT" if name == "conversations" or is_sharegpt(columns[name].kind) else "messages"
@@ -110,7 +107,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def form_of(names: Sequence[str]) -> str:
-    """Return the remedy for rows with column names of conversations, or an empty string."""
+    """Return the remedy for rows with columns of conversations, or an empty string."""
     if {"chosen", "rejected"} <= set(names):
         return (
             "the columns hold preference pairs: add --layout preference; to learn only the chosen answers, "
@@ -137,10 +134,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose, with conversations of any form as one column `messages`.
-
-    Prompts without answers are conversations, too.
-    """
+    """Return the columns by purpose, with conversations of any form as one column `messages`."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     parts: list[pa.Array] = []
     if "messages" in nested:
@@ -200,7 +194,7 @@ def _are_sharegpt(messages: pa.Array) -> np.ndarray:
 
 
 def turns(column: pa.Array, role: str) -> pa.Array:
-    """Return lists of messages unchanged, or texts as one message of this role each."""
+    """Return lists of messages unchanged, or each text as one message of this role."""
     return with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
 
 
@@ -270,7 +264,7 @@ def _wrapped_text(text: str) -> str:
 def _joined(parts: Sequence[pa.Array]) -> pa.Array:
     lengths_PN = np.stack(list(map(list_lengths, parts)))
     items = _concatenated([part.flatten() for part in parts])
-    # Row of each message, part by part; a stable sort by row keeps the order of the parts.
+    # A stable sort by row keeps the order of the parts.
     owners = np.concatenate([np.repeat(np.arange(len(parts[0])), lengths) for lengths in lengths_PN])
     return _lists(items.take(pa.array(np.argsort(owners, kind="stable"))), lengths_PN.sum(axis=0))
 

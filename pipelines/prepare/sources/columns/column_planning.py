@@ -1,10 +1,4 @@
-"""Plan on the launcher which columns to read and how to use them, from the schemas of all splits.
-
---text-column, --label-column, --keep-column, columns of the layout
-    │ does each exist once, with a usable type, the same in every split?
-    ▼
-ColumnPlan, sent to workers
-"""
+"""Plan on the launcher which columns to read and how to use them, from the schemas of all splits."""
 
 import dataclasses
 import functools
@@ -31,7 +25,6 @@ Plan = TypeVar("Plan")
 
 _RECORDS = "the file seems to be from to_json() of pandas: write it with orient='records', lines=True"
 _NO_MEDIA = "images, audio and video are not prepared: write their texts, such as captions, into a column"
-# Kinds of files that have a header line.
 _SEPARATED = ("csv", "tsv")
 
 
@@ -64,7 +57,7 @@ def plan_types(
 
 
 def _with_chats(inputs: Inputs, splits: Sequence[Columns]) -> Inputs:
-    """Return the inputs with the columns of conversations, or only the columns of texts if texts stay texts."""
+    """Add the columns of conversations; if texts stay texts, keep only their columns."""
     texts: tuple[Purpose, ...]
     if inputs.finds_pairs:
         found, are_texts, texts = (
@@ -93,9 +86,7 @@ def plan_columns(
 ) -> ColumnPlan:
     """Plan the columns like `plan_types`, then read classes and vector lengths from rows.
 
-    `plan`: the result of `plan_types`, if known.
-
-    Raises: ColumnError.
+    `plan`: the result of `plan_types`, if known. Raises: ColumnError.
     """
     if plan is None:
         columns = {name: source.columns_of(split) for name, split in source.splits.items()}
@@ -209,7 +200,7 @@ def _labels(
 
 
 def _kept_type(name: str, columns: Columns) -> Feature:
-    """Return the feature of a kept column; shape [1] is a placeholder for vectors of unknown length."""
+    """Return the feature; shape [1] is a placeholder for vectors of unknown length."""
     kind = columns[name].kind
     shape: tuple[int, ...] = ()
     if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):
@@ -293,7 +284,6 @@ def _is_answer(kind: pa.DataType) -> bool:
     return _is_chat_part(kind) or preferences.fits(kind)
 
 
-# Check of the column's type, and the expected type in words, by purpose.
 _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
     "target": (is_text, "text"),
     "messages": (_is_message_list, "lists of messages with a role and a content, or with from and value"),

@@ -1,29 +1,7 @@
 """Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
-A row without a reason is used. Reasons depend only on the row's columns, so the launcher can count rejected rows before
-tokenizing:
-
-    filtered            left out by one of the user's filters, not an error (filtered:NAME: by a ready filter)
-    held_out            in another split by --hold-out, not an error (not_held_out: not in this held-out split)
-    text_null           a text is null
-    target_null         the text to generate is null
-    prompt_null         the prompt is null (also completion_null, instruction_null, output_null, chosen_null, and so on)
-    words_null          the list of words is null (tags_null: the list of tags)
-    word_null           a word is null (tag_null: a tag)
-    tags_length         tags and words differ in number
-    tag_out_of_range    a ClassLabel id outside its names, or a negative number
-    tag_unknown         a string that is no known class
-    label_null          the label is null, or NaN
-    label_out_of_range  a ClassLabel id outside its names, except -1, which is "no label" in `datasets`
-    label_unknown       a string or a number that is no known class
-    label_length        a vector of 0 and 1 with a different length
-    column_null         a kept column is null, or one of its values is
-    column_length       a kept vector has another length than the first row's
-    column_too_long     a kept string, or bytes, of more than 1 MiB
-    int_out_of_range    a label or kept integer does not fit int32, the integer type of the device
-    float_out_of_range  a label or kept number is finite, but infinite as float32
-
-Known classes are those in any split of the source.
+docs/format.md lists the reasons. They depend only on the row's columns, so the launcher can count rejected rows before
+tokenizing. Known classes are those in any split of the source.
 """
 
 from __future__ import annotations
@@ -56,7 +34,7 @@ from pipelines.prepare.sources.rows import unused_rows
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
-# Purposes of columns that are not plain text columns; most of these columns are nested.
+# Purposes of columns that are not plain text columns.
 ChatPurpose = Literal["messages", "tools", "options", "prompt", "completion", "instruction", "input", "output"]
 Purpose = Literal[ChatPurpose, "system", "history", "chosen", "rejected", "words", "tags", "answers", "target"]
 
@@ -66,7 +44,7 @@ class Inputs:
     """Input columns, which become tokens: text columns, and nested columns by purpose.
 
     `finds_chats`: look for conversations (see `chats`); `nested` takes precedence. `finds_pairs`: look for preference
-    pairs of conversations (see `preferences`). `joins_pairs`: prompts and completions that are texts stay texts.
+    pairs (see `preferences`). `joins_pairs`: prompts and completions that are texts stay texts.
     """
 
     texts: tuple[str, ...] = ()
@@ -77,7 +55,7 @@ class Inputs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all input columns."""
+        """Names of the input columns."""
         return (*self.texts, *self.nested.values())
 
 
@@ -85,8 +63,8 @@ class Inputs:
 class ColumnPlan:
     """Plan of the columns to read and their uses, made on the launcher and sent to workers.
 
-    `nested`: columns that the layout uses, by purpose, mostly lists or structs. `chats`: description of the
-    conversations. `joins_pairs`: see `Inputs`.
+    `nested`: columns that the layout uses, by purpose. `chats`: description of the conversations. `joins_pairs`: see
+    `Inputs`.
     """
 
     texts: tuple[str, ...]
@@ -116,7 +94,7 @@ class ColumnPlan:
 
     @property
     def flags(self) -> str:
-        """The command's options that name columns for these uses."""
+        """Options of the command that name columns for these uses."""
         uses = ["text"] if self.texts else []
         named = preferences.TEXTS if "chosen" in self.nested else ()
         required = [each for each in self.nested if each not in chats.OPTIONAL]
@@ -134,7 +112,7 @@ class Rows:
     """N usable rows: texts, nested columns, and arrays for features.
 
     `texts`: N valid UTF-8 strings per text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns by
-    purpose, top-level nulls only in optional ones. `numbers` int64 [N]: row numbers. `split`: the split's name.
+    purpose, top-level nulls only in optional ones. `numbers` int64 [N]: row numbers.
     """
 
     texts: tuple[pa.Array, ...]
@@ -170,7 +148,7 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """Return the reason not to use each row, str objects [N], '' for usable rows; texts are not read."""
+    """Return the reason not to use each row, object [N], '' for usable rows; texts are not read."""
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
         _reject_kept(reasons, batch.column(feature.name), feature)

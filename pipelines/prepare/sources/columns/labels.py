@@ -12,9 +12,8 @@
     [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
     List(ClassLabel(O, PER))    class, as above                       one value per word
 
-In `datasets`, a class id of -1 means "no label", for example in test splits with secret labels. Such a row keeps the
-label -1, which training and evaluation ignore. With --label-classes, a number -1 has this meaning if all labels of a
-split are -1 and no other split has negative ones.
+In `datasets`, a class id of -1 means "no label". Training and evaluation ignore it. With --label-classes, a number -1
+has this meaning if all labels of a split are -1 and no other split has negative ones.
 """
 
 import dataclasses
@@ -73,7 +72,7 @@ class LabelPlan:
 
     @property
     def value_set(self) -> pa.Array:
-        """Source values of the classes by id, in the type that `_comparable` returns."""
+        """Source values of the classes by id."""
         names = self.names or ()
         return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
@@ -103,7 +102,7 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
     """Complete the plan with the classes in rows, or with the length of vectors of 0 and 1.
 
-    Classes come from all splits of the source and are sorted, so ids don't depend on the requested splits.
+    Classes come from all splits, sorted, so ids don't depend on the requested splits.
 
     Raises: ColumnError for too many or no classes, fractions or unequal vectors; SourceError if a string is not UTF-8.
     """
@@ -147,7 +146,6 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
 
 
 def _notes_on(names: Sequence[str]) -> Iterator[str]:
-    """Yield notes on classes that look like another kind of label."""
     if all(re.fullmatch(r"\s*\[.*\]\s*", name, re.DOTALL) for name in names) and names:
         yield (
             f"its labels are lists written as text, such as {names[0]!r}, so each different list is one class; for "
@@ -224,7 +222,7 @@ def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: Labe
 
 
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
-    """Return the labels of usable rows: int64 [N], float32 [N], or uint8 [N, C] for several classes."""
+    """Return the labels of usable rows: int64 or float32 [N], or uint8 [N, C] for several classes."""
     values = column.flatten() if label.several else column
     if label.from_rows:
         values = pc.index_in(_comparable(values), value_set=label.value_set).fill_null(UNLABELLED)
@@ -268,7 +266,6 @@ def decode_texts(column: pa.Array, name: str) -> list[str]:
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError as error:
-        # Readers don't check that strings are UTF-8.
         raise SourceError(f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy=to_utf8(b"")) from error
 
 
@@ -293,7 +290,7 @@ def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Cast values to a common type of all splits: strings, or int64 for numbers."""
+    """Cast values to a type that all splits share: strings, or int64 for numbers."""
     if is_text(values.type):
         return values.cast(pa.string())
     if not pa.types.is_floating(values.type):

@@ -1,7 +1,7 @@
 """Convert messages and other nested values to Python objects, and the names of ShareGPT.
 
-Arrow knows no missing keys: a struct holds nulls instead. So a null in a struct counts as missing, at any depth, as in
-TRL 1.16 (`remove_none_values`), Axolotl 0.19 and ms-swift. Nulls inside values that `datasets` stores as JSON stay.
+Arrow knows no missing keys: a struct holds nulls instead. So a null in a struct counts as missing, as in TRL 1.16
+(`remove_none_values`), Axolotl 0.19 and ms-swift. Nulls inside values that `datasets` stores as JSON stay.
 
 The processes that run chat templates import this module, so it imports nothing heavier than PyArrow.
 """
@@ -13,12 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-# Marks answers inside a prompt, because only the completion is learned. No source has a field of this name.
+# Marks answers inside a prompt, which are not learned. No source has a field of this name.
 OF_PROMPT = "\0prompt"
 # ShareGPT's fields and roles. A function_call is an answer that calls tools, with the calls as JSON text.
 FIELDS = {"from": "role", "value": "content"}
 FUNCTION_CALL = "function_call"
-# A function_call may hold a thought, as in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).
+# As in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).
 THOUGHT = "(?s)<think>(?P<thought>.*?)</think>"
 ROLES = {
     "human": "user",

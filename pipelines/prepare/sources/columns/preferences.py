@@ -39,7 +39,7 @@ CANDIDATES = (*TEXTS, *chats.CANDIDATES)
 
 
 def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
-    """Return the columns of the first matching form, by purpose. `named`: the user's choice of columns, by purpose."""
+    """Return the columns of the first matching form, by purpose. `named`: the columns that the user named."""
     common = [name for name in splits[0] if all(name in known for known in splits)]
     answers = {purpose: named.get(purpose, purpose) for purpose in ANSWERS}
     if "prompt" in named:
@@ -56,14 +56,14 @@ def are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
 
 
 def described(nested: Mapping[Any, str]) -> str:
-    """Return a phrase with the form and columns, such as `ShareGPT (conversations, chosen, rejected)`."""
+    """Return a phrase such as `ShareGPT (conversations, chosen, rejected)`."""
     purposes = {chats.PURPOSES.get(name, name): form for form, ((name, *_), _) in list(_FORMS.items())[:-1]}
     form = next((form for purpose, form in purposes.items() if purpose in nested), "implicit prompt")
     return f"{form} ({', '.join(nested.values())})"
 
 
 def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose: lists of messages `messages` (the prompt, if not implicit), chosen, rejected."""
+    """Return chosen and rejected as lists of messages, and the prompt, if not implicit, as `messages`, by purpose."""
     asked = {purpose: column for purpose, column in nested.items() if purpose not in ANSWERS}
     return {**chats.as_messages(asked), **{purpose: _answers(nested[purpose]) for purpose in ANSWERS}}
 

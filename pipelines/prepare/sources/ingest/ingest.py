@@ -1,15 +1,11 @@
 """Run ingest tasks: read rows of any format with `datasets`, and write them as Parquet parts.
 
-    IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-of-00012.parquet
-
 A task is a group of consecutive shards of a stream:
 
     shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      usually one per file
-    parts                   |  0, about 16 MB   |  1, about 16 MB  |
+    parts                   |  0, about 16 MB   |  1, about 16 MB  |       FOLDER/SPLIT-00000-of-00012.parquet, ...
 
-A task depends on the source only, so it can run anywhere, repeatedly, with the same row groups. It is done once its
-part exists. A part has row groups of at most 1,000 rows and about 1 MB, checksums per page, and in its footer the
-number of rows of each shard.
+A task depends on the source only, so it can run anywhere, repeatedly. It is done once its part exists.
 """
 
 import bisect
@@ -39,9 +35,9 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
-# A child process takes about a second of CPU to start, the time to ingest this many bytes.
+# A child process takes a second of CPU to start, the time to ingest this many bytes.
 _LEAST_BYTES = 32_000_000
-# Version of the ingested files; files of another version are ingested again.
+# Files of another version are ingested again.
 VERSION = 4
 
 _PART_BYTES = 16_000_000
@@ -49,7 +45,7 @@ _MOST_PARTS = 2000
 
 MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
-# Groups with equal row counts differ in bytes; up to a quarter above the limit is accepted.
+# Groups with equal row counts differ in bytes.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 
 
@@ -68,9 +64,9 @@ class IngestTask(NamedTuple):
 class SplitStream:
     """Stream of a split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
-    `batch_rows`: rows to read at a time. `files`: the files of the split. `shard_files`: index into `files` per shard,
-    empty if shards and files don't correspond. `in_groups`: shards are row groups, to be read without options.
-    `delimiter`: from `cells.delimiter_of`. `new_ids`: new class ids by path.
+    `batch_rows`: rows to read at a time. `shard_files`: index into `files` per shard, empty if not known. `in_groups`:
+    shards are row groups, to be read without options. `delimiter`: from `cells.delimiter_of`. `new_ids`: new class ids
+    by path.
     """
 
     dataset: Any
@@ -109,7 +105,7 @@ class SplitStream:
         return self.files[self.shard_files[shard]] if self.shard_files else None
 
     def row_group_of(self, shard: int) -> tuple[DataFile, int] | None:
-        """Return the Parquet file and row group of a shard, or None if it is no such group."""
+        """Return the Parquet file and row group of a shard, or None."""
         if not self.in_groups or not self.shard_files:
             return None
         file = self.shard_files[shard]
@@ -118,7 +114,7 @@ class SplitStream:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IngestSource:
-    """Streams by split and the folder for the parts. `inside` must exist (see `storage.write_atomic`)."""
+    """Streams by split and the folder for the parts. `inside`: see `storage.write_atomic`."""
 
     streams: Mapping[str, SplitStream]
     folder: str
@@ -133,15 +129,11 @@ class IngestSource:
         return [task for split, stream in self.streams.items() for task in stream.tasks(split)]
 
 
-# Function that runs all the tasks, or raises.
 RunTasks = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
 def run(source: IngestSource, task: IngestTask, progress: Progress | None = None) -> dict[str, int]:
-    """Run one task on a worker: write its rows as a Parquet part. Beam passes `task` as a plain tuple.
-
-    Raises: SourceError; OutputError.
-    """
+    """Run one task on a worker. Beam passes `task` as a plain tuple. Raises: SourceError; OutputError."""
     del progress
     task = IngestTask(*task)
     stream = source.streams[task.split]
@@ -167,7 +159,6 @@ def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) ->
         return 0
     if sum(file.size for file in files) >= _LEAST_BYTES:
         return most
-    # A child takes longer to start if it needs a storage client.
     return 1 if is_local and not library.are_small_texts(streams[0].reader, paths) else 0
 
 
@@ -199,7 +190,7 @@ def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[Ingest
 def read_groups(
     source: IngestSource, tasks: Sequence[IngestTask], columns: Collection[str] | None, *, run_tasks: RunTasks
 ) -> dict[IngestTask, Groups]:
-    """Return the row groups of each part, with the byte sizes of `columns`; `run_tasks` makes missing parts.
+    """Return the row groups of each part, with the bytes of `columns`; `run_tasks` makes missing parts.
 
     Raises: SourceError; OutputError.
     """
@@ -227,10 +218,7 @@ def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[str, str]) -> Iterator[pa.Table]:
-    """Yield the task's rows in tables of any size; append each shard's row count to `rows`.
-
-    `notes` collects, by kind, cells with a value that differs from their text.
-    """
+    """Yield the task's rows in tables of any size; append each shard's row count to `rows`."""
     numbers = stream.shards_of(task)
     shards = stream.dataset.with_format("arrow").shard(num_shards=task.parts, index=task.part)
     assert shards.num_shards == len(numbers), "this is how `datasets` groups shards"
@@ -260,8 +248,7 @@ def part_chunks(
 ) -> Iterator[bytes]:
     """Yield the bytes of a part with one row group per table. `rows` and `notes` may grow while `tables` is read.
 
-    Measured on 37 MB of JSON lines: lz4 takes 0.14 s of CPU, like no compression, and saves a third of the bytes; a
-    dictionary doesn't shrink texts.
+    lz4 takes as much CPU as no compression; a dictionary doesn't shrink texts.
     """
     pending = io.BytesIO()
 

@@ -1,10 +1,6 @@
 """Store Python objects as sources: write a Dataset, IterableDataset, data frame or table to Parquet parts.
 
-    split              rows                          HOME/object-DIGEST/
-    train              4,000                         train-00000-of-00001.parquet
-    validation         500                           validation-00000-of-00001.parquet
-
-The folder is then a normal source. Its identity is the digest of the parts, so equal rows are the same source.
+The folder `object-DIGEST` has files such as `train-00000-of-00001.parquet`. Equal rows are the same source.
 """
 
 import os
@@ -24,7 +20,7 @@ _CORRECT = "correct what makes these rows; if their types differ, give the objec
 
 
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
-    """Write an object's rows to a folder in `home`, named by their digest; return the folder and the split names.
+    """Write an object's rows to a folder in `home`; return the folder and the split names.
 
     Raises: ConfigError if it is not a dataset, frame or table; SourceError if unreadable; OutputError.
     """
@@ -52,7 +48,7 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
 
 
 def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
-    """Load and store the object that `save_to_disk` saved in a folder. Returns and raises: like `store`."""
+    """Store the object that `save_to_disk` saved in a folder. Returns and raises: like `store`."""
     with library.quiet() as datasets, library.reading(lambda: path):
         saved = datasets.load_from_disk(path)
     return store(saved, home)
@@ -111,7 +107,7 @@ def _part(dataset: Any, split: str) -> Iterator[bytes]:
     def tables(types: pa.Schema) -> Iterator[pa.Table]:
         nonlocal rows
         for table in dataset.with_format("arrow").iter(MOST_ROWS):
-            # Combining the chunks makes sizes independent of the original chunks.
+            # Makes sizes independent of the original chunks.
             yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
             rows += table.num_rows
 

@@ -6,12 +6,6 @@
     other        size and etag are compared with the plan's once per process
 
 Files are not memory-mapped, so a file that shrinks causes an error, not a signal that ends the process.
-
-Parquet files that remote workers can't read are copied, through the launcher's memory, to a folder that they can read:
-
-    /data/a.parquet             on this machine's disk        ──► FOLDER/source/5d41402abc4b2a76-a.parquet
-    https://me:secret@host/...  credentials in the address
-    hf://datasets/ME/private    needs a token
 """
 
 import contextlib
@@ -36,13 +30,12 @@ from tfrecord_io.shown import is_web, without_access
 
 AGAIN = "run the same command again"
 _MOST_COMPARED = 65_536
-# Files to copy at a time, and bytes of each in memory.
 _THREADS = 4
 _CHUNK_BYTES = 8 << 20
 
 
 def is_remote(path: str) -> bool:
-    """Return whether each read of the path is a request to a service."""
+    """Return whether reading the path makes requests to a service."""
     return "://" in path and storage.local_path(path) is None
 
 
@@ -52,10 +45,9 @@ def opened(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow. `addresses`: see `RowReader`.
 
-    `ahead`: ranges [start, stop) of a remote file, each fetched once; reads inside them need no further request.
+    `ahead`: ranges [start, stop) of a remote file to fetch once; reads inside them need no further request.
 
-    Raises: SourceError if it is missing or has changed since the plan, also during reads of a remote file. Errors of
-    the local disk and of decoders pass.
+    Raises: SourceError if it is missing or has changed since the plan. Errors of the local disk and of decoders pass.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
@@ -100,7 +92,7 @@ def _reading(address: str) -> Iterator[None]:
         with storage.as_source_error(shown):
             yield
     except FileNotFoundError as error:
-        # A request to a bucket names a version, which disappears when the object is replaced.
+        # A request names a version, which disappears when the object is replaced.
         if bucket_of(address) and storage.exists(address):
             raise _changed_error(shown) from error
         raise SourceError(
@@ -146,7 +138,7 @@ def _require_same_version(address: str, size: int, version: str) -> None:
 
 
 def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Return whether remote workers can read the file: in a bucket, or public on the hub or the web."""
+    """Return whether the file is in a bucket, or public on the hub or the web."""
     if file.path.startswith("hf://"):
         return not needs_token
     is_public = is_web(file.path) and without_access(file.path) == file.path

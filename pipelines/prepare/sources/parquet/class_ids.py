@@ -3,7 +3,7 @@
     2023.parquet    neg neutral pos     0 1 2  ──►  0 1 2
     2024.parquet    neg pos             0 1    ──►  0 2       names of the split: neg, neutral, pos
 
-`datasets` takes the names of the first file for all, so that `pos` in the second file would become `neutral`.
+`datasets` takes the names of the first file for all.
 """
 
 import dataclasses
@@ -27,7 +27,6 @@ from tfrecord_io.shown import without_access
 
 # New ids by column; the index is the id in the file.
 NewIds = Mapping[str, Sequence[int]]
-# Id of no class.
 _NO_CLASS = -2
 
 
@@ -60,7 +59,7 @@ def united(
 ) -> tuple[Columns, dict[str, NewIds]]:
     """Return the columns with the classes of all files, in order of appearance, and the new ids by path.
 
-    `columns` come from the first file, `schemas` are by path; `names`: the columns to examine.
+    `columns`: of the first file. `schemas`: by path. `names`: the columns to examine.
 
     Raises: SourceError if a column has classes in one file but not in another.
     """

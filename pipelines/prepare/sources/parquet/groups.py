@@ -5,7 +5,7 @@
     row ranges          [800, 1500)    [3000, 3200)           the rows of a task
     pieces              a/0 from 800, a/1 to 500, b/0 ...     the same, cut where groups end
 
-Groups stay on the launcher; pieces travel to workers in the plan.
+Groups stay on the launcher; pieces travel to workers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pieces:
     """P row ranges in reading order, each inside one group. All arrays are [P].
 
     `starts` int64: number of the first row in the split. `counts` int64: rows. `skips` int64: rows of the group before
-    the first. `file` int32: index into `files`, which are `as_planned`. `at` int64: index of the row group in the file.
+    the first. `file` int32: index into `files`. `at` int64: index of the row group in the file.
     """
 
     files: tuple[DataFile, ...]
@@ -52,13 +52,7 @@ class Pieces:
 
 @dataclasses.dataclass(frozen=True)
 class Cover:
-    """N parts of groups in reading order: group index, number of the first row, and number of rows, int64 [N].
-
-    groups    |  0  |  1  |  2  |  3  |  4  |
-    ranges       [========)      [=========)
-    cover         a    b  c      d    e   f             parts of groups, in the order of the ranges
-    positions     0                         18          rows are counted across all ranges
-    """
+    """N parts of groups in reading order: group index, number of the first row, and number of rows, int64 [N]."""
 
     groups: np.ndarray
     starts: np.ndarray
@@ -81,7 +75,7 @@ def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> C
     stops = np.cumsum(sizes)
     group = np.arange(sizes.sum())
     group += np.repeat(first - (stops - sizes), sizes)
-    # Whole groups, except the first and the last one of each range; in place, since there may be 100 million.
+    # In place, since there may be 100 million groups.
     starts = ends[group - 1]
     starts[stops - sizes] = spans[:, 0]
     counts = ends[group]
@@ -103,7 +97,7 @@ def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, 
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span of positions in `ranges` to ranges of row numbers in the source split."""
+    """Translate a span of positions in `ranges` to ranges of row numbers."""
     found = []
     first = 0
     for start, stop in ranges:
@@ -125,8 +119,8 @@ class Groups:
     """N groups of a split in row order, without gaps. All arrays are [N], of any signed integer dtype.
 
     `file` and `at` as in `Pieces`. `num_bytes`: uncompressed bytes of the columns that the job reads; `stored_bytes`:
-    their bytes in the file. `nulls`: known numbers of nulls by column. `source_rows` int64 [S]: rows of each file of
-    the source, or of each shard of its stream if files are not known.
+    their bytes in the file. `nulls`: known numbers of nulls by column. `source_rows` int64 [S]: rows per file of the
+    source, or per shard of its stream if files are not known.
     """
 
     files: tuple[DataFile, ...]
@@ -152,10 +146,7 @@ class Groups:
         return int(self.ends[-1]) if len(self) else 0
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
-        """Cut [start, stop) row ranges into pieces where groups end, in the given order.
-
-        Raises: SourceError if a row doesn't exist.
-        """
+        """Cut [start, stop) row ranges into pieces where groups end. Raises: SourceError if a row doesn't exist."""
         spans = _spans(row_ranges)
         if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
             raise SourceError(
@@ -175,7 +166,7 @@ class Groups:
 
     @classmethod
     def unread(cls, source_rows: np.ndarray, *, columns: Sequence[str] = ()) -> Groups:
-        """Return one placeholder group for the rows of files that nobody reads; `columns` have no nulls."""
+        """Return one placeholder group for rows that nobody reads; `columns` have no nulls."""
         none = np.zeros(1, np.int64)
         return cls(
             files=(DataFile(path="", size=0),),

@@ -4,8 +4,7 @@
     fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
     batches     one per piece, with the requested columns in the types of the split
 
-Of a footer, the launcher keeps the schema and arrays of numbers: rows, bytes and nulls per group. Several threads fetch
-remote files ahead, with one request for neighbouring row groups. Footers are cached because every group needs them.
+Several threads fetch remote files ahead. Footers are cached because every group needs them.
 """
 
 import contextlib
@@ -27,30 +26,27 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import visible_line, without_access
 
-# Row groups up to these sizes are read in place, as blocks: the shuffle moves them, and workers decode them whole.
+# Row groups up to these sizes are read in place: the shuffle moves them, and workers decode them whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
-# Footer key of an ingested part: the number of rows of each shard.
+# Footer keys of an ingested part: rows per shard, and notes for the user by kind.
 SHARD_ROWS = b"prep_tfrecords.shard_rows"
-# Footer key of an ingested part: notes for the user about its rows, by kind.
 NOTES = b"prep_tfrecords.notes"
 
 _THREADS = 32
-# Threads that fetch rows of remote files, and serialized bytes of footers to cache; parsed footers take about eight
-# times as much memory.
+# Threads for remote files, and serialized bytes of footers to cache; parsed footers take about eight times as much.
 _READERS = 8
 _CACHED_BYTES = 8 << 20
-# Largest request for neighbouring row groups of a remote file, and their largest decoded size; and the largest hole
-# between two columns that is cheaper to fetch than to skip with a second request.
+# Largest request for neighbouring row groups, their largest decoded size, and the largest hole between two columns that
+# is cheaper to fetch than to skip.
 _FETCH_BYTES, _DECODED_BYTES = 32 << 20, 128 << 20
 _HOLE_BYTES = 4 << 20
-# Most bytes of rows that are decoded together: 32 times the largest row group that is read in place.
 _MOST_DECODED_BYTES = 512 << 20
 _DECODED_ROWS = 1_000
-# Errors of damaged files, such as a name that is not UTF-8, or a missing column or batch.
+# Errors of damaged files.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, IndexError, KeyError, TypeError, ValueError, StopIteration)
 
-# Indices of pieces, int64 [n], that are decoded together, and the ranges of a remote file to request for them.
+# Indices of pieces that are decoded together, int64 [n], and the ranges of a remote file to request.
 _Fetch = tuple[np.ndarray, Sequence[tuple[int, int]]]
 
 _footers: dict[DataFile, pq.FileMetaData] = {}
@@ -59,10 +55,9 @@ _locks: dict[DataFile, threading.Lock] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Footer:
-    """Footer of a file: `schema` with its metadata, and row `groups`; `is_in_place`: all are small enough for blocks.
+    """Footer of a file. `is_in_place`: all row groups are small enough to be read in place.
 
-    The `nulls` of the groups exclude the inside of lists. `notes` of an ingested part describe differences from the
-    source.
+    The `nulls` of the groups exclude the inside of lists. `notes`: differences from the source, for ingested parts.
     """
 
     schema: pa.Schema
@@ -72,12 +67,11 @@ class Footer:
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
-    """Read the footers of Parquet files in order, with the byte sizes of `columns` (None: all columns).
+    """Read the footers of Parquet files in order, with the byte sizes of `columns` (None: all).
 
     Raises: SourceError if a file can't be read, is damaged, or has changed.
     """
     remote = any(access.is_remote(file.path) for file in files)
-    # Shared by files with the same columns, which saves memory.
     known: dict[bytes, tuple[pa.Schema, list[int], dict[str, int]]] = {}
 
     def read(file: DataFile) -> Footer:
@@ -169,7 +163,7 @@ def _narrow(values: np.ndarray) -> np.ndarray:
 def read_rows(
     pieces: Pieces, columns: Sequence[str], *, types: pa.Schema, addresses: Mapping[str, str]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (number of the first row, record batch with `columns`) for each piece, in order.
+    """Yield (number of the first row, record batch with `columns`) for each piece.
 
     Raises: SourceError if a file is missing, changed or damaged, or a column can't be cast.
     """
@@ -215,7 +209,6 @@ def read_rows(
 
 
 def _runs(pieces: Pieces, *, neighbours: bool) -> list[np.ndarray]:
-    """Return the indices of consecutive pieces in the same row group, or also in its `neighbours`."""
     steps = np.diff(pieces.at)
     apart = (steps != 0) & (steps != 1) if neighbours else steps != 0
     edges = [0, *(np.flatnonzero((np.diff(pieces.file) != 0) | apart) + 1).tolist(), len(pieces)]
@@ -271,7 +264,6 @@ def _read_groups(
     remote: bool,
     stop: int,
 ) -> pa.RecordBatch:
-    """Read at least the first `stop` rows of row groups with the columns and struct fields `wanted`."""
     if groups[-1] >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     batches, rows, num_bytes, where = list[pa.RecordBatch](), 0, 0, without_access(file.path)
@@ -291,10 +283,7 @@ def _read_groups(
 
 
 def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a row group of any size, in tables of about 16 MB.
-
-    Raises: SourceError if the file can't be decoded.
-    """
+    """Yield the rows of a row group in tables of about 16 MB. Raises: SourceError if it can't be decoded."""
     where, remote = without_access(file.path), access.is_remote(file.path)
     held, num_bytes = list[pa.RecordBatch](), 0
     with _decoding(file, group, 0), access.opened(file, {}) as handle:
@@ -319,8 +308,8 @@ def _decoded(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of row groups in small batches: a dictionary may be 70 kB in a file and gigabytes when decoded.
 
-    Columns of texts are read as dictionaries and measured before they are expanded, which adds a fifth to the CPU time
-    of decoding. pyarrow 25 can't read nested dictionaries; their batches have few rows for the size of the dictionary.
+    Texts are read as dictionaries and measured before they are expanded. pyarrow 25 can't read nested dictionaries, so
+    their batches have few rows.
     """
     chunks = [metadata.row_group(group).column(leaf) for group in groups for leaf in range(metadata.num_columns)]
     texts = [chunk for chunk in chunks if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page]

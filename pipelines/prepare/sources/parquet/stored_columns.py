@@ -1,12 +1,8 @@
 """Select stored columns and struct fields by dotted names, and cast them to the types of the split.
 
 `translation.en` is the field `en` of the column `translation`; a column named `translation.en` takes precedence. A
-field of a null struct is null. Casts follow `datasets`, which casts files to the types of the first file:
-
-dictionary of strings           string
-int32                           int64
-int64                           int32           an error if a value doesn't fit
-lists, structs                  the same for their items; fields by name, a missing one is null
+field of a null struct is null. Casts follow `datasets`, which casts files to the types of the first file: dictionaries
+to strings, integers if all values fit, lists by item, structs by the names of fields, where a missing one is null.
 """
 
 import re
@@ -134,5 +130,5 @@ def _other_type(kind: pa.DataType, field: pa.Field, reason: str, *, where: str) 
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type is a list, of fixed or variable length."""
+    """Return whether an Arrow type is a list."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))

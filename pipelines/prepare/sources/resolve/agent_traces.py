@@ -1,7 +1,7 @@
 """Detect JSON files that `datasets` 5.2 mistakes for agent traces because of their column names and types.
 
-It replaces columns of agent traces by others, made by the package teich. Conversations may have the same columns: id,
-source, model, system_prompt and messages. So rows with the requested columns are read unchanged.
+It replaces columns of agent traces by others, made by the package teich. Conversations may have the same columns. So
+rows with the requested columns are read unchanged.
 """
 
 from collections.abc import Sequence

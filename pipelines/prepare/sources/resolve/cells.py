@@ -32,7 +32,7 @@ _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
 def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
-    """Return the listing of a CSV source with a builder that reads text, and the target features."""
+    """Return the listing with a builder that reads text, and the target features."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")

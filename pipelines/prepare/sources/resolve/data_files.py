@@ -1,9 +1,9 @@
 """List the data files of a dataset, and identify them by digest, etag or commit.
 
 Listings omit hidden files, hidden and special folders (`.git`, `__pycache__`) and outputs of builds inside the folder.
-The query of a signed address is used but never shown. A file is identified by
+A file is identified by
 
-    local       XXH3-128 of the whole file, computed as fast as the disk reads
+    local       XXH3-128 of the whole file
     remote      the service's digest or etag, from the listing or a request for the file; without either, XXH3-128
     hub         the commit in the address
 """
@@ -30,7 +30,7 @@ from tfrecord_io.shown import is_web, without_access
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-# First bytes of compressed files and their extensions; readers trust the file name.
+# Compressed files by their first bytes; readers trust the file name.
 _COMPRESSED = {
     b"\x1f\x8b": ".gz",
     b"\x28\xb5\x2f\xfd": ".zst",
@@ -42,9 +42,9 @@ _TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".txt")
 _THREADS = 16
 # Every output of a build contains this folder from the start.
 _WORK_FOLDER = ".prep"
-# Keys that identify content in storage services; digests come first because they depend on the content only.
+# Keys that identify content; digests come first because they depend on the content only.
 _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
-# Keys for an object's version; the number that each upload gets comes first.
+# Keys for an object's version; the number of the upload comes first.
 _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 
@@ -54,9 +54,8 @@ class DataFile:
 
     `path`: absolute local path or address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`). It may contain
     credentials, so show it through `shown.without_access`. `name`: its name in the manifest. `version`: generation or
-    etag of a remote file; empty if the address pins it (a commit of the hub) or the service reports none. `tag`:
-    identifies the content: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: `stamp_of` a local
-    file.
+    etag of a remote file; empty if the address pins it or the service reports none. `tag`: `xxh3:...` or the
+    service's digest; empty before `identify`. `stamp`: `stamp_of` a local file.
     """
 
     path: str
@@ -75,7 +74,7 @@ class DataFile:
 
     @property
     def entry(self) -> dict[str, Any]:
-        """Entry of the file in the dataset's identity: `name`, `bytes`, and `xxh3` or `mark`."""
+        """Entry of the file in the dataset's identity."""
         ours = self.tag.startswith(_DIGEST)
         tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if ours else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
@@ -109,10 +108,7 @@ def version_of(info: Mapping[str, Any]) -> str:
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a 63-bit digest of a local file's inode, modification time and change time, to detect replacement.
-
-    The change time differs even if the new file has the same size and modification time.
-    """
+    """Return a 63-bit digest of a local file's inode, modification time and change time, to detect replacement."""
     return xxhash.xxh3_64_intdigest(f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()) >> 1
 
 

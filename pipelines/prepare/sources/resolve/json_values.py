@@ -1,7 +1,7 @@
 """Keep values of JSON files as the characters in the file.
 
-`datasets` reads each chunk of a file with the types that pyarrow or pandas infer, and casts them to the types of the
-first rows. This module prevents casts that change characters:
+`datasets` reads each chunk of a file with inferred types, and casts them to the types of the first rows. This module
+prevents casts that change characters:
 
     in the file                      first rows    `datasets` gives         here
     "2024-02-01T10:30:00Z"           any           2024-02-01 10:30:00      the same characters
@@ -67,10 +67,7 @@ def as_written() -> Iterator[None]:
 
 
 def _read_json(source: io.BytesIO, read_options: pyarrow.json.ReadOptions) -> pa.Table:
-    """Read JSON lines like `pyarrow.json.read_json`, but keep timestamps as text.
-
-    Parses twice if pyarrow infers timestamps, that is, if every text of a column is one.
-    """
+    """Read JSON lines like `pyarrow.json.read_json`, but keep timestamps as text."""
     table = pyarrow.json.read_json(source, read_options=read_options)
     texts = [field.with_type(kind) for field in table.schema if (kind := _as_text(field.type)) != field.type]
     if not texts:

@@ -3,8 +3,8 @@
     a.jsonl            0 ─────────────────────── 1 GB
     lines://…          0-62500000/a.jsonl    62500000-125000000/a.jsonl ...
 
-`datasets` 5.2 can't shard such a file, and one core reads 55 MB/s of JSON lines: 18 s for 1 GB. It opens the ranges
-through fsspec. A range holds the lines that begin in it; a line ends with \\n.
+`datasets` 5.2 can't shard such a file, and one core takes 18 s for 1 GB. It opens the ranges through fsspec. A range
+holds the lines that begin in it; a line ends with \\n.
 """
 
 import io

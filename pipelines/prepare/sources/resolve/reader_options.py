@@ -19,7 +19,6 @@ from tfrecord_io.shown import first_line, without_access, without_secrets
 # Modules next to the readers. `load_dataset` would look for a dataset of that name on the hub.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 
-# Arguments of `load_dataset` that have an option.
 _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--revision"}
 
 
@@ -117,7 +116,7 @@ def described(config: SourceConfig) -> dict[str, Any]:
 
 
 def largest_chunk(files: Iterable[DataFile]) -> int:
-    """Return the chunk size in bytes for a second attempt at JSON lines with late keys."""
+    """Return the bytes per chunk for a second attempt at JSON lines with late keys."""
     return min(4 * max(file.size for file in files), 1_000_000_000)
 
 

@@ -8,7 +8,7 @@
                                                 load_dataset chooses for a folder with these file names
     anything else                               load_dataset(NAME) of the hub; its revision is resolved once, and pinned
 
-With --format, --data-files and --source-option, these calls get a reader, `data_files` and further options.
+With --format, --data-files and --source-option, these calls get further arguments.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-# Files next to the data that may be left unused without a warning, like programs.
+# Files next to the data that may be left unused without a warning.
 _BESIDE = frozenset(
     {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
 )
@@ -145,7 +145,7 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
 
 
 def _visible(path: str) -> str:
-    """Remove the prefixes of hidden files, which `datasets` leaves out, though the user named them."""
+    """Remove the prefixes of hidden files, which `datasets` leaves out."""
     return re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path)
 
 
@@ -198,7 +198,6 @@ def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequen
 
 
 def _say_what_joins(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
-    """Warn of files in several splits, and of archives with member names that suggest several."""
     in_splits: dict[str, list[str]] = {}
     for split, some in splits.items():
         for path in dict.fromkeys(each.rpartition("::")[2] for each in some):

@@ -1,10 +1,10 @@
 """Read the features and Arrow files of splits in folders that `save_to_disk` wrote.
 
-dataset_dict.json          {"splits": ["train", "test"]}, for a DatasetDict only
-train/state.json           {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...], "_split": ...}
-train/dataset_info.json    {"features": {...}, ...}
+    dataset_dict.json          {"splits": ["train", "test"]}, for a DatasetDict only
+    train/state.json           {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...], "_split": ...}
+    train/dataset_info.json    {"features": {...}, ...}
 
-`load_from_disk` would first copy a remote folder to this machine, so this module reads the small files itself.
+`load_from_disk` would first copy a remote folder to this machine.
 """
 
 import json

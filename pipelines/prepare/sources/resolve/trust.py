@@ -1,7 +1,7 @@
 """Check that a dataset's card, and the resolved files, stay inside the dataset.
 
-A card is the YAML of `README.md` or `.huggingface.yaml`. It is checked before `datasets` resolves the dataset, because
-`datasets` then requests the addresses in it and expands its aliases.
+A card is the YAML of `README.md` or `.huggingface.yaml`. It is checked before `datasets` resolves the dataset, which
+requests the addresses in it and expands its aliases.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""Rows as a job sees them: selected by split, read, changed by user functions, and held out."""
+"""Rows of a job: selected by split, read, changed by user functions, and held out."""

@@ -1,7 +1,6 @@
 """Try user functions on a few hundred rows across each split, to learn their columns and fraction of kept rows.
 
-A column keeps its class names if no map changes its sampled values. A changed column has only its Arrow type; to name
-classes, return strings.
+A column keeps its class names if no map changes its sampled values.
 """
 
 import dataclasses
@@ -19,7 +18,7 @@ from tfrecord_io.errors import PrepError, SourceError
 
 _CLUSTERS = 16
 _CLUSTER_ROWS = 32
-# Stored bytes to read for a sample: this share of the split or this many bytes, whichever is more; at least one group.
+# Stored bytes to read for a sample: the larger of this share of the split and this many bytes.
 _STORED_SHARE = 1 / 200
 _STORED_BYTES = 2 << 20
 
@@ -36,9 +35,7 @@ def apply_functions(
 ) -> tuple[Mapping[str, RowReader], Mapping[str, Columns]]:
     """Return readers that apply the functions to the source's splits, and the resulting columns.
 
-    If the functions fail on a split that is not `requested`, it is left out with a warning.
-
-    Raises: SourceError.
+    A split that is not `requested` is left out with a warning if the functions fail on it. Raises: SourceError.
     """
     if not functions:
         return readers, columns
@@ -70,9 +67,7 @@ def examine_functions(
 ) -> tuple[RowFunctions, Columns]:
     """Try the functions on named samples until one keeps a row; return them with their schema, and the columns.
 
-    `stored` are the columns before the functions, `rows` the number of rows of the split.
-
-    Raises: SourceError if a function fails, or no row is left.
+    `stored`: the columns before the functions. Raises: SourceError if a function fails, or no row is left.
     """
     seen = 0
     for table, where in samples:
@@ -111,7 +106,6 @@ def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]
 
 
 def _clusters(groups: Groups) -> list[tuple[int, int]]:
-    """Choose short row ranges in groups across the split, fewer if groups are large."""
     stored = int(groups.stored_bytes.sum())
     room = max(stored * _STORED_SHARE, _STORED_BYTES)
     count = int(np.clip(room * len(groups) // max(stored, 1), 1, min(_CLUSTERS, len(groups))))

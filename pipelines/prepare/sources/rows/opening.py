@@ -1,8 +1,7 @@
 """Open a dataset in two steps: find its splits and columns, then locate its stored rows.
 
-open_source    splits, files and column types, from `datasets` and footers
-locate_rows    row groups of the source's Parquet files; for other formats and for splits with huge row groups, those in
-               ingested parts, which the caller makes on its workers
+Rows are in the source's Parquet files. For other formats and for splits with huge row groups, they are in ingested
+parts, which the caller makes on its workers.
 """
 
 import collections
@@ -43,9 +42,8 @@ _log = logging.getLogger(__name__)
 class OpenedSource:
     """Opened dataset with rows not located yet.
 
-    `columns` by split; `footers` of Parquet files by path; `new_ids` by path, for files with class names that differ
-    from their split; `addresses` with credentials by address without; `copies` that workers can read, by path of the
-    original.
+    `footers` of Parquet files by path; `new_ids` by path, for files with class names that differ from their split;
+    `addresses` with credentials by address without; `copies` that workers can read, by path of the original.
     """
 
     listing: SourceListing
@@ -60,18 +58,18 @@ class OpenedSource:
         return self.columns[split].arrow_schema
 
     def is_in_place(self, split: str) -> bool:
-        """Return whether the rows of a split are read from the source's files, without ingest."""
+        """Return whether a split's rows are read without ingest."""
         footers = [self.footers.get(file.path) for file in self.listing.splits[split]]
         return all(each and each.is_in_place for each in footers) and not self.ids_of(split)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
-        """Return the streams to ingest by split; splits that are read in place have none."""
+        """Return the streams by split; splits that are read in place have none."""
         return {
             name: self._stream(name) for name in self.listing.splits if name in splits and not self.is_in_place(name)
         }
 
     def copy_folder(self, home: str) -> str:
-        """Return the folder in `home` for the ingested rows, named by a digest of the source and its types."""
+        """Return the folder in `home` for the ingested rows of this source."""
         listing = self.listing
         files = {name: [[file.name, file.size, file.version] for file in some] for name, some in listing.splits.items()}
         what = [ingest.VERSION, listing.kind, listing.identity, files]
@@ -81,7 +79,7 @@ class OpenedSource:
         return storage.join(home, f"rows-{total.hexdigest()[:16]}")
 
     def ids_of(self, split: str) -> dict[str, NewIds]:
-        """Return the new class ids of files of a split, by path."""
+        """Return the new class ids of a split's files, by path."""
         return {file.path: self.new_ids[file.path] for file in self.listing.splits[split] if file.path in self.new_ids}
 
     def _stream(self, split: str) -> SplitStream:
@@ -132,9 +130,7 @@ def open_source(
 ) -> OpenedSource:
     """List the dataset's files and find its columns. `columns`: names to read later, None for all.
 
-    `former`: entries of a manifest's files, which come before others, in this order.
-
-    Raises: SourceError.
+    `former`: entries of a manifest's files, which come before others. Raises: SourceError.
     """
     listing = resolve.resolve(config).with_first(former)
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
@@ -148,7 +144,6 @@ def open_source(
             for name, split in listing.splits.items()
         }
     else:
-        # The first rows give the features if nothing else does.
         first = without_access(files[0].path if files else config.dataset)
         is_csv = listing.kind == "csv"
         with library.reading(lambda: first, remedy=cells.REMEDY if is_csv else library.CORRECT):
@@ -180,7 +175,7 @@ def locate_rows(
     """Return the groups of rows by split; `run` ingests the parts that are missing in `folder`.
 
     `known`, int64 [S] by split: row counts of its first files (see `Groups.source_rows`), which nobody will read. Parts
-    that hold only such files are not ingested, and count as one group each.
+    with only such files are not ingested, and count as one group each.
 
     Raises: SourceError; OutputError.
     """
@@ -200,7 +195,7 @@ def locate_rows(
     for task in ingested.tasks():
         stream, rows = ingested.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
         shards = stream.shards_of(task)
-        # If a file has several shards, its row count is known, but not the counts of its shards.
+        # The row counts of a file's shards are not known.
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
             unread[task] = rows[shards.start : shards.stop]
     wanted = [task for task in ingested.tasks() if task not in unread]
@@ -233,12 +228,7 @@ def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
 class RowsOnDemand:
     """Rows of a source split of a finished dataset; opens or ingests only files with requested rows.
 
-        files of the split     a.jsonl.gz          b.jsonl                       c.parquet
-        rows per file          1,000               2,110                         12,000        from the plan
-        row 2,000                                  row 1,000 of the file
-
-    `source_rows` int64 [S]: planned rows per file, or per shard of the stream if files are not known. `is_longer`:
-    ignore files that were added to the source. Ingested files go to a temporary folder.
+    `source_rows` int64 [S]: planned rows, as in `Groups`. `is_longer`: ignore files that were added to the source.
 
     Raises: FingerprintMismatchError if the number of files differs.
     """
@@ -271,7 +261,7 @@ class RowsOnDemand:
         return int(self._rows.sum())
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return the pieces that hold the rows, ingested as needed. Raises: SourceError if unreadable; OutputError."""
+        """Return the pieces that hold the rows, ingested as needed. Raises: SourceError; OutputError."""
         if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
             for index in sorted(new):
                 self._groups[index] = self._open(index)
@@ -280,7 +270,7 @@ class RowsOnDemand:
         return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
-        """Return a row's file and its number in that file, from 0; or None and `row` if the file is not known."""
+        """Return a row's file and its number in that file, from 0; or (None, `row`) if the file is not known."""
         index = int(np.searchsorted(self._ends, row, "right"))
         file = self._files[index]
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])

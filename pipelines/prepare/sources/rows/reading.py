@@ -1,11 +1,7 @@
 """Read the rows of a split for a job: stored rows, after user functions and hold-out.
 
-    pieces ──► stored rows with the types of the split ──► user functions ──► hold-out ──► batches
-
-    as stored    0 'Good.<br />'   1 'ok'   2 'Fine.<br />'
-    changed      0 'Good. '        1 null   2 'Fine. '           and row 1 is marked as filtered
-
-Rows keep their numbers. User functions get all columns, since they may use any.
+as stored    0 'Good.<br />'   1 'ok'   2 'Fine.<br />'
+changed      0 'Good. '        1 null   2 'Fine. '           and row 1 is marked as filtered
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from tfrecord_io.errors import SourceError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowFunctions:
-    """User functions, which return the columns of `schema` and keep about a `share` of the rows, above 0, up to 1."""
+    """User functions with results of `schema`; `share` is the approximate fraction of kept rows, above 0, up to 1."""
 
     functions: tuple[UserFunction, ...]
     schema: pa.Schema
@@ -40,7 +36,7 @@ class RowFunctions:
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
         """Apply the functions; return the `columns` of all n rows, and reasons, object [n], '' for rows that stay.
 
-        `where` names the rows in messages. Raises: SourceError if a function fails, or changes a type of `schema`.
+        Raises: SourceError if a function fails, or changes a type of `schema`.
         """
         table, numbers = pa.Table.from_batches([batch]), np.arange(batch.num_rows)
         reasons = np.full(batch.num_rows, "", object)
@@ -57,7 +53,7 @@ class RowFunctions:
         kept = reasons == ""
         left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
         if not kept.all():
-            # Index in `left` of a kept row: the number of kept rows before it. Other rows become null.
+            # Index in `left` of a kept row. Other rows become null.
             left = left.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
         return left, reasons
 
@@ -81,7 +77,7 @@ def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatc
 
 
 def describe_rows(first: int, count: int, *, split: str) -> str:
-    """Return a phrase for `count` rows from row `first` on, for messages."""
+    """Return a phrase for `count` rows from row `first` on."""
     return f"rows {first} to {first + count - 1} of split {split!r}" if count > 1 else f"row {first} of split {split!r}"
 
 
@@ -89,9 +85,8 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Applies the user's `functions`. Marks rows of other splits by `hold_out`, and `decided` duplicate or contaminated
-    rows (see `unused_rows`). `addresses` maps addresses without credentials to addresses with them; it is filled only
-    in the launcher's process, and never sent to others.
+    Applies the user's `functions`. Marks rows of other splits by `hold_out`, and `decided` rows (see `unused_rows`).
+    `addresses` maps addresses without credentials to addresses with them, only in the launcher's process.
     """
 
     split: str
@@ -113,7 +108,7 @@ class RowReader:
 
     @property
     def share(self) -> float:
-        """Approximate fraction of rows that are not left out on purpose, above 0, up to 1."""
+        """Approximate fraction of rows that stay, above 0, up to 1."""
         return math.prod(each.share for each in (self.functions, self.hold_out, self.decided) if each is not None)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -121,8 +116,7 @@ class RowReader:
 
         Rows that are left out on purpose stay in the batch, and are marked.
 
-        Raises: SourceError if a file is missing, has changed since the plan, or can't be decoded, or a user function
-        fails.
+        Raises: SourceError if a file is missing, changed or damaged, or a user function fails.
         """
         hashed = self.hold_out.columns if self.hold_out else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
@@ -169,13 +163,13 @@ class SplitSource:
         return sum(stop - start for start, stop in self.ranges)
 
     def without_groups(self) -> SplitSource:
-        """Return the split in the form that travels to workers."""
+        """Return the split as it travels to workers."""
         return dataclasses.replace(self, groups=Groups.joined([]))
 
     def read(
         self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield (number of the first row, record batch) for [start, stop) row ranges, in their order."""
+        """Yield (number of the first row, record batch) for [start, stop) row ranges."""
         return self.reader.read(self.groups.pieces(row_ranges), columns)
 
 
@@ -183,8 +177,8 @@ class SplitSource:
 class Source:
     """Dataset with its located rows.
 
-    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: columns by source split.
-    `identity` describes the source in the fingerprint and the manifest.
+    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: by source split. `identity`:
+    entry in the fingerprint and the manifest.
     """
 
     splits: Mapping[str, SplitSource]

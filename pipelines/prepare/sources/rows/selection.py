@@ -1,19 +1,12 @@
 """Select rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
 
-    source              options                              output
-    train  1,000 rows   --split train                        train       train [0, 1000)
-    test     100        --split 'a=train[:50%]'              a           train [0, 500)
-                        --split 'b=train[50%:]'              b           train [500, 1000)
-
-Rows keep their numbers in the source's split.
-
-    hash of a row's text    0 ........... 2^48        the same for equal texts, on any machine, in any order
+    hash of a row's text    0 ........... 2^48
     --hold-out validation=1%  |v|                     split validation: 1 % of the hashes
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
---hold-out-by hashes one column, so that all rows with the same value are in the same split. Each of these splits reads
-all rows. Its ledger counts the rows of the others as `held_out` in train, and `not_held_out` in the held-out splits.
+Rows keep their numbers in the source's split. Each of these splits reads all rows. Its ledger counts the rows of the
+others as `held_out` in train, and `not_held_out` in the held-out splits.
 """
 
 from __future__ import annotations
@@ -41,10 +34,9 @@ from tfrecord_io.format.json_fields import NAME, count, items, mapping, optional
 from tfrecord_io.shown import first_line
 
 Range = tuple[int, int]
-# A split of the source, and its row ranges [start, stop) in the requested order.
+# Source split, and its row ranges [start, stop) in the requested order.
 Chosen = tuple[str, tuple[Range, ...]]
 
-# Placeholder for a split's number of rows before it is known.
 _ANY_ROWS = 1_000_000
 
 _log = logging.getLogger(__name__)
@@ -63,9 +55,7 @@ def select(
 ) -> Source:
     """Return the source with readers that apply the user functions, and with the splits of the output.
 
-    `groups` are the located rows of at least the splits that the options name.
-
-    Raises: like `select_ranges` and `apply_functions`.
+    `groups`: at least of the splits that the options name. Raises: like `select_ranges` and `apply_functions`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
@@ -85,7 +75,7 @@ def select(
 def located(
     chosen: Mapping[str, Chosen], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
 ) -> dict[str, SplitSource]:
-    """Return chosen splits with the groups and the readers of their rows, which are by split of the source."""
+    """Return the chosen splits. `groups` and `readers` are by split of the source."""
     return {
         name: SplitSource(name=name, source_split=of, ranges=ranges, reader=readers[of], groups=groups[of])
         for name, (of, ranges) in chosen.items()
@@ -115,8 +105,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
 
     `lengths`: rows by split of the source.
 
-    Raises: SplitNotFoundError if a split doesn't exist, has no rows, or a name repeats; SourceError if there are no
-    rows.
+    Raises: SplitNotFoundError if a split doesn't exist, has no rows, or a name repeats; SourceError without any rows.
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
@@ -212,7 +201,7 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Assign each held-out split a range of hashes of one of `splits`; ranges of a split don't overlap.
+    """Assign each held-out split a range of hashes of one of `splits`, without overlaps.
 
     `by`: the column to hash, by default the columns that become tokens.
 

@@ -5,14 +5,9 @@ A column of reasons marks filtered rows, which keep their numbers:
     text                 \\0filtered
     'Good. Really.'      ''                    stays
     null                 'filtered'            left out by one of the user's filters
-    'Fine.'              'held_out'            for another split
 
 A batch has the column only if it has such rows; their other values are meaningless. Duplicate and contaminated rows are
-decided before the plan, from source and options only:
-
-    row     reason               of_split   of_row
-    17      duplicate            train      3            row 3 of train stays
-    40      contaminated:gsm8k                           shares a run of words with that evaluation set
+decided before the plan. For a duplicate, `of_split` and `of_row` are the row that stays.
 """
 
 import dataclasses
@@ -30,12 +25,12 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format.json_fields import ABSENT, Count
 from tfrecord_io.manifest import is_filtered
 
-# Number of rejected rows that a receipt names; rejected/ lists all of them.
+# Number of rejected rows that a receipt names.
 NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
 _LIST = pa.dictionary(pa.int32(), pa.string())
 _STORED = pa.schema([("row", pa.int64()), ("reason", _LIST), ("of_split", _LIST), ("of_row", pa.int64())])
-# Uncompressed size of a decided row: two numbers, and two indices into a short list of texts.
+# Uncompressed size of a decided row, and of the list of texts that it indexes.
 _ROW_BYTES, _LIST_BYTES = 32, 1 << 20
 _DECIDED_FOR = "decided for"
 _REMEDIES = {
@@ -50,7 +45,6 @@ _REMEDIES = {
     "answer_mismatch": "give the question's --text-column before the context's, where answer_start counts characters",
     **dict.fromkeys(("tools_not_json", "tool_calls_not_json", "options_not_json"), "correct the JSON with a --map"),
 }
-# Words for reasons that `words_of` cannot derive.
 _WORDS = {
     **{f"{part}_null": f"{part} are null" for part in ("messages", "words", "tags", "answers")},
     "column_null": "a kept column is null",
@@ -84,7 +78,7 @@ _COLUMN = "\0filtered"
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
     """Return the batch with a column of `reasons`, str objects [n], empty for rows that stay.
 
-    If most rows are filtered, their values become null, so that their text is neither copied nor counted.
+    If most rows are filtered, their values become null, so their text is neither copied nor counted.
     """
     kept = reasons == ""
     if kept.all():
@@ -97,7 +91,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the column of reasons, str objects [n], empty for rows that stay; None without one."""
+    """Return the column of reasons, str objects [n]; None without one."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -163,10 +157,7 @@ class DecidedRows:
     content: pa.Table | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def reasons(self, first: int, count: int) -> np.ndarray:
-        """Return the reasons of `count` rows from `first` on, str objects [count], empty for rows that stay.
-
-        Raises: FormatError if the file is missing or damaged.
-        """
+        """Return the reasons of `count` rows from `first` on, object [count], '' for none. Raises: like `decode`."""
         table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))
@@ -179,7 +170,7 @@ class DecidedRows:
 
 
 def encode(table: pa.Table, *, decided_for: str) -> bytes:
-    """Return a table of decided rows as the content of a file; `decided_for` identifies their input."""
+    """Return a table of decided rows as the content of a file."""
     sink = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({_DECIDED_FOR: decided_for}), sink, compression="zstd")
     return sink.getvalue()
@@ -198,7 +189,7 @@ def decode(path: str, *, most_rows: int) -> pa.Table:
     most_bytes = _LIST_BYTES + _ROW_BYTES * most_rows
     try:
         content = io.BytesIO(storage.read_bytes(path, most_bytes=most_bytes))
-        # Texts stay dictionary-encoded, because a compressed file may repeat a long text for every row.
+        # A compressed file may repeat a long text for every row.
         with pq.ParquetFile(content, read_dictionary=["reason", "of_split"]) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
             if file.metadata.num_rows > most_rows or sum(each.total_byte_size for each in groups) > most_bytes:

@@ -1,24 +1,14 @@
 """Load and call user functions, which change rows (`--map`) or drop some (`--filter`), in command-line order.
 
-    rows as stored                  text                      stars
-                                    'Good.<br />Really.'      5
-                                    'ok'                      3
-    --map clean:without_breaks      'Good. Really.'           5         a Table in, a Table with equally many rows out
-                                    'ok'                      3
-    --filter clean:is_long_enough   True                                a Table in, one bool per row out
-                                    False                               left out, and counted as filtered
+    rows as stored                  'Good.<br />Really.'    'ok'
+    --map clean:without_breaks      'Good. Really.'         'ok'        a Table in, a Table with equally many rows out
+    --filter clean:is_long_enough   True                    False       a Table in, one bool per row out
 
 The result for a row must depend on that row only, because machine and plan decide which rows a call gets.
 
-A ready function is pinned by its version, and comes from the installed package on each machine. Any other function is
-pinned by the text of its module, which is part of the fingerprint, travels in the job, is stored with the dataset, and
-is executed under a unique name. Stored functions run only with consent (`consent`). Functions passed as objects in
-Python are
-
-    from an imported module                named as package.module:function
-    from a notebook or a script            their text, with the imports that they use, is the module __main__
-
-The latter must not use other objects of the notebook.
+A ready function is pinned by its version. Any other function is pinned by the text of its module, which is part of the
+fingerprint, travels in the job, is stored with the dataset, and is executed under a unique name. For a function from a
+notebook or a script, that is its own text with the imports that it uses.
 """
 
 import ast
@@ -71,7 +61,7 @@ class UserFunction:
 
     @property
     def reason(self) -> str:
-        """Ledger reason of the rows that the filter drops, with the name of a ready filter."""
+        """Ledger reason of the rows that the filter drops."""
         return f"{FILTERED}:{self.called.name}" if self.called.is_ready else FILTERED
 
     @property
@@ -80,7 +70,7 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the function's entry in fingerprint and manifest. Raises: ConfigError without its package."""
+        """Return the entry in fingerprint and manifest. Raises: ConfigError without its package."""
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -96,9 +86,7 @@ class UserFunction:
 
 
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Read the modules of the functions, without executing them.
-
-    A module is a file in the current directory, or any module that Python finds.
+    """Read the modules of the functions, in the current directory or any that Python finds, without executing them.
 
     Raises: ConfigError if there is no such module, it has no source text, or an argument looks like a credential.
     """
@@ -145,7 +133,7 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
 
 
 def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
-    """Locate the functions, and load each once to check that it can run. Raises: ConfigError."""
+    """Locate the functions, and load each once. Raises: ConfigError."""
     functions = locate(options)
     for function in functions:
         load(function)
@@ -153,7 +141,7 @@ def find(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
 
 def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
-    """Return the option that names a function. Raises: ConfigError if it has no name, or its text can't be used."""
+    """Return the option for a function. Raises: ConfigError if it has no name, or its text can't be used."""
     if not isinstance(function, types.FunctionType) or not function.__name__.isidentifier():
         raise ConfigError(
             f"{kind}={function!r:.100}, expected a function with a name, or its name",
@@ -191,7 +179,7 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
 
 
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
-    """Call a function on `table`; return the table of a map, or the mask of a filter, bool [n], null as False.
+    """Call a function; return the table of a map, or the mask of a filter, bool [n], null as False.
 
     Raises: SourceError if the function raises, or returns the wrong type or size.
     """
@@ -234,7 +222,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
 
 
 def load(function: UserFunction) -> Callable[[pa.Table], Any]:
-    """Return the callable of a function, executing its module once per process. Raises: ConfigError."""
+    """Return a function's callable; executes its module once per process. Raises: ConfigError."""
     name, attribute, arguments, keywords = function.called
     with _lock:
         module = _module(function)
