@@ -151,7 +151,7 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
         *("label_all_tokens", "label_classes", "learn", "learn_not", "learn_whole_turns", "long_documents"),
         *("messages_column", "most_documents", "pack_rows", "prompt_column", "rejected_column", "segments"),
         *("special_tokens", "stride", "tags_column", "target_column", "target_length", "tools_column"),
-        *("words_column"),
+        "words_column",
     ]
     layout = LayoutConfig(name="concat", special_tokens="bos-eos")
     given = _request(layout=layout).fingerprint_options()
