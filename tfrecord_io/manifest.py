@@ -1,11 +1,9 @@
-"""Read and write manifest.json, the commit record of a dataset. Other rooms import its types from here.
+"""Read and write manifest.json, the commit record of a dataset (docs/format.md).
 
-`parse` accepts any bytes, and returns a consistent manifest or raises ManifestError. `dump` is canonical: equal
-manifests give equal bytes on every machine. docs/format.md specifies each field. A manifest contains the digest of its
-own text, which detects every change, even of an id that appears only once.
+`dump` is canonical: equal manifests give equal bytes. A manifest contains the digest of its own text, which detects
+every change.
 
-Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `parse` ignores unknown fields. A change
-that an older reader would misread needs a newer major version, which `parse` refuses.
+Versions are MAJOR.MINOR. A newer minor version may add fields, which `parse` ignores. It refuses newer major versions.
 """
 
 import dataclasses
@@ -80,7 +78,7 @@ MOST_BYTES = 256 << 20
 _SHARD_BYTES = 200
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
-# The field with the digest of all other fields, including fields unknown to this version.
+# The field with the digest of all other fields, even unknown ones.
 _SEAL = "sha256"
 _SURROGATE = re.compile(rb"\\u[dD]")
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
@@ -98,7 +96,7 @@ def dump(manifest: Manifest) -> bytes:
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest can hold this many shards. `names` has the number of shards with names like each."""
+    """Return whether a manifest can hold this many shards, given a typical name and its number of shards."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 
@@ -145,7 +143,7 @@ def open_manifest(
         sizes: returns the sizes in bytes of the named files, None if unknown. Both functions raise OSError.
 
     Raises:
-        ReaderError: there is no manifest, or a shard is missing or has another size than in the manifest.
+        ReaderError: there is no manifest, or a shard is missing or has another size.
         ManifestError: the manifest is invalid or has a newer major version.
     """
     place, output = f"{folder.rstrip('/')}/{name}", "name the folder that `prep-tfrecords build --output` wrote"
@@ -154,7 +152,7 @@ def open_manifest(
         split_of = {shard: split for split, each in manifest.splits.items() for shard in each.columns.name}
         found = sizes(split_of)
     except FileNotFoundError as error:
-        # Object stores have no folders that could be missing.
+        # Object stores have no folders.
         no_folder = "://" not in folder and not os.path.isdir(folder)
         raise ReaderError(
             f"{folder}: there is no such folder, expected a finished dataset"
@@ -204,9 +202,9 @@ def _seal(document: Mapping[str, Any]) -> str:
 
 
 def _seal_of(content: bytes | str, document: Mapping[str, Any]) -> str:
-    """Return the digest of the other fields; of the text itself if it is canonical, which takes a third of the time.
+    """Return the digest of the other fields. For canonical text this takes a third of the time.
 
-    Raises: ValueError for text that `dump` could not write again: half a surrogate pair, written as an escape.
+    Raises: ValueError for half a surrogate pair, written as an escape.
     """
     content, stored = content.encode() if isinstance(content, str) else content, document.get(_SEAL)
     head, line, rest = content.partition(f'\n  "{_SEAL}": "{stored}",'.encode())
@@ -270,7 +268,7 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
-    # Every field except generations is required, even if it has a default in Python.
+    # Fields are required even if they have a default in Python.
     names = [each.name for each in dataclasses.fields(Manifest) if each.name not in ("schema", "generations")]
     given = {name: document[name] for name in [*names, *({"generations"} & {*document})]}
     schema = Schema(tuple(_feature(mapping(each)) for each in items(document["features"])))

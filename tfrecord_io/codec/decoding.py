@@ -1,4 +1,4 @@
-"""Decode Examples with compiled loops, whole shards or single rows. The inverse of `encoding`."""
+"""Decode Examples with compiled loops. The inverse of `encoding`."""
 
 import numpy as np
 
@@ -23,13 +23,13 @@ class Decoder:
             taken[feature.array_dtype] += feature.num_values
         self._keys, self._entries_F4 = np.frombuffer(keys, np.uint8), np.array(entries, np.int64).reshape(-1, 4)
         self._num_ints, self._num_floats, self._num_bytes = taken.values()
-        # Where each feature's values begin among a row's values of the same dtype, in schema order.
+        # Each feature's first value among a row's values of the same dtype.
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
         """Decode the records data[begins_N[n] : ends_N[n]] into columns: int64, float32 or objects [N, *shape].
 
-        All three arrays must be read-only (see `kernels.frozen`), so that the kernel is compiled only once.
+        The arrays must be read-only (see `kernels.frozen`).
 
         Returns: the number of sound records before the first damaged one, and the columns, empty unless all are sound.
         """
@@ -58,7 +58,7 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Describe the damage in a serialized Example that a `Decoder` refuses, and its position. "" if it is sound."""
+    """Describe the damage in a serialized Example, and its position. "" if it is sound."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):
@@ -108,7 +108,7 @@ def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
 
 @jit
 def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
-    """Read `tag` and a size. Return the next position, and the end according to the size. Both are -1 if invalid."""
+    """Read `tag` and a size. Return the next position and the end, both -1 if invalid."""
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
     size, position = _take_varint(data, position + 1, end)
@@ -150,7 +150,7 @@ def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place
         return True
     if data[end - 1] >= 0x80:
         return False
-    # Each byte stores the partial value, because a branch on the last byte would be mispredicted for every other token.
+    # Stores each byte's partial value: a branch on the last byte would be mispredicted for every other token.
     value, shift, bad = np.uint64(0), np.uint64(0), False
     for p in range(first, behind):
         byte = np.uint64(data[p])
@@ -176,11 +176,10 @@ def _read_examples(
     floats: np.ndarray,
     spans_FN2: np.ndarray,
 ) -> int:
-    """Decode N serialized Examples. Example n is data[begins_N[n] : ends_N[n]]. Return the first damaged one, or N.
+    """Decode N serialized Examples, data[begins_N[n] : ends_N[n]]. Return the first damaged one, or N.
 
     entries_F4: per feature, in record order: start and end of its key in `keys`, tag of its list, number of values.
-    ints: int64 output: N rows of the first integer feature, then N rows of the next.
-    floats: uint8 output with the same layout, 4 bytes per value.
+    ints: int64 output: N rows of the first integer feature, then of the next. floats: the same, as uint8.
     spans_FN2: int64 output: bounds of text and bytes values.
     """
     num_rows = len(begins_N)

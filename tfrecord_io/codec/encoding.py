@@ -1,7 +1,5 @@
 """Encode columns as records with compiled loops, into a buffer of the exact size.
 
-    columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
-
 One entry of an Example per feature. Sizes are varints; each counts the bytes to its right:
 
     0a E  0a K name  12 V  1a|12|0a W  0a P  payload
@@ -9,8 +7,8 @@ One entry of an Example per feature. Sizes are varints; each counts the bytes to
     │                      │             or the single value of a bytes_list (0a)
     └ entry of the map     └ Feature: kind of list
 
-Payload sizes determine all other sizes. They are counted first, which gives the position of every entry and record.
-Then each feature is written into all records, one feature after the other.
+Payload sizes are counted first; they give the position of every entry. Then one feature after the other is written into
+all records.
 """
 
 import functools
@@ -26,7 +24,7 @@ from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 # Tag of the list, by dtype.
 LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 
-# The dtypes of the kernels' input, by column dtype. They are few, so that few kernels are compiled.
+# The dtypes of the kernels' input, by column dtype: few, so that few kernels are compiled.
 _Taken = dict[str, np.dtype]
 _INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16"), np.dtype(np.int32))
 _INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))
@@ -40,8 +38,7 @@ _PAST_THREE_BYTES = np.uint64(1 << 21)
 def in_order(schema: Schema) -> list[Feature]:
     """Return the features in record order: sorted by the bytes of their names, but `text_pair` before `text`.
 
-    Protobuf's Python runtime (upb) puts a name after longer names that begin with it. The C++ runtime does the
-    opposite. The Example format leaves the order open, and every reader accepts both.
+    Protobuf's Python runtime (upb) has this order, the C++ runtime the opposite. Every reader accepts both.
     """
     return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
 
@@ -101,10 +98,7 @@ def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
 
 
 def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
-    """Check a column. Return int32 or int64 [N, L] for the kernels, or `_Packed` if its bytes are the payloads.
-
-    `_Packed` serves text, floats (every NaN keeps its bits), and one-byte columns with values below 128.
-    """
+    """Check a column. Return int32 or int64 [N, L] for the kernels, or `_Packed` if its bytes are the payloads."""
     taken = _TAKEN[feature.dtype]
     name = _NAMES.get(column.dtype) or column.dtype.name
     if name not in taken:
@@ -152,7 +146,7 @@ def _varint_size(value: int) -> int:
 
 @jit
 def _put_varint(out: np.ndarray, position: int, value: int) -> int:
-    """Write a uint64 as a varint at a uint64 position. Return the next position."""
+    """Write a uint64 as a varint. Return the next position."""
     while value >= np.uint64(0x80):
         out[position] = np.uint8(value & np.uint64(0x7F)) | np.uint8(0x80)
         value >>= np.uint64(7)
@@ -180,7 +174,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """Return the sizes E, V and W (see the module) of an entry, given the sizes of its `key` and payload."""
+    """Return the sizes E, V and W (see the module) of an entry."""
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -190,7 +184,7 @@ def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
 def _place_records(
     payloads_FN: np.ndarray, key_sizes_F: np.ndarray, framed: bool, places_FN: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Set `offsets` to the bounds of the records, with frames if `framed`, and `places_FN` to each entry's start."""
+    """Set `offsets` to the bounds of the records, and `places_FN` to each entry's start."""
     around = FRAME_BYTES if framed else 0
     for row in range(len(offsets) - 1):
         size = 0
@@ -216,7 +210,7 @@ def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, fra
 
 @jit
 def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
-    """Write the bytes of entries before their payloads, and advance `places_N` to the payloads."""
+    """Write the bytes before payloads, and advance `places_N` to the payloads."""
     for row in range(len(places_N)):
         of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
         at = np.uint64(places_N[row])
@@ -245,8 +239,8 @@ def _short_varint(value: int) -> int:
 def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
     """Write rows of int32 or int64 as varints.
 
-    SIMD computes a row's varints first. They are then stored back to back as whole words; each word overwrites the
-    surplus bytes of the previous one. A branch on the size would be mispredicted for every other token.
+    SIMD computes a row's varints, which are then stored as whole words; each word overwrites the surplus bytes of the
+    previous one. A branch on the size would be mispredicted for every other token.
     """
     length = np.uint64(values_NL.shape[1])
     whole = length - min(length, np.uint64(3))  # a word of the last three could go past the row

@@ -1,15 +1,14 @@
 """Training objectives: turn a batch of features into (inputs, labels, weights), as tensors or arrays.
 
-An objective is configuration. `bind` checks it against a manifest and returns the function that the reader applies to
-each batch. The function is deterministic: random choices come from its stateless seed, or from a generator for NumPy
-arrays. Shapes are static. The weights are Keras' sample weights: a loss is a weighted mean, without the rows that only
-fill up a batch (`example_weight` 0).
+`bind` checks an objective against a manifest and returns the function that the reader applies to each batch. The
+function is deterministic: random choices come from its stateless seed, or from a generator for NumPy arrays. Shapes are
+static. The weights are Keras' sample weights, 0 in rows that only fill up a batch (`example_weight` 0).
 
 On the NumPy arrays of `random_access`, a batch or one row without B, objectives need no TensorFlow:
 
     inputs, labels, weights = masked_lm().bind(rows.manifest)(rows.batch(indices), rng=np.random.default_rng([0, step]))
 
-Arrays keep the dtype of their features (int64 as stored); weights are float32.
+Arrays keep the dtype of their features; weights are float32.
 
     a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
 

@@ -1,4 +1,4 @@
-"""Shared parts of objectives: features by role, the call with tensors or arrays, and the operations on arrays."""
+"""Shared parts of objectives: features by role, and the call with tensors or arrays."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class BoundObjective:
             features: the reader's tensors, with `seed`; or arrays of a batch, or of one row without batch dimension.
                 Without `example_weight` all rows count.
             seed: a stateless seed for tensors, int64 [2], or one made by `by_row`.
-            rng: generator of the random choices for arrays; by default seeded from the system's entropy.
+            rng: generator for arrays; by default seeded from the system's entropy.
         """
         if seed is not None:
             # Imported here, so that objectives on arrays need no TensorFlow.
@@ -143,9 +143,9 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Make the attention mask of rows stored without one: integers [B, L], 1 on tokens.
+    """Make the attention mask of rows stored without one: integers [B, L], 1 on tokens; all 1 if there is no padding.
 
-    It comes from the segments or the number of tokens; all 1 if rows have no padding. `ops`: `NumpyOps`, `TensorOps`.
+    `ops`: `NumpyOps` or `TensorOps`.
     """
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "only asked for with token ids"
@@ -158,17 +158,14 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 
 
 class NumpyOps:
-    """Operations on arrays [B, n], with random draws from a generator.
-
-    `tensor_ops.TensorOps` has the same methods for a graph.
-    """
+    """Operations on arrays [B, n], with random draws from a generator. `TensorOps` has the same for a graph."""
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
     # Values [V] by indices.
     table = staticmethod(lambda values, indices: values[indices])
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
-    # The sum of each row, and the inclusive running sums: integers [B] and [B, L].
+    # Of each row: the sum, and the inclusive running sums.
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
     # Rows of one value, with the length and dtype of `like`.
@@ -203,7 +200,7 @@ class NumpyOps:
 
     @staticmethod
     def where(chosen: Any, values: Any, others: Any) -> Any:
-        """Return `values` where `chosen`, else `others`; dtype of `others`, or of `values` if `others` is a number."""
+        """Return `values` where `chosen`, else `others`, in the dtype of the array `others`, or else of `values`."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 
