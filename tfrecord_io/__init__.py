@@ -34,7 +34,6 @@ _MODULES = frozenset(
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import a public module on first use."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,8 +11,7 @@
 
     model.fit(train.dataset(), ...)                           Keras: elements [None, None], the same batches
 
-Training runs in rounds (see `Rounds`), so lengths are always in proportion to their rows. Evaluation reads one bucket
-after the other, every example once.
+Training runs in rounds (see `Rounds`). Evaluation reads one bucket after the other, every example once.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ def read(
 class Buckets:
     """Batches of a bucketed split, made by `read`.
 
-    `parts`: the dataset of each row length, ascending. `batch_rows`: global batch sizes. `options`: other arguments of
-    `reader.Data.input_fn`.
+    `parts`: the dataset of each row length. `options`: other arguments of `reader.Data.input_fn`.
     """
 
     parts: Mapping[int, Data]
@@ -163,16 +161,12 @@ class Buckets:
         return dict(zip(self.lengths, counts.tolist(), strict=True))
 
     def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
-        """Return the batches of the schedule as one dataset, for Keras `fit` and `evaluate` in one process.
-
-        The row length in its shapes is None; with `tokens_per_batch`, so is the number of rows.
-        """
+        """Return the batches of the schedule as one dataset, for Keras in one process. Its row length is None."""
         step = host_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
         slices = tf.data.Dataset.from_tensor_slices
         if self.training:
-            # Computed in the graph.
             number, within = self._rounds.locate(step)
             rounds = tf.data.Dataset.counter(number)
             choices = rounds.flat_map(lambda each: slices(self._shuffled(each))).skip(within)
@@ -216,15 +210,13 @@ class Buckets:
 class Rounds:
     """Training rounds over K buckets with `rows` rows and batches of `batch_rows` rows.
 
-    In a round each bucket yields the batches of one pass over its rows, all shuffled together. A pass is seldom a whole
-    number of batches, so after r rounds a bucket has yielded floor(r * rows / batch) of them:
+    In a round each bucket yields the batches of one pass over its rows, all shuffled together. After r rounds it has
+    yielded floor(r * rows / batch) of them:
 
                   rows   batch   in a pass    round  0            1              2
         a           10       4         2.5           2            3              2
         b            6       2         3             3            3              3
         steps                                        a b b a b    b a a b a b    b a b b a    ...
-
-    Binary search in these sums finds the round of a step.
     """
 
     rows: tuple[int, ...]
@@ -235,7 +227,7 @@ class Rounds:
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Return the round of step `step`, and the number of earlier steps in that round."""
+        """Return the round of a step, and the number of earlier steps in that round."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda each: sum(self.batches_before(each))) - 1
         return number, step - sum(self.batches_before(number))
 

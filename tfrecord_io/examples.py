@@ -82,7 +82,6 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have written.
     """
-    # Before allocating memory.
     least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
     sizes_N = np.diff(payloads.offsets)
     if len(small := np.flatnonzero(sizes_N < least)):

@@ -12,7 +12,7 @@ from tfrecord_io.errors import ReaderError
 
 _SCHEMES = ("file://", "local://")
 
-# Suffixes of the files that tokenizers of `transformers` save.
+# Suffixes of the files of `transformers` tokenizers.
 _TOKENIZERS = (".json", ".txt", ".model", ".jinja", ".spm", ".codes", ".tiktoken", ".tokenizer")
 
 

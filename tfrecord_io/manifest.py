@@ -74,7 +74,7 @@ FORMAT_VERSION = "1.0"
 FILE_NAME = "manifest.json"
 # A million shards take 170 MB.
 MOST_BYTES = 256 << 20
-# Maximum bytes of a shard's entry, without its name.
+# Of a shard's entry, without its name.
 _SHARD_BYTES = 200
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
@@ -85,18 +85,18 @@ _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the canonical text: equal for equal datasets, on any machine and runner."""
+    """Return the SHA-256 of the canonical text: equal for equal datasets."""
     return hashlib.sha256(dump(manifest)).hexdigest()
 
 
 def dump(manifest: Manifest) -> bytes:
-    """Return the canonical UTF-8 text of manifest.json: sorted keys, two spaces, lists of plain values on one line."""
+    """Return the canonical UTF-8 text: sorted keys, two spaces, lists of plain values on one line."""
     document = _to_json(manifest)
     return _canonical({**document, _SEAL: _seal(document)})
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest can hold this many shards, given a typical name and its number of shards."""
+    """Return whether a manifest can hold this many shards. `names`: the number of shards by typical name."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 
@@ -137,10 +137,8 @@ def open_manifest(
 ) -> Manifest:
     """Read the manifest `name` of a folder, and check that no shard is missing or truncated.
 
-    Args:
-        folder: its name for messages.
-        read: returns the content of a file by name, limited to `most` bytes (a keyword).
-        sizes: returns the sizes in bytes of the named files, None if unknown. Both functions raise OSError.
+    `read` returns the content of a file by name, limited to `most` bytes. `sizes` returns the sizes in bytes of the
+    named files, None if unknown. Both raise OSError.
 
     Raises:
         ReaderError: there is no manifest, or a shard is missing or has another size.
@@ -202,7 +200,7 @@ def _seal(document: Mapping[str, Any]) -> str:
 
 
 def _seal_of(content: bytes | str, document: Mapping[str, Any]) -> str:
-    """Return the digest of the other fields. For canonical text this takes a third of the time.
+    """Return the digest of the other fields; for canonical text, in a third of the time.
 
     Raises: ValueError for half a surrogate pair, written as an escape.
     """
@@ -276,7 +274,6 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
 
 
 def _feature(fields: Mapping[str, Any]) -> Feature:
-    # `Feature` checks these.
     unchecked = {name: fields[name] for name in ("dtype", "role", "constant")}
     shape = tuple(items(fields["shape"]))
     return Feature(name=text(fields["name"]), meaning=text(fields["meaning"]), shape=shape, **unchecked)

@@ -13,17 +13,13 @@ part of a batch) of 4 rows:
     element          0          1          2          3          4      │
     rows of wiki     3          3          3          3          2      │  14 of 20: 0.7, then from the start again
     rows of code     1          1          1          1          2      │   6
-                     w w c w    c w w w    w w w c    w c w w    c w w c     their order within an element is random
-                     │ │   │      │ │ │
-                     0 1   2      3 4 5 ...          wiki's own endless, shuffled stream of records, without a gap
 
 So each dataset is read as if it were alone, in its own epochs and with its own shuffling (by `source_seed`). With
 several hosts, each keeps to the rates to within two rows.
 
 Stages change the weights at global steps. Each dataset continues where it was. A change may add a row or two to the
-differences above, since a stage may end within a cycle. Batches before a change do not depend on it, so later stages
-may be moved, added and removed while a training runs. In the order of hosts, opening costs a resume for each later
-stage: 1 CPU s with 100 datasets (`scripts/benchmark.py`).
+differences above. Batches before a change do not depend on it, so later stages may be moved, added and removed while a
+training runs. In the order of hosts, opening 100 datasets takes 1 CPU s more for each later stage.
 
 Only training is mixed: evaluate `datasets[name]` one after the other.
 """
@@ -59,11 +55,12 @@ class Mixture(InputFunctions):
     most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; without any of these,
         in proportion to the numbers of examples.
-    manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too, but not of
-        later stages, which may change in a resumed training: a trainer records them itself.
+    manifest: the merged manifest; its fingerprint covers the rates of the first stage, but not of later stages, which
+        may change in a resumed training.
 
     Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
     least 1,024 records each.
+
     Raises: ReaderError if the datasets do not fit together (`common_manifest`), or for wrong weights.
     """
 
@@ -85,7 +82,6 @@ class Mixture(InputFunctions):
                 raise ReaderError(
                     f"most_epochs is {most!r} for {name!r}, expected a number above 0 for one of {list(self.datasets)}"
                 )
-        # As plain JSON.
         weights = self.weights if self.stages is None else self.stages[0]
         rates: dict[str, Any] = {"weights": weights and {name: float(w) for name, w in weights.items()}}
         for name in ("temperature", "maximum"):

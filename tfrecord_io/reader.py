@@ -71,7 +71,6 @@ class Data(InputFunctions):
     manifest: Manifest
 
     def __repr__(self) -> str:
-        """Describe the dataset in fewer than 300 characters."""
         root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
         splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
@@ -129,7 +128,7 @@ def _read(folder: str, name: str, *, most: int) -> bytes:
 
 
 def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int | None]:
-    """Return file sizes by one listing: requests for 10,000 shards on gs:// took 16 s."""
+    """Return file sizes by one listing: 10,000 requests on gs:// took 16 s."""
     try:
         return {**storage.at(folder).sizes(names)}
     except Exception:  # fsspec may lack the scheme's package, or credentials
@@ -143,7 +142,7 @@ def _as_os_error() -> Iterator[None]:
         yield
     except tf.errors.NotFoundError as error:
         raise FileNotFoundError(error.message) from error
-    except tf.errors.FailedPreconditionError as error:  # raised for a file in place of a folder
+    except tf.errors.FailedPreconditionError as error:  # a file in place of a folder
         raise NotADirectoryError(error.message) from error
     except tf.errors.OpError as error:
         raise OSError(f"{type(error).__name__}: {error.message}") from error

@@ -1,15 +1,12 @@
 """Check before a run whether a `tf.data` pipeline fits a TPU. Each finding has a place and a remedy.
 
-    readiness.check(dataset, tpu="node")                                   any tf.data.Dataset
-    readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  a trainer's input from a Data or Mixture
-    readiness.require(findings)                                            an error if a finding is fatal
+readiness.check(dataset, tpu="node")                                   any tf.data.Dataset
+readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  a trainer's input from a Data or Mixture
+readiness.require(findings)                                            an error if a finding is fatal
 
-    tpu="node"   the TPU's host is another machine: it receives the graph, and sees Google Cloud Storage but neither
-                 files nor Python of this machine
-    tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
-                 Python works too, though the chips wait for it
-
-The check examines the graph's operations, the paths among its constants, and the element_spec. It reads no record.
+tpu="node"   the TPU's host is another machine, which receives the graph and sees only Google Cloud Storage
+tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
+             Python works too, though the chips wait for it
 """
 
 import dataclasses
@@ -30,7 +27,7 @@ Tpu = Literal["node", "vm"]
 Batch = Literal["global", "per_replica"]
 
 _MOVE = "do this once, when the dataset is prepared (`prep-tfrecords build`), or write it in TensorFlow's operations"
-# Operations bound to this process, by prefix of their names: kind, problem and remedy.
+# By prefix of operations bound to this process: kind, problem and remedy.
 _BOUND = {
     "GeneratorDataset": ("generator", "a generator runs in the Python process that made it and nowhere else", _MOVE),
     "PyFunc": ("python", "calls a function of the Python process that made it, element by element", _MOVE),
@@ -177,7 +174,7 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
     yield from _bound_findings(nodes, remote=remote)
     constants = [node.attr["value"].tensor for _, node in nodes if node.op == "Const"]
     num_bytes = sum(constant.ByteSize() for constant in constants)
-    # TensorFlow only logs an error if the graph is too large for a protocol buffer, and writes none.
+    # TensorFlow writes no graph larger than a protocol buffer.
     if not graph.node or num_bytes > _MANY_BYTES:
         what = f"{num_bytes / 1e6:.0f} MB" if graph.node else "2 GB or more"
         yield Finding(

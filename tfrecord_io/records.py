@@ -4,8 +4,6 @@
 
 The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`: rotated right by 15 bits,
 plus a constant. It detects all damage except a cut exactly between two records; the manifest's counts detect that.
-
-A size is trusted only if its crc is right, and no memory is allocated for a size alone.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ __all__ = [
 
 Data = bytes | bytearray | memoryview | np.ndarray
 
-# The largest record that any valid schema allows.
+# The largest record of any valid schema.
 MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
@@ -116,7 +114,7 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 def _take(
     data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
 ) -> Payloads:
-    """Return the messages of all whole frames at the start of `data`. After the `last` piece, nothing may follow.
+    """Return the messages of the whole frames at the start of `data`; the `last` piece of a shard has nothing else.
 
     `record` and `byte` are the position of `data`, for errors.
     """

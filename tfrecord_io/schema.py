@@ -203,15 +203,14 @@ ROLES: Mapping[Role, RoleSpec] = {
         shown_as="value",
     ),
 }
-# Roles with one value per token of a row.
+# One value per token of a row.
 OF_TOKENS = tuple(role for role, spec in ROLES.items() if spec.shape == "[L]")
-# Roles of token ids, one per side.
+# Token ids, one role per side.
 TOKEN_IDS = tuple(role for role, spec in ROLES.items() if spec.values == "ids")
 
-# The class id of a row without a label.
 UNLABELLED = -1
 
-# Maximum values of a record: 160 MB. A row of a million tokens has 2 to 7 million.
+# Maximum values of a record, 160 MB. A row of a million tokens has 2 to 7 million.
 MOST_VALUES = 1 << 24
 # Of one string or bytes value.
 MOST_VALUE_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from typing import Any
 _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
 # Punctuation at the end of a sentence is not part of an address.
 _REST = r"[^\s'\"<>]*[^\s'\"<>.,:;)\]}]"
-# Any query of a web address, and the form of a query elsewhere, since clients name paths without a host.
+# Any query of a web address, and elsewhere anything in the form of a query.
 _QUERY = re.compile(rf"(https?://[^\s'\"<>?]*)\?{_REST}|\?[\w.%~+-]+={_REST}", re.IGNORECASE)
 # Google's cloud console: its query only names the project.
 _PAGE = re.compile(r"https://console\.cloud\.google\.com/[\w./-]*\?project=[\w.:-]+")

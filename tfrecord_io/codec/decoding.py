@@ -93,7 +93,7 @@ def _at(position: int, what: str, record: bytes) -> str:
 
 @jit
 def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
-    """Read a varint. Return value and next position, which is -1 if it is cut off, not minimal, or past 64 bits."""
+    """Return a varint and the next position, which is -1 if it is cut off, not minimal, or past 64 bits."""
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
         byte = np.uint64(data[p])
@@ -119,7 +119,7 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
 
 @jit
 def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int]:
-    """Read an entry up to its payload. Return start and end of the payload, -1 if a tag, size or key differs."""
+    """Return start and end of an entry's payload, -1 if a tag, size or key differs."""
     position, entry_end = _take_size(data, position, 0x0A, end)
     if position < 0 or entry_end - position < len(key):
         return np.int64(-1), np.int64(-1)
@@ -138,19 +138,19 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 
 @jit
 def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
-    """Read data[start:end] into values[place:place + length]. Return False unless it holds `length` minimal varints."""
+    """Read data[start:end] into `values` from `place` on. Return False unless it holds `length` minimal varints."""
     first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
     for p in range(first, behind):
         count += np.int64(data[p] < 0x80)
     if count != length:
         return False
-    if end - start == length:  # one byte each: masks, labels
+    if end - start == length:  # one byte each
         for k in range(np.uint64(length)):
             values[at + k] = data[first + k]
         return True
     if data[end - 1] >= 0x80:
         return False
-    # Stores each byte's partial value: a branch on the last byte would be mispredicted for every other token.
+    # A branch on the last byte would be mispredicted for every other token.
     value, shift, bad = np.uint64(0), np.uint64(0), False
     for p in range(first, behind):
         byte = np.uint64(data[p])

@@ -6,9 +6,6 @@ One entry of an Example per feature. Sizes are varints; each counts the bytes to
     │     └─ `key` ────┘   │           └ packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12),
     │                      │             or the single value of a bytes_list (0a)
     └ entry of the map     └ Feature: kind of list
-
-Payload sizes are counted first; they give the position of every entry. Then one feature after the other is written into
-all records.
 """
 
 import functools
@@ -51,17 +48,14 @@ def key(feature: Feature) -> bytes:
 
 
 class _Packed(NamedTuple):
-    """N ready payloads: `data` is uint8, back to back; sizes are int64 [N], or one size for all."""
+    """N payloads: `data` is uint8, back to back; sizes are int64 [N], or one size for all."""
 
     sizes_N: np.ndarray | int
     data: np.ndarray
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Encode each row as a record, with its frame if `framed`. Return uint8 [total] and offsets, int64 [N + 1].
-
-    Raises: SchemaError if a column is missing, unknown, or has another dtype, shape or number of rows.
-    """
+    """Encode each row as a record, with its frame if `framed`. Return uint8 [total] and offsets, int64 [N + 1]."""
     if columns.keys() != set(schema.names):
         missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
         raise SchemaError(f"columns {missing} are missing and {unknown} unknown, expected {list(schema.names)}")
@@ -98,7 +92,7 @@ def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
 
 
 def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
-    """Check a column. Return int32 or int64 [N, L] for the kernels, or `_Packed` if its bytes are the payloads."""
+    """Check a column. Return int32 or int64 [N, L], or `_Packed` if its bytes are the payloads."""
     taken = _TAKEN[feature.dtype]
     name = _NAMES.get(column.dtype) or column.dtype.name
     if name not in taken:
@@ -146,7 +140,6 @@ def _varint_size(value: int) -> int:
 
 @jit
 def _put_varint(out: np.ndarray, position: int, value: int) -> int:
-    """Write a uint64 as a varint. Return the next position."""
     while value >= np.uint64(0x80):
         out[position] = np.uint8(value & np.uint64(0x7F)) | np.uint8(0x80)
         value >>= np.uint64(7)
@@ -157,7 +150,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 @jit
 def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Set `payloads_N` to the size of each row's int32 or int64 values as varints."""
+    """Set `payloads_N` to the size of each row's values as varints."""
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         r, bits, size = np.uint64(row), np.uint64(0), np.int64(length)
@@ -174,7 +167,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """Return the sizes E, V and W (see the module) of an entry."""
+    """Return the sizes E, V and W of an entry."""
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -184,7 +177,6 @@ def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
 def _place_records(
     payloads_FN: np.ndarray, key_sizes_F: np.ndarray, framed: bool, places_FN: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Set `offsets` to the bounds of the records, and `places_FN` to each entry's start."""
     around = FRAME_BYTES if framed else 0
     for row in range(len(offsets) - 1):
         size = 0
@@ -227,7 +219,7 @@ def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, ke
 
 @jit
 def _short_varint(value: int) -> int:
-    """Encode a uint32 below 2^21 as a varint in the low bytes of a word. The highest byte is its size."""
+    """Return the varint of a uint32 below 2^21 in the low bytes of a word; the highest byte is its size."""
     two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
     first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
     third = (value << np.uint32(2)) & np.uint32(0x7F0000)
@@ -247,7 +239,7 @@ def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, valu
     words_L = np.empty(length, np.uint32)
     for row in range(len(places_N)):
         at, r = np.uint64(places_N[row]), np.uint64(row)
-        if payloads_N[row] == np.int64(length):  # one byte each: masks, labels
+        if payloads_N[row] == np.int64(length):  # one byte each
             for column in range(length):
                 out[at + column] = np.uint8(values_NL[r, column])
             continue

@@ -27,7 +27,6 @@ NOT_HELD_OUT = "not_held_out"
 # A colon and the NAME of a filter or evaluation set may follow.
 _FILTERED = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
-# Numbers, and numbers by reason or kind.
 _COUNTED, _COUNTED_BY_KEY = ("rows_in", "rows_used", "tokens_cut"), ("rejected", "filtered", "fim")
 
 
@@ -39,8 +38,7 @@ def is_filtered(reason: str) -> bool:
 class Ledger:
     """Account of input rows. `rejected` and `filtered` count rows by reason.
 
-    `tokens_cut` counts tokens of used rows that no record contains: truncated (`pad`) or in a dropped remainder
-    (`concat`).
+    `tokens_cut` counts tokens of used rows that no record contains: truncated (`pad`) or left over (`concat`).
 
     `fim` counts rows of fill-in-the-middle: `psm` and `spm`, rewritten ones by order; `longer_than_row`, those of them
     with parts in several records (`concat`); `unchanged`, drawn ones without room in the record (`pack`).
@@ -62,7 +60,7 @@ class Ledger:
 
     @property
     def rows_filtered(self) -> int:
-        """Count the rows left out on request, including rows that --hold-out put into another split."""
+        """Count the rows left out on request, including rows of other splits."""
         return sum(self.filtered.values())
 
     @property
@@ -71,7 +69,7 @@ class Ledger:
 
     @property
     def filtered_of_split(self) -> dict[str, int]:
-        """Return the filtered rows by reason, without rows that --hold-out put into another split."""
+        """Return the filtered rows by reason, without rows of other splits."""
         return {reason: rows for reason, rows in self.filtered.items() if reason not in (HELD_OUT, NOT_HELD_OUT)}
 
     @property
@@ -218,7 +216,7 @@ class LabelRange:
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range of both. `distinct` is known only if one of them has every integer of that range."""
+        """Return the range of both. `distinct` is known only if one of them has every integer of it."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)

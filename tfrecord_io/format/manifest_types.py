@@ -79,8 +79,8 @@ def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
 class Generation:
     """Shards that one build or append added to a dataset.
 
-    `fingerprint` covers everything that determines the shards' bytes. By split, `tasks` counts the tasks (each makes
-    one shard, or one per row length), and `rows` has the ranges [start, stop) of source rows.
+    `fingerprint` covers everything that determines the shards' bytes. By split, `tasks` counts the tasks, and `rows`
+    has the ranges [start, stop) of source rows.
     """
 
     fingerprint: Fingerprint
@@ -120,8 +120,8 @@ class TokenizerFacts:
 class Manifest:
     """Description of a dataset: everything a reader needs.
 
-    `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects. `generations` are in order, and
-    empty for a dataset without appends.
+    `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects. Without appends, `generations` is
+    empty.
     """
 
     name: Name
@@ -149,7 +149,7 @@ class Manifest:
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
-        """Return the row lengths of a bucketed dataset, ascending. Empty for any other dataset."""
+        """Return the row lengths of a bucketed dataset, ascending."""
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:

@@ -175,7 +175,7 @@ def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
 
     Inputs without a new name keep theirs, but "keras-hub" drops them, since its models accept no others.
 
-    Raises: ReaderError if there is no such input, two would have one name, or KerasHub has no inputs like these.
+    Raises: ReaderError for unknown or equal names, or if KerasHub has no inputs like these.
     """
     if names is None:
         return dataset

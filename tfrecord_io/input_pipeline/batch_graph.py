@@ -5,8 +5,8 @@
                                                         │ one parse for all of them
                                               dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
 
-Records are shuffled and batched as strings, which have a quarter of the size of parsed rows. Every random choice is a
-stateless function of (seed, purpose, host, epoch or batch), so a run can start at any batch.
+Records are shuffled and batched as strings, which have a quarter of the size of parsed rows. Random choices are
+stateless functions of (seed, purpose, host, epoch or batch), so a run can start at any batch.
 """
 
 from collections.abc import Collection
@@ -26,11 +26,7 @@ from tfrecord_io.schema import Feature
 
 
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
-    """Build one host's input dataset; each element has the rows of one replica.
-
-    Raises: ReaderError if the replicas cannot divide the global batch, or, in the global order, an index is missing.
-        CorruptRecordError if it is damaged.
-    """
+    """Build one host's input dataset; each element has the rows of one replica."""
     batch_rows = host_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
     num_rows = None
@@ -47,7 +43,6 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
             batches = batches.take((request.end_step - request.start_step) * host.replicas)
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
-        # first_row: on this host, or in the global order.
         if request.order == "hosts":
             first_row, seed = index * batch_rows, random_stream(request.seed, OBJECTIVE, host.index, index)
         else:
@@ -94,7 +89,7 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
     """Return the host's records from the first step on, then fill rows, string [B]; and the host's record count.
 
-    In the global order each host reads all records and keeps its columns, which costs 1 us per record of the others.
+    In the global order each host reads all records, at 1 us per record of the others.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = host_plan.evaluation_steps(source.num_rows, global_batch_size=size)
@@ -127,7 +122,7 @@ def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]
     features = {
         feature.name: _on_device(parsed[feature.name], feature)
         if feature.constant is None
-        # Parsing constants would take as long as parsing other features: a third of the time for BERT's rows.
+        # Parsing constants would take a third of the time for BERT's rows.
         else tf.fill([serialized_B.shape[0], *feature.shape], tf.constant(feature.constant, tf.int32))
         for feature in read
     }

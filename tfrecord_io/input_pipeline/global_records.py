@@ -45,14 +45,10 @@ _REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on.
-
-    Raises: ReaderError if an index is needed and missing, CorruptRecordError if one is damaged.
-    """
+    """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on."""
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
     stages = [stage for stage in schedule if stage.last > request.start_step]
     alone = len(request.sources) == 1
-    # One group in memory, one in blocks.
     groups: dict[bool, list[int]] = {}
     for part, source in enumerate(request.sources):
         groups.setdefault(fits_in_memory(source.shards, compression=source.compression), []).append(part)
@@ -94,7 +90,7 @@ def _in_columns(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
 
 
 def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
-    """Return the byte to read each block from, int64 [G]; empty for a split in memory. Raises: as `training`."""
+    """Return the byte to read each block from, int64 [G]; empty for a split in memory."""
     if fits_in_memory(source.shards, compression=source.compression):
         return np.empty(0, np.int64)
     if source.index_stride is None:
@@ -121,7 +117,7 @@ class _Streams:
     """Records of K datasets in S stages, all in memory or all in blocks, in some columns of all batches.
 
     One function makes all streams, since TensorFlow prepares each function of a dataset separately: with one per
-    dataset, a mixture of 50 needed 35 CPU s before its first batch. `orders`: of each stage, then each dataset.
+    dataset, a mixture of 50 needed 35 CPU s. `orders`: of each stage, then each dataset.
     """
 
     def __init__(
@@ -220,7 +216,7 @@ class TENSORS:
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        # In the graph: the operations are built once, not once per turn.
+        # In the graph, operations are built only once.
         def next_turn(turn: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             return turn + 1, *change(turn, left, right)
 

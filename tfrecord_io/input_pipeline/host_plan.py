@@ -36,7 +36,7 @@ WEIGHT = "example_weight"
 
 _LEAST_OPEN_SHARDS, _LEAST_WINDOW = 4, 1024
 
-# "hosts": each host has a separate order. "global": the hosts share one order (see `ordering`).
+# Each host has a separate order, or all share one (see `ordering`).
 Order = Literal["hosts", "global"]
 
 
@@ -66,8 +66,7 @@ class Shuffle:
     Raises: ReaderError if one is not positive.
     """
 
-    # 16 streams of 8 MiB hide the latency of an object store. Blocks of 16 amortize the change of streams and still
-    # bring all streams into each window.
+    # 16 streams of 8 MiB hide the latency of an object store.
     cycle_length: int = 16
     block_length: int = 16
     window: int = 8192
@@ -167,12 +166,10 @@ def resume(
     rounds = range(1, int(np.max(first_round + blocks)))
     round_now = bisect.bisect_right(rounds, row, key=lambda at: int(rows_read(at).sum()))
     before, after = rows_read(round_now), rows_read(round_now + 1)
-    # The blocks of this round, in the order of turns.
     turns = np.argsort(slot, kind="stable")
     ends = before.sum() + np.cumsum((after - before)[turns])
     turn = int(np.searchsorted(ends, row, side="right"))
     current = turns[turn]
-    # Earlier slots have finished this round.
     next_round = round_now + (slot < slot[current])
     opened = np.flatnonzero((first_round <= next_round) & (next_round <= first_round + blocks))
     opened = opened[np.lexsort((slot[opened], next_round[opened]))]

@@ -7,11 +7,7 @@
                                                 └──► batch of B strings ◄┘
 
 To start at any record, the client computes its position (`host_plan`). The rest of its epoch becomes a separate graph,
-and ordinary epochs follow.
-
-    an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
-                never read      │       ▲ the first record to return
-                                a window is permuted as a whole, so it is read as a whole
+from the start of a window, and ordinary epochs follow.
 """
 
 import concurrent.futures
@@ -96,10 +92,10 @@ class Training:
 def training_batches(
     sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, stages: Sequence[Stage]
 ) -> tf.data.Dataset:
-    """Return serialized records, string [B], of K sources, from the first of the stages on, in the order of sources.
+    """Return serialized records, string [B], of K sources, in their order, from the first of the stages on.
 
     One function makes all streams, since TensorFlow prepares each function of a dataset separately: a mixture of
-    100 datasets would need 18 instead of 5 CPU s before its first batch.
+    100 datasets would need 18 instead of 5 CPU s.
     """
     count, parts = len(sources), [Training(source=source, host=host, shuffle=shuffle) for source in sources]
     begun = [part.begin(row) for stage in stages for part, row in zip(parts, stage.before, strict=True)]
@@ -155,7 +151,7 @@ def training_batches(
 
 def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> tf.data.Dataset:
     """Return the batches of all stages in order; a function returns the batches of stage [], int64."""
-    # AutoGraph would take seconds and has nothing to rewrite.
+    # AutoGraph would take seconds.
     batches = tf.autograph.experimental.do_not_convert(batches)
     return batches(tf.constant(0, tf.int64)) if number == 1 else tf.data.Dataset.range(number).flat_map(batches)
 
@@ -202,7 +198,7 @@ def _windows(
         stream = random_stream(given[0], _WINDOW_ORDER, given[1], epoch, at)
         return tf.random.experimental.stateless_shuffle(serialized_W, stream)
 
-    # Batching single records would take 2 of 7 microseconds more.
+    # Batching single records would take 2 us more, of 7.
     blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
         lambda *piece: read(*piece).batch(shuffle.block_length),
         cycle_length=given[3],

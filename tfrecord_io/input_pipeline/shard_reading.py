@@ -24,7 +24,7 @@ from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective
 
-# Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
+# An object store answers a request for 8 MiB about as fast as one for 256 KiB.
 READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
 # TensorFlow's names.
 TYPES = {"none": "", "gzip": "GZIP"}
@@ -34,7 +34,7 @@ NO_INDEX = 2**62
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitShards:
-    """Shards of one split in folder `root`. `seed` determines their order. `name`: in a mixture."""
+    """Shards of one split in folder `root`. `seed` determines the order of records. `name`: in a mixture."""
 
     name: str
     root: str
@@ -52,7 +52,7 @@ class SplitShards:
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Return where to read each block of `length` records of shard `index`: int64 [ceil(records / length)].
+        """Return where to read each block of `length` records of a shard: int64 [ceil(records / length)].
 
         Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
         """
@@ -61,7 +61,7 @@ class SplitShards:
         path = join(self.root, record_index.file_name(shard.name))
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                # One extra byte reveals a longer file.
+                # One byte more, to detect a longer file.
                 content = bytes(file.read(record_index.num_bytes(shard, stride=stride) + 1))
         except tf.errors.OpError as error:
             raise ReaderError(

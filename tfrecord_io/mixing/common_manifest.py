@@ -35,7 +35,6 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
     same_names = all(manifest.label_names == first.label_names for _, manifest in others)
     same_layout = all(manifest.layout == first.layout for _, manifest in others)
     parts = [[name, manifest.fingerprint] for name, manifest in manifests.items()]
-    # A constant stays one only if all datasets have it.
     features = tuple(
         feature
         if all(manifest.schema[feature.name].constant == feature.constant for _, manifest in others)
@@ -61,7 +60,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
     """Bind the objective to the merged dataset.
 
-    Raises: ReaderError if it does not fit, or needs labels and the datasets name them differently.
+    Raises: ReaderError if it does not fit, or learns labels that the datasets name differently.
     """
     bound = objective.bind(merged)
     (first_name, first), *others = manifests.items()
@@ -80,7 +79,7 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
 
 
 def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
-    """Return whether an objective that fits the dataset would not fit if the labels were ordinary columns."""
+    """Return whether an objective would not fit if the labels were ordinary columns."""
     features = tuple(
         dataclasses.replace(feature, role="column") if ROLES[feature.role].is_label else feature
         for feature in manifest.schema.features

@@ -33,7 +33,7 @@ from tfrecord_io.input_pipeline import host_plan
 
 # The graph contains the cycle: at most 32 KB per dataset.
 _MOST_ELEMENTS = 4096
-# A rate counts as met if it is missed by at most this many rows in an element.
+# Maximum error of a rate, in rows per element.
 _EXACT = 1e-9
 # More steps, elements or rows than any training reaches.
 ENDLESS = 1 << 62
@@ -43,8 +43,7 @@ ENDLESS = 1 << 62
 class Stage:
     """Elements [first, last) of a training; the last stage ends at `ENDLESS`.
 
-    rows_PK: its cycle, the number of rows of each of K datasets in each of P elements, int64. before: the rows of each
-    dataset in earlier stages.
+    rows_PK: its cycle, the rows of each of K datasets in each of P elements, int64. before: those of earlier stages.
     """
 
     first: int
@@ -78,10 +77,7 @@ class Schedule(tuple[Stage, ...]):
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
-        """Return the largest number of elements with at most `most_rows` of each dataset, and the dataset of the next.
-
-        It is less than `ENDLESS`.
-        """
+        """Return the largest number of elements within `most_rows` of each dataset, and the dataset that ends it."""
 
         def elements_within(part: int) -> int:
             return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])
@@ -89,7 +85,7 @@ class Schedule(tuple[Stage, ...]):
         return min((elements_within(part), part) for part in range(len(most_rows)))
 
 
-# Each stage's share of rows by dataset, by the stage's first step.
+# Shares of rows by dataset, by the stage's first step.
 Rates = Mapping[int, Mapping[str, float]]
 
 
@@ -97,6 +93,7 @@ def schedule(rates: Rates, *, rows: int, elements: int = 1, host: int = 0, hosts
     """Return the schedule of elements of `rows` rows, `elements` for each step, of one of several hosts.
 
     Hosts begin at different elements of the cycles, so that a rare dataset does not come on all of them at once.
+
     Raises: ReaderError as `cycle`.
     """
     stages: list[Stage] = []
@@ -122,9 +119,8 @@ def rates(
     By size it is min(num_examples, maximum) ** (1 / temperature). At temperature 1, the default, every example comes as
     often as any other; higher temperatures make the rates more equal. (T5, arXiv:1910.10683, section 3.5.2.)
 
-    Raises: ReaderError if several of weights, stages and size are given, the first stage does not begin at 0, steps do
-        not rise, a weight is missing, of no dataset, or not a positive number (in a stage, one may be 0), the
-        temperature is not a positive number, or `maximum` not a whole number of at least 1.
+    Raises: ReaderError if several of weights, stages and size are given, steps do not rise from 0, a weight is missing,
+        of no dataset, or not positive (in a stage, one may be 0), or the temperature or `maximum` is out of range.
     """
     by_size = {"temperature": temperature, "maximum": maximum}
     options = {"weights": weights, "stages": stages, **by_size}
@@ -157,7 +153,6 @@ def _check_stages(names: Sequence[str], stages: Mapping[int, Mapping[str, float]
                 remedy="give each dataset a weight",
             )
         for name, weight in weights.items():
-            # A weight is 0 only in some of several stages.
             is_zero = weight == 0 and not isinstance(weight, bool) and any(each.get(name) for each in stages.values())
             if not (is_positive(weight) or is_zero):
                 raise ReaderError(
@@ -183,11 +178,9 @@ def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int |
 
 
 def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
-    """Return the shortest cycle of elements of `rows` rows that gives the datasets these shares of the rows.
+    """Return the shortest cycle of elements of `rows` rows that gives the datasets these shares, int64 [P, K].
 
     If no cycle of at most 4,096 elements does, return the closest one: off by less than 1 row in 4,096 elements.
-
-    Returns: the number of rows of each dataset in each element, int64 [P, K].
 
     Raises: ReaderError if a rate is less than a row in 4,096 elements.
     """
@@ -239,13 +232,13 @@ def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):
-        # The rows that are due by the end of this element.
+        # Rows that are due.
         take = [max(total * element // num_elements - had, 0) for total, had in zip(totals, taken, strict=True)]
         waiting = []
         for at, total in enumerate(totals):
             had = taken[at] + take[at]
             if had * num_elements < total * element:
-                # Part of another row is in the quota; the row is due in this element:
+                # A row that is partly in the quota is due in this element:
                 waiting.append((-(-(had + 1) * num_elements // total), at))
         for _, at in sorted(waiting)[: rows - sum(take)]:
             take[at] += 1

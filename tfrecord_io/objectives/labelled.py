@@ -1,11 +1,5 @@
 """Objectives without randomness: stored labels and targets, and the next token.
 
-a row, L = 8          [CLS] An na  lives in  Rome [SEP] [PAD]
-
-classification        labels  1                            weights  1
-token_classification  labels  0 5  0    0   0    7    0 0  weights  0 1 0 1 1 1 0 0    the label of "Anna" is on "An"
-span_answers          labels  {start_positions: 5, end_positions: 5}    weights  1
-
 causal_lm on a packed row     a  b  c  d  e  [PAD]…      documents "a b c" and "d e"
 segment_ids                   1  1  1  2  2   0 0 0
 positions                     0  1  2  0  1   0 0 0      restart with each document
@@ -172,9 +166,7 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
 
     Returns an objective that adds the inputs `decoder_input_ids` and `decoder_attention_mask`, int32 [B, T].
 
-    Raises:
-        ReaderError: from `bind`, if the dataset has no targets, the tokenizer has no such token, or a feature has one
-            of these names.
+    Raises: ReaderError from `bind`, without targets or such a token, or if a feature has one of these names.
     """
     return base.Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
@@ -230,8 +222,8 @@ def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
     """Return the attention mask of packed rows, which hides other segments and, with `causal`, later tokens.
 
         segment_ids  1 1 2 0      causal=True   1 0 0 0      row: the query token,
-                                                1 1 0 0      column: the key token;
-                                                0 0 1 0      padding sees nothing and is seen by nothing
+                                                1 1 0 0      column: the key token
+                                                0 0 1 0
                                                 0 0 0 0
 
     Where all scores of a token are masked, as for padding, a softmax must not subtract infinities. (arXiv:2107.02027.)

@@ -85,7 +85,7 @@ def _on_dataset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Hiding:
-    """Masked LM on one dataset. `special_V`, bool [V], marks special ids; `ordinary_ids` are all others."""
+    """`special_V`, bool [V], marks special ids; `ordinary_ids` are all others."""
 
     tokens: base.TokenFeatures
     probability: float
@@ -113,7 +113,7 @@ class _Hiding:
         positions_BP = ops.largest(rank_BL, most)
         candidates_B = ops.total(candidate_BL)
         exact_B = self.probability * ops.floats(candidates_B) + count_draws.uniform(candidates_B.shape)
-        # A sum that float32 rounds up to the next whole number would be one too many.
+        # float32 may round a sum up to the next whole number.
         count_B = ops.minimum(ops.integers(exact_B // 1, candidates_B), ops.minimum(candidates_B, most))
         chosen_BP = ops.arange(0, most) < count_B[:, None]
         labels_BP = ops.take(ids_BL, positions_BP)

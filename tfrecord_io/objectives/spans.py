@@ -158,7 +158,7 @@ class _Corruption:
         first_BR, hidden_BR = draw_spans(ops.total(text_BL), self.counts, ops)
         rank_BL = _rank(text_BL, ids_BL, ops)
         first_BL, hidden_BL = (text_BL & ops.take(each_BR, rank_BL) for each_BR in (first_BR, hidden_BR))
-        spans_BL = ops.cumsum(first_BL)  # spans that began up to this position
+        spans_BL = ops.cumsum(first_BL)
         sentinel_BL = ops.integers(ops.table(self.sentinel_ids, ops.maximum(spans_BL - 1, 0)), ids_BL)
 
         seen_BL = (text_BL & ~hidden_BL) | first_BL
@@ -188,11 +188,6 @@ class _Corruption:
 def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
     """Draw spans of texts of `length_B` tokens, at most L. Every possibility is equally likely.
 
-        n = 10, density 0.3, mean_span 1.5        3 tokens, 2 spans
-        cut 3 into 2 spans                        xx|x              one of 2 ways
-        cut the other 7 into 3 gaps               ..|...|..         one of 28: the outer gaps may be empty
-        laid out                                  ..xx...x..
-
     T5's own code (t5.data.preprocessors.random_spans_noise_mask) has the same counts, but begins with a gap and ends
     with a span, so it hides the last token of every text.
 
@@ -202,7 +197,7 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
     noise_draws, gap_draws = ops.split(2)
     most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, counts.row_length + 1
     size_BS = _cut(noise_B, spans_B, most=most_noise, most_parts=most_spans, ops=noise_draws)
-    # The outer gaps may be empty, but parts may not: outer gaps are drawn one token longer.
+    # Outer gaps may be empty: they are drawn one token longer.
     gap_BG = _cut(length_B - noise_B + 2, spans_B + 1, most=width + 1, most_parts=most_spans + 1, ops=gap_draws)
     begin_BS = ops.cumsum(gap_BG[:, :-1]) - 1 + ops.cumsum(size_BS) - size_BS
     live_BS = ops.arange(0, most_spans) < spans_B[:, None]

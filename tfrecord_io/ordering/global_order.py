@@ -16,10 +16,7 @@ Splits of up to 64 MB are read into memory with K = 1: a full permutation. Block
 rows of all shards form the last blocks.
 
 In a mixture, the rows of each dataset are spread evenly over the batch's columns, so that every replica gets its share:
-row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
-
-    column       0 1 2 3 4 5 6 7
-    dataset      a b a a b a b a
+row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. Five rows of a and three of b: a b a a b a b a.
 
 If the weights change within a window, the rows before the change keep their slots, and the rows after it share the
 window's other slots. So a change never alters earlier batches, and every row still comes once in each epoch.
@@ -63,8 +60,8 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
 class GlobalOrder:
     """Global order of dataset number `part` of a mixture in one stage; a single dataset is number 0 of one.
 
-    shard_rows: never 0. block, window: K and W. earlier: the order in the previous stage that has rows of the dataset,
-    if this stage begins within a window of blocks.
+    block, window: K and W. earlier: the order in the previous stage that has rows of the dataset, if this stage begins
+    within a window of blocks.
     """
 
     # Attributes that differ between datasets and stages, see `with_values`.
@@ -96,7 +93,7 @@ class GlobalOrder:
     ) -> GlobalOrder:
         """Return the order of a split's rows in a stage, for dataset number `part` of a mixture."""
         past = [each for each in schedule if each.first < stage.first and each.rows_PK[:, part].any()]
-        # All stages have the same window, which does not depend on stages after the dataset's first one.
+        # The same window in all stages, which does not depend on stages after the dataset's first one.
         rows_PK = (past or [stage])[0].rows_PK
         steps = -(-shuffle.window // int(rows_PK[0].sum()))
         order = cls(
@@ -159,14 +156,14 @@ class GlobalOrder:
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
         """Return step and column of rows of this dataset's stream in this stage, int64 [N] each."""
-        if self.stage.rows_PK.shape[1] == 1:  # a fast path for a single dataset
+        if self.stage.rows_PK.shape[1] == 1:  # faster
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))
         cycles, within = (rows - self.first_row) // self._per_cycle, (rows - self.first_row) % self._per_cycle
         turn = ops.search(ends_P, within)
         counts_NK, count_N1 = ops.gather(ops.constant(self.rows_PK), turn), ops.gather(counts_P, turn)[:, None]
         row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
-        # The rows of each dataset before this one. In a tie, the dataset named first comes first.
+        # The rows before this one. In a tie, the dataset named first comes first.
         ties_K = ops.where(ops.arange(0, self.stage.rows_PK.shape[1]) >= self.part, 1, 0)
         before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
         return self.first_step + cycles * self._num_elements + turn, ops.total(before_NK)
@@ -210,10 +207,7 @@ class GlobalOrder:
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
-        """Return steps, columns and rows, int64 [n] each, of a window's rows in columns [first, last), in this order.
-
-        window: an int or a tensor [].
-        """
+        """Return steps, columns and rows in a window's columns [first, last): int64 [n], by step, then column."""
         if self.block == 1:
             begin = ops.maximum(window * self._window, self.first_row)
             rows = ops.arange(begin, ops.maximum(begin, ops.minimum((window + 1) * self._window, self.end_row)))
@@ -238,7 +232,6 @@ class GlobalOrder:
         own, before = ops.indices((columns >= first) & (columns < last)), ops.count(columns < first)
         steps, columns, rows = (ops.gather(each, own) for each in (steps, columns, rows))
         keys = columns * 2**32 + hashed(self._slot_key, rows, ops)
-        # Rank by key.
         ranks = before + ops.order(ops.order(keys))
         slots = begin + ranks
         if self.earlier is not None:
@@ -259,18 +252,17 @@ class GlobalOrder:
         return -1 if self.earlier is None else self.begin(self.first_row)[0]
 
     def _numbers(self, slots: Any, window: Any, ops: Any) -> Any:
-        """Return the row numbers in slots of a window."""
         num_blocks = self.num_rows // self.block
         epoch, first_block = (
             window // self._windows_per_epoch,
             window % self._windows_per_epoch * self._window // self.block,
         )
-        # Slots after all whole blocks are replaced below.
+        # Slots after whole blocks are replaced below.
         blocks = ops.arange(first_block, first_block + self._window // self.block + 2)
         epoch_key, limit = folded(self._block_key, epoch, ops), ops.maximum(num_blocks, 1)
         blocks = permuted(blocks % limit, epoch_key, ops, limit=limit, grid=self._block_grid)
         numbers = ops.gather(blocks, slots // self.block - first_block) * self.block + slots % self.block
-        # Fewer rows than a block: they stay at the end of the line.
+        # The last rows stay at the end of the line.
         return ops.where(slots < num_blocks * self.block, numbers, slots)
 
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
@@ -284,7 +276,7 @@ class GlobalOrder:
 
     @functools.cached_property
     def _shard_parts(self) -> np.ndarray:
-        """Return ends of shards' whole blocks and shifts to rows of the split; same for leftovers: int64 [S, 4]."""
+        """Return ends of whole blocks and shifts to rows of the split; the same for leftovers: int64 [S, 4]."""
         rows_S = np.array(self.shard_rows, np.int64)
         whole_S = rows_S // self.block * self.block
         first_S, left_S = np.cumsum(rows_S) - rows_S, rows_S - whole_S

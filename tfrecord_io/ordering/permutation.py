@@ -91,7 +91,6 @@ class NUMPY:
     shifted = staticmethod(lambda values, bits: values >> bits)
     # Of a mask's true values.
     indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
-    # A stable order of the keys.
     order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
     total = staticmethod(lambda values: values.sum(axis=1))
     # How many of the ascending `ends` are at most each value.

@@ -19,7 +19,6 @@ from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.schema import Schema
 
-# For sequential reading with little memory.
 _ITERATED_ROWS = 256
 
 # A feature's name to its values: [*shape] of one row, [N, *shape] of several.
@@ -65,10 +64,7 @@ class Rows(ShardFiles):
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         """Return one row, or the stacked rows of a slice.
 
-        Raises:
-            IndexError: there is no such row.
-            CorruptRecordError: its bytes were damaged.
-            ReaderError: it cannot be read.
+        Raises: IndexError if there is no such row, CorruptRecordError or ReaderError if it cannot be read.
         """
         if isinstance(index, slice):
             return self.batch(range(*index.indices(len(self))))
@@ -83,11 +79,9 @@ class Rows(ShardFiles):
         """Return rows as a list, read together. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
-    # Grain's name for it.
     _getitems = __getitems__
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield every row in order, read many at a time."""
         for start in range(0, len(self), _ITERATED_ROWS):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 

@@ -69,7 +69,7 @@ class ShardFiles:
         return shards_N, rows_N - np.where(shards_N > 0, self._ends_S[shards_N - 1], 0)
 
     def _read_one(self, shard: int, record: int) -> Messages:
-        """Read one record, without the array arithmetic of `_read` (20 instead of 110 us). Raises: as `_read`."""
+        """Read one record, without the array arithmetic of `_read` (20 instead of 110 us)."""
         if self.manifest.index_stride is None:
             return self._of_whole_shards([shard], [record])
         edges = self._edges(shard)
@@ -85,15 +85,10 @@ class ShardFiles:
         return self._found(data, place[:1], place[1:2], place[2:], shards=[shard], records=[record])
 
     def _read(self, shards_N: np.ndarray, records_N: np.ndarray) -> Messages:
-        """Read records. Groups close to each other are read as one span.
-
-        Raises: CorruptRecordError if a frame is damaged, a shard is cut off, or an index does not fit; ReaderError if a
-            file cannot be read.
-        """
+        """Read records. Groups close to each other are read as one span."""
         if self.manifest.index_stride is None:
             return self._of_whole_shards(shards_N.tolist(), records_N.tolist())
         entries_N, skips_N = np.divmod(records_N, self.manifest.index_stride)
-        # Sorted by shard and group, each group once.
         key_G, group_N = np.unique((shards_N << 40) | entries_N, return_inverse=True)
         shard_G, entry_G = key_G >> 40, key_G & ((1 << 40) - 1)
         start_G, stop_G = np.empty((2, len(key_G)), np.int64)
@@ -150,19 +145,18 @@ class ShardFiles:
 
     @functools.cached_property
     def _ends_S(self) -> np.ndarray:
-        """Row number after the last row of each shard."""
         return np.cumsum([shard.num_examples for shard in self._shards], dtype=np.int64)
 
     @functools.cached_property
     def _edges(self) -> Any:
-        """From a shard to the start of each group and the end of the last one, int64 [groups + 1]; cached."""
+        """From a shard to the start of each group and the end of the last one, int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:
         entry, stride = self._shards[shard], self.manifest.index_stride
         assert stride is not None, "only asked for with an index"
         name = record_index.file_name(entry.name)
-        # One extra byte reveals a longer file.
+        # One byte more, to detect a longer file.
         offsets_file = self._read_file(name, most=record_index.num_bytes(entry, stride=stride) + 1)
         offsets = record_index.parse(offsets_file, shard=entry, stride=stride, place=self.storage.path(name))
         return np.append(offsets, entry.num_bytes)
@@ -217,7 +211,7 @@ class _UnpackedShard:
         self._start()
 
     def __getitem__(self, record: int) -> bytes | memoryview:
-        """Return a message. Raises CorruptRecordError, also for another number of records than in the manifest."""
+        """Return a message. Raises CorruptRecordError, also for a wrong number of records."""
         with self._lock:
             if self._kept and record < self._kept[0][0]:
                 self._start()
