@@ -210,13 +210,8 @@ class Buckets:
 class Rounds:
     """Training rounds over K buckets with `rows` rows and batches of `batch_rows` rows.
 
-    In a round each bucket yields the batches of one pass over its rows, all shuffled together. After r rounds it has
-    yielded floor(r * rows / batch) of them:
-
-                  rows   batch   in a pass    round  0            1              2
-        a           10       4         2.5           2            3              2
-        b            6       2         3             3            3              3
-        steps                                        a b b a b    b a a b a b    b a b b a    ...
+    In a round each bucket yields the batches of one pass over its rows, all shuffled together. A pass is seldom a whole
+    number of batches, so after r rounds a bucket has yielded floor(r * rows / batch) of them.
     """
 
     rows: tuple[int, ...]

@@ -1,7 +1,6 @@
 """Read and write manifest.json, the commit record of a dataset (docs/format.md).
 
-`dump` is canonical: equal manifests give equal bytes. A manifest contains the digest of its own text, which detects
-every change.
+Equal manifests give equal bytes. A manifest contains the digest of its own text, which detects every change.
 
 Versions are MAJOR.MINOR. A newer minor version may add fields, which `parse` ignores. It refuses newer major versions.
 """

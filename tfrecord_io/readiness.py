@@ -1,12 +1,14 @@
 """Check before a run whether a `tf.data` pipeline fits a TPU. Each finding has a place and a remedy.
 
-readiness.check(dataset, tpu="node")                                   any tf.data.Dataset
-readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  a trainer's input from a Data or Mixture
-readiness.require(findings)                                            an error if a finding is fatal
+    readiness.check(dataset, tpu="node")                                   any tf.data.Dataset
+    readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  a trainer's input from a Data or Mixture
+    readiness.require(findings)                                            an error if a finding is fatal
 
-tpu="node"   the TPU's host is another machine, which receives the graph and sees only Google Cloud Storage
-tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
-             Python works too, though the chips wait for it
+    tpu="node"   the TPU's host is another machine, which receives the graph and sees only Google Cloud Storage
+    tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
+                 Python works too, though the chips wait for it
+
+The check examines the graph and the element_spec. It reads no record.
 """
 
 import dataclasses

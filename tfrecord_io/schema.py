@@ -70,13 +70,13 @@ class RoleSpec:
 
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
     values: "ids" of the vocabulary, a "mask" of 0 and 1, numbers from 0 on, or any.
-    padding: the value on padding; "pad" is the tokenizer's pad id, None means that it varies.
-    side: the token sequence that the values belong to, one value per token.
+    padding: "pad" is the tokenizer's pad id, None means that it varies.
+    side: the token sequence that the values belong to.
     feature_name: the usual name of its feature; "" for the role's name.
     marks_tokens: whether it is 0 on padding and nowhere else.
-    marks_learned: whether it is 1 on the tokens to be learned.
-    is_label: whether it holds class ids, named by the label names.
-    shown_as: how decoded rows show it: as text, by marks on the tokens, or as a value.
+    marks_learned: whether it is 1 on the learned tokens.
+    is_label: whether it holds class ids.
+    shown_as: how decoded rows show it.
     exported_as: its column in Parquet: None for its own name, "" if other columns imply it.
     """
 

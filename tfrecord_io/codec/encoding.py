@@ -231,8 +231,8 @@ def _short_varint(value: int) -> int:
 def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
     """Write rows of int32 or int64 as varints.
 
-    SIMD computes a row's varints, which are then stored as whole words; each word overwrites the surplus bytes of the
-    previous one. A branch on the size would be mispredicted for every other token.
+    Whole words are stored, and each overwrites the surplus bytes of the previous one. A branch on the size would be
+    mispredicted for every other token.
     """
     length = np.uint64(values_NL.shape[1])
     whole = length - min(length, np.uint64(3))  # a word of the last three could go past the row

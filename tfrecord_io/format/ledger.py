@@ -40,8 +40,8 @@ class Ledger:
 
     `tokens_cut` counts tokens of used rows that no record contains: truncated (`pad`) or left over (`concat`).
 
-    `fim` counts rows of fill-in-the-middle: `psm` and `spm`, rewritten ones by order; `longer_than_row`, those of them
-    with parts in several records (`concat`); `unchanged`, drawn ones without room in the record (`pack`).
+    `fim` counts rows of fill-in-the-middle: rewritten ones by order (`psm`, `spm`), those of them with parts in several
+    records (`longer_than_row`), and drawn ones without room in the record (`unchanged`).
     """
 
     rows_in: Count

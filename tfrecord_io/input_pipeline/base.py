@@ -98,15 +98,16 @@ class InputFunctions(abc.ABC):
             shuffle: sizes of the levels of shuffling; no effect on an evaluation.
             order: "hosts": each host shuffles its share of the shards. "global": every global batch, with its masks and
                 weights, depends only on seed and step, so a run may resume on other numbers of hosts and replicas;
-                splits of over 64 MB then need an index (no gzip). See `ordering.global_order`, and `global_records`
-                for its cost.
+                splits of over 64 MB then need an index (no gzip). Both have every row once per epoch. See
+                `ordering.global_order`, and `global_records` for its cost.
             start_step: the number of global batches to skip. Later ones equal a run that starts at 0 with the same
                 arguments, hosts and replicas. Shards without an index (gzip) are read from their beginning.
             steps: the number of steps of the whole training. A mixture with `most_epochs` then raises at once if a
                 dataset reaches its cap earlier; without `steps`, its batches end at the cap.
             keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU accepts them. With an
                 objective, features of any kind: elements are (inputs, labels, weights, {name: values}).
-            names: new names for the inputs, by present name; "keras-hub" for the names of KerasHub's models.
+            names: new names for the inputs, by present name; "keras-hub" for the names of KerasHub's models
+                (token_ids, segment_ids, padding_mask, mask_positions).
 
         Raises:
             ReaderError: here or from the input function, for an impossible request.

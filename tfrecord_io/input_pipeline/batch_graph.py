@@ -62,7 +62,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
 
     options = tf.data.Options()
     options.deterministic = True
-    # A strategy does not see the files.
+    # A strategy must shard by batches, since it does not see the files.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     elements = batches.enumerate(start=first).map(element, num_parallel_calls=tf.data.AUTOTUNE)
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
@@ -89,7 +89,8 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
     """Return the host's records from the first step on, then fill rows, string [B]; and the host's record count.
 
-    In the global order each host reads all records, at 1 us per record of the others.
+    Every host yields the same number of batches. In the global order each host reads all records, at 1 us per record of
+    the others.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = host_plan.evaluation_steps(source.num_rows, global_batch_size=size)

@@ -5,8 +5,8 @@ host h has (e N + h) // H rows. So each row comes once per epoch, and no host is
 
     N = 7, H = 2        epoch 0   0 0 0 1 1 1 1        epoch 1   0 0 0 0 1 1 1
 
-A run resumes without reading the earlier records: `tf.data` interleaves shards deterministically, so their order can be
-computed. With 2 slots, which take turns, and shards a, b, c of 3, 1, 2 blocks:
+`tf.data` interleaves shards deterministically, so a run can resume without reading the earlier records. With 2 slots,
+which take turns, and shards a, b, c of 3, 1, 2 blocks:
 
     round      0    1    2    3    4
     slot 0     a0   a1   a2   ..             a0: the first block of a
@@ -66,7 +66,7 @@ class Shuffle:
     Raises: ReaderError if one is not positive.
     """
 
-    # 16 streams of 8 MiB hide the latency of an object store.
+    # 16 streams of 8 MiB hide the latency of an object store. Blocks of 16 still bring all of them into each window.
     cycle_length: int = 16
     block_length: int = 16
     window: int = 8192
@@ -170,6 +170,7 @@ def resume(
     ends = before.sum() + np.cumsum((after - before)[turns])
     turn = int(np.searchsorted(ends, row, side="right"))
     current = turns[turn]
+    # Earlier slots have finished this round.
     next_round = round_now + (slot < slot[current])
     opened = np.flatnonzero((first_round <= next_round) & (next_round <= first_round + blocks))
     opened = opened[np.lexsort((slot[opened], next_round[opened]))]

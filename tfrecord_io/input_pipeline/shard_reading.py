@@ -1,7 +1,6 @@
 """Read shards with `tf.data`: whole, or from any row on.
 
-To start in a shard's middle, its index (`record_index`) gives the byte of the last indexed record before the row, and
-the few records in between are skipped:
+To start in a shard's middle, its index (`record_index`) gives the byte of a record before the row:
 
     bytes      0 ............ offsets[row // stride] ............................ end
     records    not read      │ skipped: row % stride │ returned: num_examples - row
@@ -52,7 +51,7 @@ class SplitShards:
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Return where to read each block of `length` records of a shard: int64 [ceil(records / length)].
+        """Return the byte of the last indexed record at or before each block of `length` records, int64 [blocks].
 
         Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
         """

@@ -10,11 +10,8 @@ elements with a whole number of rows from each dataset. With rates 0.5, 0.3 and 
 
 After any number n of elements, each dataset has had n * B * rate rows to within one: this is its quota. Row j of a
 dataset is released when the quota exceeds j - 1, and due when the quota reaches j. Rows are taken by earliest deadline,
-which meets all deadlines if any schedule does (the fractional quotas show that one does; Tijdeman, The chairman
-assignment problem, Discrete Mathematics 32, 1980). A division and a sum give the rows before any element, so a run can
-start anywhere.
-
-If the weights change during a training, each stage has its own cycle and begins with its first element.
+which meets all deadlines (Tijdeman, The chairman assignment problem, Discrete Mathematics 32, 1980). A division and a
+sum give the rows before any element, so a run can start anywhere. Each stage has its own cycle.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from tfrecord_io.input_pipeline import host_plan
 _MOST_ELEMENTS = 4096
 # Maximum error of a rate, in rows per element.
 _EXACT = 1e-9
-# More steps, elements or rows than any training reaches.
+# More than any training reaches.
 ENDLESS = 1 << 62
 
 

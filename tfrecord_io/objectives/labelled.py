@@ -10,13 +10,8 @@ and on a conversation         u  u  a  a  [PAD]          only the assistant's to
 loss_mask                     0  0  1  1   0
 weights                       0  1  1  0   0             the loss_mask of the predicted token
 
-seq2seq, L = 6, T = 5         input_ids              [s  o  u  r  </s> _]     attention_mask          [1 1 1 1 1 0]
-(_ is the pad token)          target_ids             [t  g  t </s> _]         target_mask             [1 1 1 1 0]
-inputs                        decoder_input_ids      [S  t  g  t </s>]        decoder_attention_mask  [1 1 1 1 1]
-labels                        target_ids             [t  g  t </s> _]         weights                 [1 1 1 1 0]
-
-S is the start token: the pad token for T5 (arXiv:1910.10683), EOS for BART (arXiv:1910.13461). If targets are padded on
-the left, S also comes before their first token.
+In seq2seq, decoder inputs begin with a start token: the pad token for T5 (arXiv:1910.10683), EOS for BART
+(arXiv:1910.13461). If targets are padded on the left, it also comes before their first token.
 """
 
 import functools

@@ -6,10 +6,6 @@ a row, L = 6           p  p  c  c  _  _        chosen_input_ids, with chosen_los
 inputs                 chosen_token_ids, chosen_padding_mask, rejected_token_ids, rejected_padding_mask
 labels  chosen         p  c  c  _  _  _        weights  0 1 1 0 0 0
         rejected       p  r  _  _  _  _        weights  0 1 0 0 0 0
-
-and with prompt_length=3, answer_length=4
-inputs                 prompt_ids   _ p p        chosen_ids   c c _ _        rejected_ids   r _ _ _
-                       prompt_mask  0 1 1        chosen_mask  1 1 0 0        rejected_mask  1 0 0 0
 """
 
 from __future__ import annotations

@@ -5,10 +5,8 @@
 
     inputs              a  b <X> e  f  g <Y> i  j </s> _ _            a sentinel replaces each span; then EOS
     labels             <X> c  d <Y> h </s> …                          each span after its sentinel; then EOS
-    decoder inputs      S <X> c  d <Y> h …                            see `labelled`
 
-The positions are random (`draw_spans`), but n determines the number of hidden tokens and spans. So the maximum lengths
-are known, and nothing is truncated:
+n determines the number of hidden tokens and spans, so the maximum lengths are known, and nothing is truncated:
 
     noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, like T5's code
     spans(n) = round(noise(n) / mean_span), at least 1 and at most n - noise(n) + 1

@@ -19,7 +19,7 @@ In a mixture, the rows of each dataset are spread evenly over the batch's column
 row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. Five rows of a and three of b: a b a a b a b a.
 
 If the weights change within a window, the rows before the change keep their slots, and the rows after it share the
-window's other slots. So a change never alters earlier batches, and every row still comes once in each epoch.
+other slots. So a change never alters earlier batches, and every row comes once in each epoch.
 """
 
 from __future__ import annotations

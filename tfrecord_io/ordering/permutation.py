@@ -4,10 +4,8 @@ A Feistel network on pairs (left, right) of a grid hardly larger than the limit 
 Arbitrary Finite Domains, 2002): each turn adds a hash of one half to the other. A number beyond the limit goes through
 the network again.
 
-    limit 11, grid 4 x 3        5 = (1, 2) ─► (3, 2) ─► (3, 0) ─► … ─► (3, 2) = 11, beyond ─► … ─► (0, 2) = 2
-
 With sixteen rounds, each order of 5 elements is equally frequent (chi-square over its degrees of freedom: 23 with 8
-rounds, 2.2 with 12, 1.0 with 16). They take 0.8 us per number.
+rounds, 2.2 with 12, 1.0 with 16).
 """
 
 import math

@@ -1,6 +1,6 @@
 """Read serialized records from a split's files, by row number.
 
-An index has the byte of every `stride`-th record, so the smallest readable unit is a group of that many records:
+The smallest readable unit is a group of `stride` records:
 
     row of the split   ─►  shard, record of it  ─►  group = record // stride,  skip = record % stride
     groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: starts of groups, end of the shard
