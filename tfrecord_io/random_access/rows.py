@@ -46,8 +46,8 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 class Rows(ShardFiles):
     """Rows of one split in the order of its shards, each a dict of arrays; made by `random_access.open`.
 
-    Arrays are int64 or float32. Text and bytes are `str` and `bytes`, in object arrays for several rows. Objectives bind
-    to `manifest`.
+    Arrays are int64 or float32. Text and bytes are `str` and `bytes`, in object arrays for several rows. Bind
+    objectives to `manifest`.
 
         len(rows), rows[5], rows[-1]       one row: arrays [*shape]
         rows[10:20], rows.batch([7, 7, 3])  several: arrays [N, *shape]
