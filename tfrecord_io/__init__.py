@@ -1,7 +1,7 @@
 """The on-disk format and its readers: everything a trainer needs, without the code that prepares datasets.
 
-`reader`, `buckets`, `mixture` and `readiness` need TensorFlow; so does `objectives` on tensors. `random_access` and all
-other modules do not. Modules are imported on first use, so `import tfrecord_io` is enough and costs nothing:
+`reader`, `buckets`, `mixture` and `readiness` need TensorFlow; so does `objectives` on tensors. Modules are imported on
+first use, so `import tfrecord_io` is enough:
 
     data = tfrecord_io.reader.open("gs://bucket/dataset")
 """
@@ -34,7 +34,6 @@ _MODULES = frozenset(
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import a public module on first use. Raises: AttributeError for any other name."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

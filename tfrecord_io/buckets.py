@@ -2,21 +2,16 @@
 
     data = reader.open(root)                                  made with --bucket-lengths 64,128,256
     train = buckets.read(data, "train", tokens_per_batch=65_536, replicas=8, seed=0)
-    train.lengths                                             (64, 128, 256)
     train.rows(64), train.rows(256)                           1024, 256: the same number of tokens in each step
 
     distribute = strategy.distribute_datasets_from_function
     inputs = {length: iter(distribute(train.input_fn(length))) for length in train.lengths}
     for length in train.schedule():                           64, 256, 64, 128, ...
-        step(next(inputs[length]))                            traced and compiled once for each length
+        step(next(inputs[length]))                            compiled once for each length
 
     model.fit(train.dataset(), ...)                           Keras: elements [None, None], the same batches
 
-Training runs in rounds (see `Rounds`), so lengths are always in proportion to their rows. Each bucket is read like a
-separate dataset (`reader`). Evaluation reads one bucket after the other, every example once.
-
-With `global_batch_size` every batch has that many rows. With `tokens_per_batch` it has as many rows as fit into that
-many positions, so a step costs about the same at any row length.
+Training runs in rounds (see `Rounds`). Evaluation reads one bucket after the other, every example once.
 """
 
 from __future__ import annotations
@@ -61,7 +56,7 @@ def read(
         global_batch_size: rows of a step on all replicas together, the same for every length. Alternatively:
         tokens_per_batch: maximum positions of a step on all replicas together, padding included.
         replicas: the strategy's `num_replicas_in_sync`.
-        seed: as in `reader.Data.input_fn`, like all arguments after it.
+        seed: this and later arguments are as in `reader.Data.input_fn`.
 
     Raises:
         ReaderError: the dataset has only one row length, the split does not exist or is empty, or a batch is too small
@@ -88,7 +83,7 @@ def read(
         options={
             "order": order,
             "objective": objective,
-            # All buckets together keep as many shards open as one dataset.
+            # All buckets together open as many shards as one dataset.
             "shuffle": shuffle or (global_order.USUAL_SHUFFLE if order == "global" else Shuffle().shared(len(parts))),
         },
     )
@@ -98,8 +93,7 @@ def read(
 class Buckets:
     """Batches of a bucketed split, made by `read`.
 
-    `parts`: the dataset of each row length in the split, ascending. `batch_rows`: the global batch size of each length.
-    `options`: other arguments of `reader.Data.input_fn`.
+    `parts`: the dataset of each row length. `options`: other arguments of `reader.Data.input_fn`.
     """
 
     parts: Mapping[int, Data]
@@ -121,7 +115,7 @@ class Buckets:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass over the examples: the average in training, at least 1; the exact number in evaluation."""
+        """Steps of one pass over the examples: exact in evaluation; in training the average, at least 1."""
         if not self.training:
             return sum(self._evaluation_steps)
         return max(1, round(sum(data.num_examples(self.split) / self.rows(at) for at, data in self.parts.items())))
@@ -167,16 +161,12 @@ class Buckets:
         return dict(zip(self.lengths, counts.tolist(), strict=True))
 
     def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
-        """Return the batches of the schedule as one dataset, for Keras `fit` and `evaluate` in one process.
-
-        The row length in its shapes is None; with `tokens_per_batch`, so is the number of rows.
-        """
+        """Return the batches of the schedule as one dataset, for Keras in one process. Its row length is None."""
         step = host_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
         slices = tf.data.Dataset.from_tensor_slices
         if self.training:
-            # The schedule as bucket indices, computed in the graph.
             number, within = self._rounds.locate(step)
             rounds = tf.data.Dataset.counter(number)
             choices = rounds.flat_map(lambda each: slices(self._shuffled(each))).skip(within)
@@ -220,17 +210,8 @@ class Buckets:
 class Rounds:
     """Training rounds over K buckets with `rows` rows and batches of `batch_rows` rows.
 
-    In a round each bucket yields the batches of one pass over its rows, and the batches of all buckets are shuffled
-    together. A pass is seldom a whole number of batches, so after r rounds a bucket has yielded
-    floor(r * rows / batch) of them:
-
-                  rows   batch   in a pass    round  0            1              2
-        a           10       4         2.5           2            3              2
-        b            6       2         3             3            3              3
-        steps                                        a b b a b    b a a b a b    b a b b a    ...
-
-    So even a small bucket is read equally often to within a batch. Binary search in these sums finds the round of a
-    step and the batches before it.
+    In a round each bucket yields the batches of one pass over its rows, all shuffled together. A pass is seldom a whole
+    number of batches, so after r rounds a bucket has yielded floor(r * rows / batch) of them.
     """
 
     rows: tuple[int, ...]
@@ -241,7 +222,7 @@ class Rounds:
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
-        """Return the round of step `step`, and the number of earlier steps in that round."""
+        """Return the round of a step, and the number of earlier steps in that round."""
         number = bisect.bisect_right(range(1 << 62), step, key=lambda each: sum(self.batches_before(each))) - 1
         return number, step - sum(self.batches_before(number))
 

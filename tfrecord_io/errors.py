@@ -52,7 +52,7 @@ class PrepError(Exception):
         return visible(f"{self.cause}; {self.remedy}" if self.remedy else self.cause, lines=True)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process boundaries (Beam workers), and pickle needs help with a keyword-only argument.
+        # Beam workers pickle errors, and pickle needs help with a keyword-only argument.
         return (functools.partial(type(self), remedy=self.remedy), (self.cause,))
 
 

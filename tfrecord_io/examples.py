@@ -6,8 +6,8 @@ With the int64 feature `ids` and the float32 feature `score`, row i of the array
     score float32[N]            │ └ one entry of the map: 7, 256 and 0 as varints
                                 └ size of the map
 
-`encode` writes the bytes of Python's `SerializeToString(deterministic=True)`, and `decode` accepts no others. So bytes
-and arrays determine each other, and any other byte in a record is damage.
+`encode` writes the bytes of Python's `SerializeToString(deterministic=True)`, and `decode` accepts no others. So any
+other byte in a record is damage.
 """
 
 import dataclasses
@@ -23,7 +23,6 @@ from tfrecord_io.schema import Schema
 
 __all__ = ["Payloads", "decode", "encode"]
 
-# Remedy for a damaged shard.
 REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 
 # Smallest size of a value. Text may be empty.
@@ -70,7 +69,6 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
     Args:
         columns: one array [N, *shape] per feature. For int64 features: bool, integers of up to 32 bits, or int64. For
             float32 features: float32; all bits are kept, even of NaNs. For text or bytes: objects, `str` or `bytes`.
-        schema: the features; their order does not affect the bytes.
 
     Raises: SchemaError if a column is missing, unknown, or has another dtype, shape or number of rows.
     """
@@ -84,7 +82,6 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have written.
     """
-    # Refuse records that are too small for their values before allocating memory.
     least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
     sizes_N = np.diff(payloads.offsets)
     if len(small := np.flatnonzero(sizes_N < least)):

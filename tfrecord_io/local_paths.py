@@ -12,17 +12,17 @@ from tfrecord_io.errors import ReaderError
 
 _SCHEMES = ("file://", "local://")
 
-# Suffixes of the files that `save_pretrained` of any `transformers` tokenizer writes.
+# Suffixes of the files of `transformers` tokenizers.
 _TOKENIZERS = (".json", ".txt", ".model", ".jinja", ".spm", ".codes", ".tiktoken", ".tokenizer")
 
 
-# Files with arguments for a tokenizer's class, and their entries that hold texts or names that no code opens.
+# Files with arguments for a tokenizer's class, and their entries that no code opens.
 ARGUMENTS = ("tokenizer_config.json", "special_tokens_map.json")
 _TEXTS = re.compile(r"chat_template|name_or_path|special_tokens_map_file|added_tokens_decoder|\w+_tokens?")
 
 
 def local_path(name: str) -> str | None:
-    """Return the absolute local path of a name, judged by its form alone; None for an address (gs://bucket/out).
+    """Return the absolute local path of a name; None for an address (gs://bucket/out).
 
     Resolves `~`, empty parts and `.`, but not `..`, since it may follow a link.
     """
@@ -50,13 +50,13 @@ def require_regular(path: str) -> None:
 def file_outside(folder: str) -> str | None:
     """Return the first entry of a tokenizer's settings that names an existing file outside the folder, or None.
 
-    Classes of `transformers` open the values of some settings ("vocab", "merges") as files and save their content.
+    `transformers` opens the values of some settings ("vocab", "merges") as files and saves their content.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     for name in ARGUMENTS:
         try:
             settings = json.loads(pathlib.Path(folder, name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):  # the code that loads the tokenizer reports a damaged file
+        except (OSError, ValueError, RecursionError):  # loading the tokenizer reports it
             continue
         for key, value in settings.items() if isinstance(settings, dict) else ():
             if _TEXTS.fullmatch(key):

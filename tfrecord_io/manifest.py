@@ -1,11 +1,8 @@
-"""Read and write manifest.json, the commit record of a dataset. Other rooms import its types from here.
+"""Read and write manifest.json, the commit record of a dataset (docs/format.md).
 
-`parse` accepts any bytes, and returns a consistent manifest or raises ManifestError. `dump` is canonical: equal
-manifests give equal bytes on every machine. docs/format.md specifies each field. A manifest contains the digest of its
-own text, which detects every change, even of an id that appears only once.
+Equal manifests give equal bytes. A manifest contains the digest of its own text, which detects every change.
 
-Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `parse` ignores unknown fields. A change
-that an older reader would misread needs a newer major version, which `parse` refuses.
+Versions are MAJOR.MINOR. A newer minor version may add fields, which `parse` ignores. It refuses newer major versions.
 """
 
 import dataclasses
@@ -76,29 +73,29 @@ FORMAT_VERSION = "1.0"
 FILE_NAME = "manifest.json"
 # A million shards take 170 MB.
 MOST_BYTES = 256 << 20
-# Maximum bytes of a shard's entry, without its name.
+# Of a shard's entry, without its name.
 _SHARD_BYTES = 200
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
-# The field with the digest of all other fields, including fields unknown to this version.
+# The field with the digest of all other fields, even unknown ones.
 _SEAL = "sha256"
 _SURROGATE = re.compile(rb"\\u[dD]")
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the canonical text: equal for equal datasets, on any machine and runner."""
+    """Return the SHA-256 of the canonical text: equal for equal datasets."""
     return hashlib.sha256(dump(manifest)).hexdigest()
 
 
 def dump(manifest: Manifest) -> bytes:
-    """Return the canonical UTF-8 text of manifest.json: sorted keys, two spaces, lists of plain values on one line."""
+    """Return the canonical UTF-8 text: sorted keys, two spaces, lists of plain values on one line."""
     document = _to_json(manifest)
     return _canonical({**document, _SEAL: _seal(document)})
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest can hold this many shards. `names` has the number of shards with names like each."""
+    """Return whether a manifest can hold this many shards. `names`: the number of shards by typical name."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 
@@ -139,13 +136,11 @@ def open_manifest(
 ) -> Manifest:
     """Read the manifest `name` of a folder, and check that no shard is missing or truncated.
 
-    Args:
-        folder: its name for messages.
-        read: returns the content of a file by name, limited to `most` bytes (a keyword).
-        sizes: returns the sizes in bytes of the named files, None if unknown. Both functions raise OSError.
+    `read` returns the content of a file by name, limited to `most` bytes. `sizes` returns the sizes in bytes of the
+    named files, None if unknown. Both raise OSError.
 
     Raises:
-        ReaderError: there is no manifest, or a shard is missing or has another size than in the manifest.
+        ReaderError: there is no manifest, or a shard is missing or has another size.
         ManifestError: the manifest is invalid or has a newer major version.
     """
     place, output = f"{folder.rstrip('/')}/{name}", "name the folder that `prep-tfrecords build --output` wrote"
@@ -154,7 +149,7 @@ def open_manifest(
         split_of = {shard: split for split, each in manifest.splits.items() for shard in each.columns.name}
         found = sizes(split_of)
     except FileNotFoundError as error:
-        # Object stores have no folders that could be missing.
+        # Object stores have no folders.
         no_folder = "://" not in folder and not os.path.isdir(folder)
         raise ReaderError(
             f"{folder}: there is no such folder, expected a finished dataset"
@@ -204,9 +199,9 @@ def _seal(document: Mapping[str, Any]) -> str:
 
 
 def _seal_of(content: bytes | str, document: Mapping[str, Any]) -> str:
-    """Return the digest of the other fields; of the text itself if it is canonical, which takes a third of the time.
+    """Return the digest of the other fields; for canonical text, in a third of the time.
 
-    Raises: ValueError for text that `dump` could not write again: half a surrogate pair, written as an escape.
+    Raises: ValueError for half a surrogate pair, written as an escape.
     """
     content, stored = content.encode() if isinstance(content, str) else content, document.get(_SEAL)
     head, line, rest = content.partition(f'\n  "{_SEAL}": "{stored}",'.encode())
@@ -270,7 +265,7 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
-    # Every field except generations is required, even if it has a default in Python.
+    # Fields are required even if they have a default in Python.
     names = [each.name for each in dataclasses.fields(Manifest) if each.name not in ("schema", "generations")]
     given = {name: document[name] for name in [*names, *({"generations"} & {*document})]}
     schema = Schema(tuple(_feature(mapping(each)) for each in items(document["features"])))
@@ -278,7 +273,6 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
 
 
 def _feature(fields: Mapping[str, Any]) -> Feature:
-    # `Feature` checks these.
     unchecked = {name: fields[name] for name in ("dtype", "role", "constant")}
     shape = tuple(items(fields["shape"]))
     return Feature(name=text(fields["name"]), meaning=text(fields["meaning"]), shape=shape, **unchecked)

@@ -6,34 +6,22 @@
     mixed.input_fn("train", global_batch_size=1024, seed=0)       for strategy.distribute_datasets_from_function
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
-Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They are kept by counting, not by
-chance: at every step, each dataset has supplied its share of all rows so far to within one row. With 0.7 and 0.3, and
-elements (one replica's part of a batch) of 4 rows:
+Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They are kept by counting: at every
+step, each dataset has supplied its share of all rows to within one row. With 0.7 and 0.3, and elements (one replica's
+part of a batch) of 4 rows:
 
     element          0          1          2          3          4      │
     rows of wiki     3          3          3          3          2      │  14 of 20: 0.7, then from the start again
     rows of code     1          1          1          1          2      │   6
-                     w w c w    c w w w    w w w c    w c w w    c w w c     their order within an element is random
-                     │ │   │      │ │ │
-                     0 1   2      3 4 5 ...          wiki's own endless, shuffled stream of records, without a gap
 
-So each dataset is read as if it were alone, in its own epochs and with its own shuffling (by `source_seed`). The rows
-of each dataset before a step are computed (`mixing_plan`), so `start_step` costs as little as for single datasets.
+So each dataset is read as if it were alone, in its own epochs and with its own shuffling (by `source_seed`). With
+several hosts, each keeps to the rates to within two rows.
 
-With several hosts, each keeps to the rates separately, to within two rows, since hosts begin at different elements of
-the cycle: a dataset with one row in ten elements does not come on all hosts at the same time.
+Stages change the weights at global steps. Each dataset continues where it was. A change may add a row or two to the
+differences above. Batches before a change do not depend on it, so later stages may be moved, added and removed while a
+training runs. In the order of hosts, opening 100 datasets takes 1 CPU s more for each later stage.
 
-Stages change the weights at global steps. Each dataset continues where it was, within its epoch and its window. A
-change may add a row or two to the differences above, since a stage may end within a cycle.
-
-All stages share one graph. In the order of hosts, opening still costs a resume for each later stage: 1 CPU s with 100
-datasets (`scripts/benchmark.py`).
-
-Batches before a change do not depend on it, in either order. So later stages may be moved, added and removed while a
-training runs, and no row is repeated or skipped.
-
-Only training is mixed. A mean over a mixture depends on the rates and says little about any dataset: evaluate
-`datasets[name]` one after the other.
+Only training is mixed: evaluate `datasets[name]` one after the other.
 """
 
 import dataclasses
@@ -57,21 +45,21 @@ __all__ = ["Mixture", "source_seed"]
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(InputFunctions):
-    """Opened datasets, under names of your choice, that are read as one (see the module and `InputFunctions`).
+    """Opened datasets, under names of your choice, that are read as one (see `InputFunctions`).
 
     A name is part of the seed of its dataset's order, so adding another dataset leaves that order unchanged.
 
     weights: one per dataset; rates are proportional to them.
     stages: instead of weights: step -> weights from that step on; the first step is 0. A weight may be 0 in some
-        stages. A temperature has no stages: take the weights from the `rates` of a mixture with that temperature.
+        stages. For a temperature with stages, take the weights from the `rates` of a mixture with that temperature.
     most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; without any of these,
         in proportion to the numbers of examples.
-    manifest: the merged manifest of all datasets; its fingerprint covers the rates of the first stage, too. Later
-        stages may change in a resumed training, so they are no part of it: a trainer records them itself.
+    manifest: the merged manifest; its fingerprint covers the rates of the first stage, but not of later stages, which
+        may change in a resumed training.
 
     Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
-    least 1,024 records each; they also share buffers.
+    least 1,024 records each.
 
     Raises: ReaderError if the datasets do not fit together (`common_manifest`), or for wrong weights.
     """
@@ -94,7 +82,6 @@ class Mixture(InputFunctions):
                 raise ReaderError(
                     f"most_epochs is {most!r} for {name!r}, expected a number above 0 for one of {list(self.datasets)}"
                 )
-        # As plain JSON: a NumPy number becomes a Python number.
         weights = self.weights if self.stages is None else self.stages[0]
         rates: dict[str, Any] = {"weights": weights and {name: float(w) for name, w in weights.items()}}
         for name in ("temperature", "maximum"):
@@ -118,7 +105,7 @@ class Mixture(InputFunctions):
     def describe(self, split: str, *, global_batch_size: int, steps: int) -> dict[str, dict[str, float]]:
         """Return the "rows", "tokens" and "epochs" of each dataset in the first `steps` global batches.
 
-        Rows are counted in the global order; several hosts differ by at most two rows each. Tokens are estimated from
+        Rows are those of the global order; several hosts differ by at most two rows each. Tokens are estimated from
         the dataset's mean, without padding. Raises: as `rates`.
         """
         rows_K = self._schedule(split, global_batch_size).rows_before(steps)

@@ -6,12 +6,11 @@
 
 Training is endless and shuffled. The same seed gives the same batches, and `start_step` resumes at any of them.
 Evaluation returns every example exactly once, in order, then fill rows of weight 0, so that all hosts take the same
-number of steps. The graph runs no Python, so a machine that sees only the bucket can run it.
+number of steps. The graph runs no Python.
 
 An element without objective is a dict with static shapes: numeric features as int32 or float32 [B, *shape]; text and
 bytes, string [B], only if `dataset(keep=...)` names them; `attention_mask` int32 [B, L], computed if not stored;
-`example_weight` float32 [B], 0 on fill rows. With an objective it is Keras' (inputs, labels, sample weights): see
-`objectives`.
+`example_weight` float32 [B], 0 on fill rows. With an objective it is Keras' (inputs, labels, sample weights).
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ def open(root: str | os.PathLike[str]) -> Data:
 
     An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append.
 
-    Reads manifest.json and lists the folder once; opens no shard. At an address, shard sizes are checked only if fsspec
-    can list it, since TensorFlow lists only names.
+    Opens no shard. At an address, shard sizes are checked only if fsspec can list it.
 
     Raises:
         ReaderError: there is no manifest, a shard is missing or has another size than in the manifest, or a feature has
@@ -67,13 +65,12 @@ def open(root: str | os.PathLike[str]) -> Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Data(InputFunctions):
-    """Opened dataset: facts from the manifest, and input functions for trainers (see `InputFunctions`)."""
+    """Opened dataset: facts from the manifest, and input functions (see `InputFunctions`)."""
 
     root: str
     manifest: Manifest
 
     def __repr__(self) -> str:
-        """Describe the dataset in fewer than 300 characters."""
         root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
         splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
@@ -86,10 +83,7 @@ class Data(InputFunctions):
         return max(1, self.num_examples(split) // global_batch_size)
 
     def evaluation_steps(self, split: str, *, global_batch_size: int) -> int:
-        """Count the global batches of an evaluation, the same for any number of hosts.
-
-        Raises: ReaderError if there is no such split.
-        """
+        """Count the global batches of an evaluation on any number of hosts. Raises: as `num_examples`."""
         return host_plan.evaluation_steps(self.num_examples(split), global_batch_size=global_batch_size)
 
     def bucket(self, length: int) -> Data:
@@ -124,7 +118,7 @@ class Data(InputFunctions):
         )
 
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
-        del training  # training and evaluation read the same shards
+        del training
         return (self.source(split, seed=seed),)
 
 
@@ -134,7 +128,7 @@ def _read(folder: str, name: str, *, most: int) -> bytes:
 
 
 def _sizes(folder: str, names: Collection[str]) -> Mapping[str, int | None]:
-    """Return the sizes of files in a folder, by one listing: requests for 10,000 shards on gs:// took 16 s."""
+    """Return file sizes by one listing: 10,000 requests on gs:// took 16 s."""
     try:
         return {**storage.at(folder).sizes(names)}
     except Exception:  # fsspec may lack the scheme's package, or credentials
@@ -148,7 +142,7 @@ def _as_os_error() -> Iterator[None]:
         yield
     except tf.errors.NotFoundError as error:
         raise FileNotFoundError(error.message) from error
-    except tf.errors.FailedPreconditionError as error:  # raised for a file in place of a folder
+    except tf.errors.FailedPreconditionError as error:  # a file in place of a folder
         raise NotADirectoryError(error.message) from error
     except tf.errors.OpError as error:
         raise OSError(f"{type(error).__name__}: {error.message}") from error

@@ -4,13 +4,11 @@
     readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  a trainer's input from a Data or Mixture
     readiness.require(findings)                                            an error if a finding is fatal
 
-    tpu="node"   the TPU's host is another machine: it receives the graph, and sees Google Cloud Storage but neither
-                 files nor Python of this machine
+    tpu="node"   the TPU's host is another machine, which receives the graph and sees only Google Cloud Storage
     tpu="vm"     this program runs on the TPU's host, or on the first of several: files can be local, and with one host
                  Python works too, though the chips wait for it
 
-The check examines the graph's operations and functions, the paths among its constants, and the element_spec. It reads
-no record, and cannot see paths outside the graph.
+The check examines the graph and the element_spec. It reads no record.
 """
 
 import dataclasses
@@ -31,7 +29,7 @@ Tpu = Literal["node", "vm"]
 Batch = Literal["global", "per_replica"]
 
 _MOVE = "do this once, when the dataset is prepared (`prep-tfrecords build`), or write it in TensorFlow's operations"
-# Operations bound to this process, by prefix of their names: kind, problem and remedy.
+# By prefix of operations bound to this process: kind, problem and remedy.
 _BOUND = {
     "GeneratorDataset": ("generator", "a generator runs in the Python process that made it and nowhere else", _MOVE),
     "PyFunc": ("python", "calls a function of the Python process that made it, element by element", _MOVE),
@@ -57,16 +55,13 @@ _DTYPES = {
     *("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32"),
     *("float16", "bfloat16", "float32", "complex64", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"),
 }
-# Also in kTpuAllTypes, but chips have 32-bit registers.
+# Also there, but chips have 32-bit registers.
 _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Problem of a pipeline. If it is not `fatal`, the input works but costs more than necessary.
-
-    `place` is an operation, a path or a component of the element.
-    """
+    """Problem of a pipeline at an operation, a path or a component. If not `fatal`, the input works but costs more."""
 
     kind: str
     place: str
@@ -126,7 +121,7 @@ def check_data(
 
 
 def describe(findings: Iterable[Finding]) -> str:
-    """Format findings for people: one line each, fatal ones first, each followed by its remedy."""
+    """Format findings for people: fatal ones first, each followed by its remedy."""
     ordered = sorted(findings, key=lambda finding: not finding.fatal)
     if not ordered:
         return "ok   nothing in the input is bound to this machine, and every shape is static"
@@ -181,7 +176,7 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
     yield from _bound_findings(nodes, remote=remote)
     constants = [node.attr["value"].tensor for _, node in nodes if node.op == "Const"]
     num_bytes = sum(constant.ByteSize() for constant in constants)
-    # For a graph larger than a protocol buffer, TensorFlow only logs an error and writes none.
+    # TensorFlow writes no graph larger than a protocol buffer.
     if not graph.node or num_bytes > _MANY_BYTES:
         what = f"{num_bytes / 1e6:.0f} MB" if graph.node else "2 GB or more"
         yield Finding(
@@ -208,11 +203,11 @@ def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterat
 
 
 def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Finding]:
-    """Find files that hosts cannot reach: a TPU Node reads only gs:// (`gs_only`), other hosts have separate disks."""
+    """Find files that hosts cannot reach: a TPU Node reads only gs://, other hosts have separate disks."""
     texts: dict[str, None] = {}
     for each in constants:
         if each.dtype == tf.string.as_datatype_enum:
-            # TensorFlow's Python functions cannot read the compact storage form of strings.
+            # TensorFlow's Python functions cannot read strings' compact form.
             values = tf.reshape(tf.io.parse_tensor(each.SerializeToString(), tf.string), [-1]).numpy().tolist()
             texts |= dict.fromkeys(value.decode(errors="replace") for value in values)
     paths = [text for text in texts if _is_out_of_reach(text, gs_only=gs_only)]
@@ -229,14 +224,14 @@ def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Findi
 def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
     if address := _ADDRESS.match(text):
         return address[1] == "file" or (gs_only and address[1] != "gs")
-    if "\0" in text or not any(each in text for each in "/."):  # names of features are constants too
+    if "\0" in text or not any(each in text for each in "/."):  # such as a feature's name
         return False
     is_pattern = os.path.isabs(text) and any(each in text for each in "*?[") and os.path.isdir(os.path.dirname(text))
     return is_pattern or os.path.lexists(text)
 
 
 def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a structure with their position, such as `[0]['input_ids']`."""
+    """Yield leaves with their position, such as `[0]['input_ids']`."""
     if isinstance(spec, (Mapping, tuple, list)):
         items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
         for name, each in items:

@@ -3,10 +3,7 @@
     uint64 size │ uint32 masked crc of the size │ data │ uint32 masked crc of the data        (little-endian)
 
 The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`: rotated right by 15 bits,
-plus a constant. It detects all damage except a shard that is cut off exactly between two records, which is a
-valid shorter shard. The manifest's counts detect that.
-
-Reading checks every byte. A size is trusted only if its crc is right, and no memory is allocated for a size alone.
+plus a constant. It detects all damage except a cut exactly between two records; the manifest's counts detect that.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ __all__ = [
 
 Data = bytes | bytearray | memoryview | np.ndarray
 
-# The largest record that any valid schema allows, with names and lengths.
+# The largest record of any valid schema.
 MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
@@ -47,11 +44,9 @@ def masked_crc32c(data: Data) -> int:
 
 
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
-    """Encode columns like `examples.encode`, directly into frames.
+    """Encode columns like `examples.encode`, with frames: message i has the bytes that `tf.io.TFRecordWriter` writes.
 
-    Message i of the result is record i with its frame, the same bytes that `tf.io.TFRecordWriter` writes.
-
-    Raises: SchemaError if a column is missing, unknown, or has another dtype, shape or number of rows.
+    Raises: as `examples.encode`.
     """
     return Payloads(*encoding.write(columns, schema, framed=True))
 
@@ -66,8 +61,8 @@ def read_payloads(
 ) -> Iterator[Payloads]:
     """Read a shard's messages in order, in batches of about `batch_bytes`. Memory does not grow with the shard.
 
-    A record larger than a batch becomes its own batch. `most_record_bytes` is the largest record that the schema
-    allows. Records and bytes in errors count from the start of the (decompressed) shard.
+    `most_record_bytes` is the largest record that the schema allows. Errors count records and bytes from the start of
+    the (decompressed) shard.
 
     Raises:
         CorruptRecordError: a frame is damaged, a record is too large, or gzip data is damaged, cut off or continued.
@@ -84,7 +79,7 @@ def read_payloads(
 
 
 def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
-    """Raise CorruptRecordError for the first damaged frame. Bytes in the message count from the start of `data`."""
+    """Raise CorruptRecordError for the first damaged frame. The message counts bytes from the start of `data`."""
     _take(_as_bytes(data), place=place, record=first_record, last=True)
 
 
@@ -119,9 +114,9 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 def _take(
     data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
 ) -> Payloads:
-    """Return the messages of all whole frames at the start of `data`. The `last` piece of a shard must end with one.
+    """Return the messages of the whole frames at the start of `data`; the `last` piece of a shard has nothing else.
 
-    Only the beginning of another frame may follow them. `record` and `byte` are the position of `data`, for errors.
+    `record` and `byte` are the position of `data`, for errors.
     """
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
     count, end, is_damaged = kernels.read_frames(data, out, offsets)

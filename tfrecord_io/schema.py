@@ -1,12 +1,10 @@
 """Features of a dataset: name, dtype, shape, role and meaning.
 
-A `tf.train.Example` has only lists of int64, float32 and bytes. A schema adds one fixed shape per feature, which makes
-static shapes possible on the device.
+A schema adds one fixed shape per feature to `tf.train.Example`. `ROLES` defines how features are checked, padded,
+decoded, shown and exported.
 
-`ROLES` defines every role: its meaning, and how its features are checked, padded, decoded, shown and exported.
-
-Only a column can have dtype `string` or `bytes`: one value of UTF-8 text or of arbitrary bytes. Arrays hold such values
-as objects. Devices don't accept them, so a reader returns them only on request.
+Only a column can have dtype `string` or `bytes`: one value of UTF-8 text or of arbitrary bytes, an object in arrays.
+Devices don't accept them, so a reader returns them only on request.
 """
 
 from __future__ import annotations
@@ -68,17 +66,17 @@ Role = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoleSpec:
-    """Specification of a role: the content of its features, and how they are checked, shown and exported.
+    """The content of a role's features, and how they are checked, shown and exported.
 
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
     values: "ids" of the vocabulary, a "mask" of 0 and 1, numbers from 0 on, or any.
-    padding: the value on padding; "pad" is the tokenizer's pad id, None means that it varies.
-    side: the token sequence that the values belong to, one value per token.
+    padding: "pad" is the tokenizer's pad id, None means that it varies.
+    side: the token sequence that the values belong to.
     feature_name: the usual name of its feature; "" for the role's name.
     marks_tokens: whether it is 0 on padding and nowhere else.
-    marks_learned: whether it is 1 on the tokens to be learned.
-    is_label: whether it holds class ids, named by the label names.
-    shown_as: how decoded rows show it: as text, by marks on the tokens, or as a value.
+    marks_learned: whether it is 1 on the learned tokens.
+    is_label: whether it holds class ids.
+    shown_as: how decoded rows show it.
     exported_as: its column in Parquet: None for its own name, "" if other columns imply it.
     """
 
@@ -97,7 +95,6 @@ class RoleSpec:
 
 
 def _answer(side: Side) -> dict[Any, RoleSpec]:
-    """Return the roles of a prompt with one of its two answers."""
     mask: Any = {"side": side, "values": "mask", "padding": 0}
     return {
         f"{side}_ids": RoleSpec(
@@ -206,21 +203,20 @@ ROLES: Mapping[Role, RoleSpec] = {
         shown_as="value",
     ),
 }
-# Roles with one value per token of a row.
+# One value per token of a row.
 OF_TOKENS = tuple(role for role, spec in ROLES.items() if spec.shape == "[L]")
-# Roles of token ids, one per side.
+# Token ids, one role per side.
 TOKEN_IDS = tuple(role for role, spec in ROLES.items() if spec.values == "ids")
 
-# The class id of a row without a label.
 UNLABELLED = -1
 
-# Maximum values of a record in all its features: 160 MB. A row of a million tokens has 2 to 7 million.
+# Maximum values of a record, 160 MB. A row of a million tokens has 2 to 7 million.
 MOST_VALUES = 1 << 24
-# Maximum bytes of one string or bytes value.
+# Of one string or bytes value.
 MOST_VALUE_BYTES = 1 << 20
 _MOST_DIMENSIONS = 8
 _MOST_BYTES = {"int64": 10, "float32": 4, "string": MOST_VALUE_BYTES, "bytes": MOST_VALUE_BYTES}
-# Maximum bytes of a map entry besides its name and values: tags, and lengths of up to 5 bytes.
+# Of a map entry besides its name and values: tags, and lengths of up to 5 bytes.
 _MOST_FRAMING = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
@@ -230,8 +226,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 class Feature:
     """One feature of every record: `dtype` as stored in the Example, `shape` without the batch dimension.
 
-    `constant`: the integer that all values of all records have, if any, like token type ids of single texts. Records
-    still store it for other programs, but a reader need not parse it.
+    `constant`: the integer that all values of all records have, if any, like token type ids of single texts. A reader
+    need not parse it.
 
     Raises: SchemaError if the format does not allow the name, dtype, shape, role or constant.
     """
@@ -273,7 +269,7 @@ class Feature:
 
     @property
     def is_bytes(self) -> bool:
-        """Return whether the feature is text or bytes, which no device accepts."""
+        """Return whether the feature is text or bytes."""
         return self.dtype in ("string", "bytes")
 
     @property
@@ -283,7 +279,7 @@ class Feature:
 
     @property
     def num_values(self) -> int:
-        """Count the values in one record: the product of the shape, 1 for a scalar."""
+        """Count the values in one record, 1 for a scalar."""
         return math.prod(self.shape)
 
 
@@ -291,9 +287,7 @@ class Feature:
 class Schema:
     """Features of a dataset, in the reader's order.
 
-    Raises:
-        SchemaError: no features, a repeated name, or more than 2^24 values per record. This bounds the size of a record
-            before reading.
+    Raises: SchemaError for no features, a repeated name, or more than 2^24 values per record.
     """
 
     features: tuple[Feature, ...]
@@ -315,7 +309,7 @@ class Schema:
 
     @property
     def most_record_bytes(self) -> int:
-        """Return the largest possible size of an Example in bytes: 10 per integer, plus lengths and tags."""
+        """Return the largest possible size of an Example in bytes."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
         return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
@@ -363,7 +357,7 @@ class Schema:
         return self._of_side(side, lambda spec: spec.values == "ids")
 
     def mask_of(self, side: Side) -> Feature | None:
-        """Return the mask of a side's tokens: 1 on tokens, 0 on padding. None if records have no such mask."""
+        """Return the mask of a side's tokens (1 on tokens, 0 on padding), or None if it is not stored."""
         return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
 
     def loss_mask_of(self, side: Side) -> Feature | None:

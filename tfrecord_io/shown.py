@@ -1,10 +1,10 @@
-r"""Make text safe to print if it may contain secrets or comes from a stranger's data.
+r"""Make text safe to print if it may contain secrets or a stranger's data.
 
     https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
     Authorization: Bearer hf_...                               Authorization: ...
     a text with ESC [ 2 J, or right-to-left override           \x1b[2J, \u202e
 
-Secrets are recognized by form: user and password in an address, its query, values with a suspicious name, and tokens of
+Secrets are recognized by form: user, password and query of an address, values with a suspicious name, and tokens of
 services with a known format. A secret that looks like an ordinary word is not recognized.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
 # Punctuation at the end of a sentence is not part of an address.
 _REST = r"[^\s'\"<>]*[^\s'\"<>.,:;)\]}]"
-# Any query of a web address. Elsewhere, anything in the form of a query, since clients name paths without a host.
+# Any query of a web address, and elsewhere anything in the form of a query.
 _QUERY = re.compile(rf"(https?://[^\s'\"<>?]*)\?{_REST}|\?[\w.%~+-]+={_REST}", re.IGNORECASE)
-# A page of Google's cloud console. Its query only names the project.
+# Google's cloud console: its query only names the project.
 _PAGE = re.compile(r"https://console\.cloud\.google\.com/[\w./-]*\?project=[\w.:-]+")
 _NAMES = (
     r"(?:(?<!\w)(?:sig|token)|signature|credential|secret|password|passwd|upload_id|"
@@ -33,8 +33,8 @@ _TOKEN = re.compile(
     r"|\b(?:Bearer|bearer|BEARER)\s+[^\s'\",;]+"
 )
 
-# C0 and C1, line and paragraph separators, direction marks, embeddings, overrides and isolates, other invisible
-# characters except the joiners of emoji and Persian, halves of surrogate pairs.
+# C0, C1, separators, direction controls, and other invisible characters except the joiners of emoji and Persian; halves
+# of surrogate pairs.
 _UNSEEN = (
     "\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
@@ -51,12 +51,12 @@ def without_secrets(text: str) -> str:
 
 
 def without_access(address: str) -> str:
-    """Remove user, password and query from an address. Leave a local path unchanged."""
+    """Remove user, password and query from an address, not from a local path."""
     if "://" not in address:
         return address
     address = _USER.sub(r"\1", address)
     path, _, query = address.partition("?")
-    # In other addresses, a question mark may be a wildcard.
+    # Elsewhere, a question mark may be a wildcard.
     return path.partition("#")[0] if is_web(address) else path if "=" in query else address
 
 
@@ -65,18 +65,18 @@ def is_web(address: str) -> bool:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Escape the control characters of `text` as `\x1b`, `\n` and so on. With `lines`, keep line ends."""
+    r"""Escape control characters as `\x1b`, `\n` and so on. With `lines`, keep line ends."""
     controls = _CONTROL_IN_LINES if lines else _CONTROL
     return controls.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def bounded(text: str) -> str:
-    """Return a text of up to 10,000 characters unchanged; only the beginning and end of a longer one."""
+    """Return the text, or only the beginning and end if it has more than 10,000 characters."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 4 :]}"
 
 
 def visible_line(text: str) -> str:
-    """Return `text` as one line without secrets and with single spaces."""
+    """Return one line without secrets and with single spaces."""
     return visible(" ".join(without_secrets(text).split()))
 
 
@@ -104,7 +104,7 @@ def first_line(error: BaseException) -> str:
 
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:
-    """Return `error` if a traceback may show it as a cause; None if it or one of its causes contains a secret."""
+    """Return `error` if a traceback may show it: None if it or one of its causes contains a secret."""
     chain: list[BaseException] = []
     each: BaseException | None = error
     while each is not None and each not in chain:  # causes may form a cycle

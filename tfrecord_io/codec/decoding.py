@@ -1,4 +1,4 @@
-"""Decode Examples with compiled loops, whole shards or single rows. The inverse of `encoding`."""
+"""Decode Examples with compiled loops. The inverse of `encoding`."""
 
 import numpy as np
 
@@ -23,13 +23,13 @@ class Decoder:
             taken[feature.array_dtype] += feature.num_values
         self._keys, self._entries_F4 = np.frombuffer(keys, np.uint8), np.array(entries, np.int64).reshape(-1, 4)
         self._num_ints, self._num_floats, self._num_bytes = taken.values()
-        # Where each feature's values begin among a row's values of the same dtype, in schema order.
+        # Each feature's first value among a row's values of the same dtype.
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
         """Decode the records data[begins_N[n] : ends_N[n]] into columns: int64, float32 or objects [N, *shape].
 
-        All three arrays must be read-only (see `kernels.frozen`), so that the kernel is compiled only once.
+        The arrays must be read-only (see `kernels.frozen`).
 
         Returns: the number of sound records before the first damaged one, and the columns, empty unless all are sound.
         """
@@ -58,7 +58,7 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Describe the damage in a serialized Example that a `Decoder` refuses, and its position. "" if it is sound."""
+    """Describe the damage in a serialized Example, and its position. "" if it is sound."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):
@@ -93,7 +93,7 @@ def _at(position: int, what: str, record: bytes) -> str:
 
 @jit
 def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
-    """Read a varint. Return value and next position, which is -1 if it is cut off, not minimal, or past 64 bits."""
+    """Return a varint and the next position, which is -1 if it is cut off, not minimal, or past 64 bits."""
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
         byte = np.uint64(data[p])
@@ -108,7 +108,7 @@ def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
 
 @jit
 def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
-    """Read `tag` and a size. Return the next position, and the end according to the size. Both are -1 if invalid."""
+    """Read `tag` and a size. Return the next position and the end, both -1 if invalid."""
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
     size, position = _take_varint(data, position + 1, end)
@@ -119,7 +119,7 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
 
 @jit
 def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int]:
-    """Read an entry up to its payload. Return start and end of the payload, -1 if a tag, size or key differs."""
+    """Return start and end of an entry's payload, -1 if a tag, size or key differs."""
     position, entry_end = _take_size(data, position, 0x0A, end)
     if position < 0 or entry_end - position < len(key):
         return np.int64(-1), np.int64(-1)
@@ -138,19 +138,19 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 
 @jit
 def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
-    """Read data[start:end] into values[place:place + length]. Return False unless it holds `length` minimal varints."""
+    """Read data[start:end] into `values` from `place` on. Return False unless it holds `length` minimal varints."""
     first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
     for p in range(first, behind):
         count += np.int64(data[p] < 0x80)
     if count != length:
         return False
-    if end - start == length:  # one byte each: masks, labels
+    if end - start == length:  # one byte each
         for k in range(np.uint64(length)):
             values[at + k] = data[first + k]
         return True
     if data[end - 1] >= 0x80:
         return False
-    # Each byte stores the partial value, because a branch on the last byte would be mispredicted for every other token.
+    # A branch on the last byte would be mispredicted for every other token.
     value, shift, bad = np.uint64(0), np.uint64(0), False
     for p in range(first, behind):
         byte = np.uint64(data[p])
@@ -176,11 +176,10 @@ def _read_examples(
     floats: np.ndarray,
     spans_FN2: np.ndarray,
 ) -> int:
-    """Decode N serialized Examples. Example n is data[begins_N[n] : ends_N[n]]. Return the first damaged one, or N.
+    """Decode N serialized Examples, data[begins_N[n] : ends_N[n]]. Return the first damaged one, or N.
 
     entries_F4: per feature, in record order: start and end of its key in `keys`, tag of its list, number of values.
-    ints: int64 output: N rows of the first integer feature, then N rows of the next.
-    floats: uint8 output with the same layout, 4 bytes per value.
+    ints: int64 output: N rows of the first integer feature, then of the next. floats: the same, as uint8.
     spans_FN2: int64 output: bounds of text and bytes values.
     """
     num_rows = len(begins_N)

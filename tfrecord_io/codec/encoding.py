@@ -1,16 +1,11 @@
 """Encode columns as records with compiled loops, into a buffer of the exact size.
 
-    columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
-
 One entry of an Example per feature. Sizes are varints; each counts the bytes to its right:
 
     0a E  0a K name  12 V  1a|12|0a W  0a P  payload
     │     └─ `key` ────┘   │           └ packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12),
     │                      │             or the single value of a bytes_list (0a)
     └ entry of the map     └ Feature: kind of list
-
-Payload sizes determine all other sizes. They are counted first, which gives the position of every entry and record.
-Then each feature is written into all records, one feature after the other.
 """
 
 import functools
@@ -26,7 +21,7 @@ from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 # Tag of the list, by dtype.
 LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 
-# The dtypes of the kernels' input, by column dtype. They are few, so that few kernels are compiled.
+# The dtypes of the kernels' input, by column dtype: few, so that few kernels are compiled.
 _Taken = dict[str, np.dtype]
 _INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16"), np.dtype(np.int32))
 _INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))
@@ -40,8 +35,7 @@ _PAST_THREE_BYTES = np.uint64(1 << 21)
 def in_order(schema: Schema) -> list[Feature]:
     """Return the features in record order: sorted by the bytes of their names, but `text_pair` before `text`.
 
-    Protobuf's Python runtime (upb) puts a name after longer names that begin with it. The C++ runtime does the
-    opposite. The Example format leaves the order open, and every reader accepts both.
+    Protobuf's Python runtime (upb) has this order, the C++ runtime the opposite. Every reader accepts both.
     """
     return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
 
@@ -54,17 +48,14 @@ def key(feature: Feature) -> bytes:
 
 
 class _Packed(NamedTuple):
-    """N ready payloads: `data` is uint8, back to back; sizes are int64 [N], or one size for all."""
+    """N payloads: `data` is uint8, back to back; sizes are int64 [N], or one size for all."""
 
     sizes_N: np.ndarray | int
     data: np.ndarray
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Encode each row as a record, with its frame if `framed`. Return uint8 [total] and offsets, int64 [N + 1].
-
-    Raises: SchemaError if a column is missing, unknown, or has another dtype, shape or number of rows.
-    """
+    """Encode each row as a record, with its frame if `framed`. Return uint8 [total] and offsets, int64 [N + 1]."""
     if columns.keys() != set(schema.names):
         missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
         raise SchemaError(f"columns {missing} are missing and {unknown} unknown, expected {list(schema.names)}")
@@ -101,10 +92,7 @@ def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
 
 
 def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
-    """Check a column. Return int32 or int64 [N, L] for the kernels, or `_Packed` if its bytes are the payloads.
-
-    `_Packed` serves text, floats (every NaN keeps its bits), and one-byte columns with values below 128.
-    """
+    """Check a column. Return int32 or int64 [N, L], or `_Packed` if its bytes are the payloads."""
     taken = _TAKEN[feature.dtype]
     name = _NAMES.get(column.dtype) or column.dtype.name
     if name not in taken:
@@ -152,7 +140,6 @@ def _varint_size(value: int) -> int:
 
 @jit
 def _put_varint(out: np.ndarray, position: int, value: int) -> int:
-    """Write a uint64 as a varint at a uint64 position. Return the next position."""
     while value >= np.uint64(0x80):
         out[position] = np.uint8(value & np.uint64(0x7F)) | np.uint8(0x80)
         value >>= np.uint64(7)
@@ -163,7 +150,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 @jit
 def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Set `payloads_N` to the size of each row's int32 or int64 values as varints."""
+    """Set `payloads_N` to the size of each row's values as varints."""
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         r, bits, size = np.uint64(row), np.uint64(0), np.int64(length)
@@ -180,7 +167,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """Return the sizes E, V and W (see the module) of an entry, given the sizes of its `key` and payload."""
+    """Return the sizes E, V and W of an entry."""
     of_list = 1 + _varint_size(np.uint64(payload)) + payload
     of_feature = 1 + _varint_size(np.uint64(of_list)) + of_list
     return key_size + _varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -190,7 +177,6 @@ def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
 def _place_records(
     payloads_FN: np.ndarray, key_sizes_F: np.ndarray, framed: bool, places_FN: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Set `offsets` to the bounds of the records, with frames if `framed`, and `places_FN` to each entry's start."""
     around = FRAME_BYTES if framed else 0
     for row in range(len(offsets) - 1):
         size = 0
@@ -216,7 +202,7 @@ def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, fra
 
 @jit
 def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
-    """Write the bytes of entries before their payloads, and advance `places_N` to the payloads."""
+    """Write the bytes before payloads, and advance `places_N` to the payloads."""
     for row in range(len(places_N)):
         of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
         at = np.uint64(places_N[row])
@@ -233,7 +219,7 @@ def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, ke
 
 @jit
 def _short_varint(value: int) -> int:
-    """Encode a uint32 below 2^21 as a varint in the low bytes of a word. The highest byte is its size."""
+    """Return the varint of a uint32 below 2^21 in the low bytes of a word; the highest byte is its size."""
     two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
     first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
     third = (value << np.uint32(2)) & np.uint32(0x7F0000)
@@ -245,15 +231,15 @@ def _short_varint(value: int) -> int:
 def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
     """Write rows of int32 or int64 as varints.
 
-    SIMD computes a row's varints first. They are then stored back to back as whole words; each word overwrites the
-    surplus bytes of the previous one. A branch on the size would be mispredicted for every other token.
+    Whole words are stored, and each overwrites the surplus bytes of the previous one. A branch on the size would be
+    mispredicted for every other token.
     """
     length = np.uint64(values_NL.shape[1])
     whole = length - min(length, np.uint64(3))  # a word of the last three could go past the row
     words_L = np.empty(length, np.uint32)
     for row in range(len(places_N)):
         at, r = np.uint64(places_N[row]), np.uint64(row)
-        if payloads_N[row] == np.int64(length):  # one byte each: masks, labels
+        if payloads_N[row] == np.int64(length):  # one byte each
             for column in range(length):
                 out[at + column] = np.uint8(values_NL[r, column])
             continue

@@ -1,12 +1,10 @@
 """Compiled loops: the decorator, small functions on arrays, crc32c, and the frames of `records`.
 
 Kernels release the GIL and never raise. A kernel that meets damage returns its position; slower Python code then finds
-the cause. Input arrays are read-only (see `frozen`), so that each element type is compiled once. Bounds aren't checked.
-Inner loops use unsigned indices: Numba tests whether each signed index counts from the end, and LLVM can't turn such a
-loop into SIMD.
+the cause. Inputs are read-only, so that each element type is compiled once. Bounds aren't checked. Inner loops use
+unsigned indices, since LLVM can't turn Numba's test for negative indices into SIMD.
 
-Numba caches compiled code beside the file or in the user's cache folder. It notices changes of the kernel's file, but
-not of a file that the kernel calls. After a change here, touch the files of the other kernels.
+Numba doesn't notice changes in another file that a kernel calls. After a change here, touch the other kernels' files.
 """
 
 from collections.abc import Callable
@@ -25,7 +23,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """Compile a kernel at its first call, once per combination of argument types, and cache the code."""
+    """Compile a kernel at its first call, and cache the code."""
     try:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither folder is writable: compile in every process
@@ -42,7 +40,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 @jit
 def load(data: np.ndarray, position: int) -> int:
-    """Load 8 bytes as a little-endian uint64. LLVM compiles the loop to one instruction."""
+    """Load a little-endian uint64. LLVM compiles the loop to one instruction."""
     at, word = np.uint64(position), np.uint64(0)
     for k in range(8):
         word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
@@ -122,9 +120,7 @@ def _crc_of_word(word: int, row: int) -> int:
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
     """Return the CRC-32C (Castagnoli) of data[start:stop], by table lookup.
 
-    Only the first word of a step depends on the previous step. The x86 instruction takes a fifth of the time but needs
-    an LLVM intrinsic for one kind of processor. It would save about 1 % of a build (estimated from the times of both
-    loops).
+    The x86 instruction, an LLVM intrinsic for one kind of processor, would save about 1 % of a build.
     """
     at, crc = start, np.uint64(0xFFFFFFFF)
     while at + 8 * _WORDS <= stop:
@@ -142,10 +138,9 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 
 @jit
 def masked(crc: int) -> int:
-    """Return the masked crc, uint32, as TFRecord stores it: rotated, plus a constant, since data may contain crcs.
+    """Return the masked crc, uint32, as TFRecord stores it: rotated, plus a constant.
 
-    Takes the crc, not the data: Numba counts references in a function that passes an array on, which takes longer than
-    the crc of a size (31 against 5 ns).
+    Takes the crc, not the data: passing an array on takes longer than the crc of a size (31 against 5 ns).
     """
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return np.uint32((rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF))

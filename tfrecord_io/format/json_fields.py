@@ -1,12 +1,7 @@
-"""Validate a dataset's JSON files on reading: types, sizes and names.
+"""Validate a dataset's JSON files, which may come from a stranger.
 
-    document = load(text)                            bounded in depth, no NaN, no infinity
-    split = text(document["split"], NAME)            a name that becomes part of a path
-    rows = count(document["rows"])                   0 to 2^63 - 1
-    shard = decoded(Shard, document["shard"])        a dataclass, with fields of the annotated types
-
-A file may come from a stranger. Each function returns the value unchanged or raises ValueError; a missing field is a
-KeyError. Callers turn both (`WRONG`) into an error that names the file.
+Each function returns the value unchanged or raises ValueError; a missing field is a KeyError. Callers turn both
+(`WRONG`) into an error that names the file.
 """
 
 import collections.abc
@@ -19,7 +14,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-# Parts of file names. A dot-free first character keeps '..' and hidden files out; no separator keeps other folders out.
+# Parts of file names. No dot at the start keeps '..' and hidden files out; no separator keeps other folders out.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,254}\Z")
 FINGERPRINT = re.compile(r"[0-9a-f]{1,128}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -30,11 +25,10 @@ _WORDS = {
     SHA256: "64 hex digits",
 }
 
-# The largest int64.
+# Largest int64.
 MOST = 2**63 - 1
 _MOST_DEPTH = 50
 
-# Exceptions of these functions, and of a lookup of a missing field.
 WRONG = (KeyError, ValueError)
 
 
@@ -61,7 +55,7 @@ def load(content: bytes | str) -> Any:
 
 
 def has_nested(values: Iterable[Any]) -> bool:
-    """Return whether values contain lists or objects. A million numbers take 20 ms."""
+    """Return whether values contain lists or objects."""
     return not {dict, list, tuple}.isdisjoint(map(type, values))
 
 
@@ -74,9 +68,9 @@ def items(value: Any) -> list[Any]:
 
 
 def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
-    """Return the value if it is a string that UTF-8 can encode and that matches the optional pattern."""
+    """Return a string that UTF-8 can encode and that matches the optional pattern."""
     found: str = _require(value, str, "a string")
-    found.encode()  # raises for half a surrogate pair, written as an escape
+    found.encode()  # raises for half a surrogate pair
     if pattern is not None and not pattern.match(found):
         raise ValueError(f"{found!r:.100}, expected {_WORDS[pattern]}")
     return found
@@ -127,15 +121,11 @@ Counts = Annotated[list[int], counts]
 Names = Annotated[list[str], functools.partial(texts, pattern=NAME)]
 Sha256s = Annotated[list[str], functools.partial(texts, pattern=SHA256)]
 
-# Metadata of a dataclass field that may be absent; it then has its default.
 ABSENT = {"json": "absent"}
 
 
 def decoded(hint: Any, value: Any) -> Any:
-    """Convert JSON to the annotated type: an object to a dataclass, a list to a tuple, and so on.
-
-    `Annotated[type, read]` calls `read`. Every field of a dataclass is required, unless its metadata is `ABSENT`.
-    """
+    """Convert JSON to the annotated type; `Annotated[type, read]` calls `read`. Only `ABSENT` fields may be missing."""
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return arguments[1](value)
@@ -179,7 +169,7 @@ def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | N
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Convert the fields in `names`, where present, to the types that the dataclass `kind` annotates."""
+    """Convert the present fields in `names` to the types that the dataclass `kind` annotates."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 

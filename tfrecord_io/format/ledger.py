@@ -2,8 +2,7 @@
 
     rows_in  =  rows_used  +  rejected by reason  +  filtered by reason          per shard, and so per split
 
-Every row is in a record or counted here with a reason. `rejected` counts unusable rows. `filtered` counts rows that the
-user asked to leave out:
+`rejected` counts unusable rows. `filtered` counts rows that the user asked to leave out:
 
     filtered        by the user's own filter; filtered:NAME for a filter of `pipelines.filters`
     duplicate       an earlier row has the same text
@@ -25,10 +24,9 @@ from tfrecord_io.format.json_fields import ABSENT, Count, Counts, Name, Names, S
 FILTERED = "filtered"
 HELD_OUT = "held_out"
 NOT_HELD_OUT = "not_held_out"
-# Reasons of filtered rows. A colon and the NAME of a filter or evaluation set may follow.
+# A colon and the NAME of a filter or evaluation set may follow.
 _FILTERED = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
-# Fields of a ledger: numbers, and numbers by reason or kind.
 _COUNTED, _COUNTED_BY_KEY = ("rows_in", "rows_used", "tokens_cut"), ("rejected", "filtered", "fim")
 
 
@@ -38,14 +36,12 @@ def is_filtered(reason: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Account of input rows: `rows_in == rows_used + sum(rejected.values()) + sum(filtered.values())`.
+    """Account of input rows. `rejected` and `filtered` count rows by reason.
 
-    `rejected` and `filtered` count rows by reason. `tokens_cut` counts tokens of used rows that no record contains:
-    truncated (`pad`) or in a dropped remainder (`concat`).
+    `tokens_cut` counts tokens of used rows that no record contains: truncated (`pad`) or left over (`concat`).
 
-    `fim` counts rows of fill-in-the-middle, if there are any: `psm` and `spm`, rewritten ones by order;
-    `longer_than_row`, those of them with parts in several records (`concat`); `unchanged`, drawn ones that stayed as
-    they are because the record has no room (`pack`).
+    `fim` counts rows of fill-in-the-middle: rewritten ones by order (`psm`, `spm`), those of them with parts in several
+    records (`longer_than_row`), and drawn ones without room in the record (`unchanged`).
     """
 
     rows_in: Count
@@ -64,7 +60,7 @@ class Ledger:
 
     @property
     def rows_filtered(self) -> int:
-        """Count the rows left out on request, including rows that --hold-out put into another split."""
+        """Count the rows left out on request, including rows of other splits."""
         return sum(self.filtered.values())
 
     @property
@@ -73,7 +69,7 @@ class Ledger:
 
     @property
     def filtered_of_split(self) -> dict[str, int]:
-        """Return the filtered rows by reason, without rows that --hold-out put into another split."""
+        """Return the filtered rows by reason, without rows of other splits."""
         return {reason: rows for reason, rows in self.filtered.items() if reason not in (HELD_OUT, NOT_HELD_OUT)}
 
     @property
@@ -101,9 +97,8 @@ class Ledger:
 class Shard:
     """One file. `num_bytes` and `sha256` describe the file as stored; `num_tokens` excludes padding.
 
-    `num_unlabelled` counts records with label -1 (no label). The bytes determine it, so comparisons skip it. In a
-    dataset of several row lengths, `length` is the length of this file's rows, and `task` the number of the task that
-    made it, which other files of the split share. Otherwise both are None.
+    `num_unlabelled` counts records with label -1. The bytes determine it, so comparisons skip it. In a dataset of
+    several row lengths, `length` is that of this file's rows, and `task` the number of the task that made it.
     """
 
     name: Name
@@ -123,10 +118,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Shards(Sequence[Shard]):
-    """Shards of a split as columns, so that a million load in seconds. Access makes each `Shard`.
-
-    The columns are the fields of `Shard` and of its ledger; `rejected`, `filtered` and `fim` have several, by key.
-    """
+    """Shards of a split as columns, so that a million load in seconds. `rejected`, `filtered` and `fim` are by key."""
 
     name: Names
     num_bytes: Counts
@@ -224,7 +216,7 @@ class LabelRange:
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range of both. `distinct` is known only if one of them has every integer of that range."""
+        """Return the range of both. `distinct` is known only if one of them has every integer of it."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
@@ -232,14 +224,14 @@ class LabelRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """One split: its shards in order, and the range of its integer `labels` without names, if known."""
+    """Shards in order, and the range of integer `labels` without names, if known."""
 
     shards: Sequence[Shard]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Parse a split. Raises: ValueError or KeyError if it is invalid, or contradicts the sums of its shards."""
+        """Parse a split. Raises: ValueError or KeyError if it is invalid, or contradicts its shards."""
         fields = mapping(value)
         split = cls(shards=decoded(Shards, fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels")))
         for name in ("num_examples", "num_bytes", "num_tokens"):

@@ -1,4 +1,4 @@
-"""Types of a manifest (dataset, tokenizer, names of shards), and the check for contradictions."""
+"""Types of a manifest, and the check for contradictions."""
 
 from __future__ import annotations
 
@@ -25,22 +25,19 @@ _FORMER = re.compile(r"manifest-\d+\.json")
 def shard_name(
     *, name: str, split: str, index: int, count: int, compression: Compression = "none", length: int | None = None
 ) -> str:
-    """Return `NAME-SPLIT-00000-of-00012.tfrecord`, plus `.gz` for gzip. With a `length`: `NAME-SPLIT-b64-00000-…`."""
+    """Return `NAME-SPLIT-00000-of-00012.tfrecord`, or `.tfrecord.gz`. With a `length`: `NAME-SPLIT-b64-00000-…`."""
     suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
     family = "" if length is None else f"-b{length}"
     return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
 
 
 def former_name(generation: int) -> str:
-    """Return the name of a replaced generation's manifest, such as `manifest-0.json`."""
+    """Return the name of a replaced generation's manifest."""
     return f"manifest-{generation}.json"
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
-    """Split the path of a dataset into its folder and the name of its manifest.
-
-    `out` is the current dataset, `out/manifest-0.json` the dataset before the first append.
-    """
+    """Return a dataset's folder and the name of its manifest, from `out` or `out/manifest-0.json`."""
     folder, _, name = path.rpartition("/")
     return (
         (folder or path[: -len(name)] or ".", name)
@@ -82,8 +79,8 @@ def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
 class Generation:
     """Shards that one build or append added to a dataset.
 
-    `fingerprint` covers everything that determines the bytes of the shards. By split, `tasks` counts the tasks (each
-    makes one shard, or one per row length), and `rows` has the ranges [start, stop) of source rows.
+    `fingerprint` covers everything that determines the shards' bytes. By split, `tasks` counts the tasks, and `rows`
+    has the ranges [start, stop) of source rows.
     """
 
     fingerprint: Fingerprint
@@ -95,7 +92,7 @@ class Generation:
 class TokenizerFacts:
     """Properties of the tokenizer that a trainer needs. An id is None if the tokenizer has no such token.
 
-    sentinel_ids: ids of <extra_id_0>, <extra_id_1>, ..., in this order, if the vocabulary has them, like T5's.
+    sentinel_ids: ids of T5's <extra_id_0>, <extra_id_1>, ..., if the vocabulary has them.
     """
 
     name: str
@@ -115,7 +112,7 @@ class TokenizerFacts:
 
     @property
     def end_id(self) -> int | None:
-        """Token that ends a generated text: EOS, or [SEP] if the tokenizer has none."""
+        """Token that ends a generated text: EOS, or [SEP] if there is none."""
         return self.sep_id if self.eos_id is None else self.eos_id
 
 
@@ -123,8 +120,8 @@ class TokenizerFacts:
 class Manifest:
     """Description of a dataset: everything a reader needs.
 
-    `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects for people and tools. `generations`
-    are in order, and empty for a dataset without appends.
+    `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects. Without appends, `generations` is
+    empty.
     """
 
     name: Name
@@ -152,7 +149,7 @@ class Manifest:
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
-        """Return the row lengths of a bucketed dataset, ascending. Each shard has one. Empty for any other dataset."""
+        """Return the row lengths of a bucketed dataset, ascending."""
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
@@ -272,7 +269,6 @@ def _of_shards(shards: Shards, manifest: Manifest) -> Iterator[str]:
 
 
 def _of_generations(manifest: Manifest) -> Iterator[str]:
-    """Yield messages if generations repeat, do not end with the dataset's, or do not account for every task."""
     generations = manifest.generations
     if not generations:
         return

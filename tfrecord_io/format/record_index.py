@@ -3,8 +3,7 @@
     index/NAME-SPLIT-00000-of-00012.tfrecord.offsets      uint64 [ceil(num_examples / STRIDE)], little-endian:
                                                           byte offsets of the records 0, STRIDE, 2 STRIDE, ...
 
-TFRecord files have no index, and record sizes differ. Without an index, a reader that resumes at record n reads all n
-before it. Compressed shards have no index, since byte offsets are useless in them.
+Compressed shards have none.
 """
 
 import numpy as np
@@ -13,7 +12,7 @@ from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.format.ledger import Shard
 
 FOLDER = "index"
-# The reader's default block, since it resumes only between blocks. 8 bytes per 16 records of 2 KB are 0.03 %.
+# The reader's default block: the index takes 8 bytes per 16 records.
 STRIDE = 16
 
 _DTYPE = np.dtype("<u8")
@@ -35,7 +34,7 @@ def num_bytes(shard: Shard, *, stride: int) -> int:
 
 
 def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarray:
-    """Parse an index. Return the byte offset of every `stride`-th record, int64 [ceil(num_examples / stride)].
+    """Return the byte offset of every `stride`-th record, int64 [ceil(num_examples / stride)].
 
     Raises: CorruptRecordError if `content` cannot be the index of `shard`.
     """
@@ -44,7 +43,7 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
             f"{place}: {len(content)} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
         )
     offsets = np.frombuffer(content, _DTYPE)
-    # Compare unsigned: an offset too large for int64 must not become negative.
+    # Unsigned: large offsets must not become negative.
     ascending = bool(np.all(offsets[1:] > offsets[:-1]))
     if len(offsets) and (offsets[0] != 0 or not ascending or offsets[-1] >= shard.num_bytes):
         raise CorruptRecordError(
@@ -55,10 +54,7 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
 
 
 class ShardIndexes:
-    """Collect a shard's record sizes during writing, and make its index, if `indexed`.
-
-    names: the path of the index, relative to the dataset's folder.
-    """
+    """Collect a shard's record sizes during writing, and make its index, if `indexed`."""
 
     def __init__(self, shard_name: str, *, indexed: bool) -> None:
         self.names = (file_name(shard_name),) if indexed else ()

@@ -1,4 +1,4 @@
-"""Base class of `reader.Data` and `mixture.Mixture`: `input_fn` for strategies, and `dataset` for Keras."""
+"""Base class of `reader.Data` and `mixture.Mixture`."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +17,7 @@ from tfrecord_io.ordering import global_order
 
 Names = Literal["keras-hub"] | Mapping[str, str]
 
-# Input names of KerasHub's backbones and preprocessors (`keras_hub/src/models/bert/bert_backbone.py`,
-# `masked_lm_preprocessor.py`, `seq_2_seq_lm_preprocessor.py`).
+# KerasHub's input names (`bert_backbone.py`, `masked_lm_preprocessor.py`, `seq_2_seq_lm_preprocessor.py`).
 _KERAS_HUB = {
     "input_ids": "token_ids",
     "token_type_ids": "segment_ids",
@@ -34,20 +33,20 @@ _KERAS_HUB_SEQ2SEQ = {
 
 
 class InputFunctions(abc.ABC):
-    """Base of datasets and mixtures: `root` names the dataset in errors, `manifest` describes its records."""
+    """Base of datasets and mixtures. `root` names the dataset in errors."""
 
     root: str
     manifest: Manifest
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """Splits by name. In a mixture, the splits that all its datasets have, each with the shards of all."""
+        """Splits by name. A mixture has the splits that all its datasets have, each with the shards of all."""
         return self.manifest.splits
 
     def tokens_per_example(self, split: str, *, step: int = 0) -> float:
-        """Return the mean number of tokens in a training example at a step, without padding.
+        """Return the mean number of tokens in a training example, without padding. Raises: as `num_examples`.
 
-        It is the same at all steps, except in a mixture with stages. Raises: as `num_examples`.
+        Only a mixture with stages has different means at different steps.
         """
         return self._split(split).num_tokens / max(1, self.num_examples(split))
 
@@ -99,15 +98,14 @@ class InputFunctions(abc.ABC):
             shuffle: sizes of the levels of shuffling; no effect on an evaluation.
             order: "hosts": each host shuffles its share of the shards. "global": every global batch, with its masks and
                 weights, depends only on seed and step, so a run may resume on other numbers of hosts and replicas;
-                splits of over 64 MB then need an index (no gzip). Both have every row once per epoch.
-                `ordering.global_order` describes the order, `global_records` its cost.
+                splits of over 64 MB then need an index (no gzip). Both have every row once per epoch. See
+                `ordering.global_order`, and `global_records` for its cost.
             start_step: the number of global batches to skip. Later ones equal a run that starts at 0 with the same
-                arguments, hosts and replicas. Skipping reads at most one window, one block, and 16 records of each open
-                shard; shards without an index (gzip) are read from their beginning.
+                arguments, hosts and replicas. Shards without an index (gzip) are read from their beginning.
             steps: the number of steps of the whole training. A mixture with `most_epochs` then raises at once if a
                 dataset reaches its cap earlier; without `steps`, its batches end at the cap.
             keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU accepts them. With an
-                objective, features of any kind: elements are (inputs, labels, weights, {name: values}), for a `map`.
+                objective, features of any kind: elements are (inputs, labels, weights, {name: values}).
             names: new names for the inputs, by present name; "keras-hub" for the names of KerasHub's models
                 (token_ids, segment_ids, padding_mask, mask_positions).
 
@@ -146,10 +144,7 @@ class InputFunctions(abc.ABC):
         return lambda context: renamed(batch_graph.build(request, _host(context)), names)
 
     def dataset(self, split: str, *, global_batch_size: int, **options: Any) -> tf.data.Dataset:
-        """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch.
-
-        Arguments and errors as in `input_fn`.
-        """
+        """Return the dataset for Keras in one process: elements are global batches, the rest is as in `input_fn`."""
         return self.input_fn(split, global_batch_size=global_batch_size, **options)(tf.distribute.InputContext())
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
@@ -179,9 +174,9 @@ def _host(context: tf.distribute.InputContext) -> Host:
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
     """Rename a dataset's inputs, by a mapping from present to new names, or to the names of KerasHub.
 
-    Inputs without a new name keep theirs. "keras-hub" drops them, since its models accept no others.
+    Inputs without a new name keep theirs, but "keras-hub" drops them, since its models accept no others.
 
-    Raises: ReaderError if there is no such input, two would have one name, or KerasHub has no inputs like these.
+    Raises: ReaderError for unknown or equal names, or if KerasHub has no inputs like these.
     """
     if names is None:
         return dataset

@@ -1,13 +1,12 @@
-"""The graph of `tfrecord_io.reader`: from a split's shards to batches of features, only with `tf.data` operations.
+"""The graph of the reader: from a split's shards to batches of features.
 
     shards ─► serialized records in their order ─► batch of B strings          (shard_reading, record_order)
     (other datasets of a mixture) ─────────────────────►│                      (mixing_plan)
                                                         │ one parse for all of them
                                               dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
 
-Records are shuffled and batched as strings, which have a quarter of the size of parsed rows. Every random choice is a
-stateless function of (seed, purpose, host, epoch or batch). So the same seed gives the same batches, a batch does not
-depend on earlier epochs, and a run can start at any batch.
+Records are shuffled and batched as strings, which have a quarter of the size of parsed rows. Random choices are
+stateless functions of (seed, purpose, host, epoch or batch), so a run can start at any batch.
 """
 
 from collections.abc import Collection
@@ -27,11 +26,7 @@ from tfrecord_io.schema import Feature
 
 
 def build(request: InputRequest, host: Host) -> tf.data.Dataset:
-    """Build one host's input dataset; each element has the rows of one replica.
-
-    Raises: ReaderError if the replicas cannot divide the global batch, or, in the global order, an index is missing.
-        CorruptRecordError if it is damaged.
-    """
+    """Build one host's input dataset; each element has the rows of one replica."""
     batch_rows = host_plan.element_rows(request.global_batch_size, host)
     first, columns = request.start_step * host.replicas, host.columns(request.global_batch_size)
     num_rows = None
@@ -48,7 +43,6 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
             batches = batches.take((request.end_step - request.start_step) * host.replicas)
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
-        # The number of the element's first row, on this host or in the global order, and its objective's seed.
         if request.order == "hosts":
             first_row, seed = index * batch_rows, random_stream(request.seed, OBJECTIVE, host.index, index)
         else:
@@ -57,7 +51,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
             seed = by_row(random_stream(request.seed, OBJECTIVE, step), first_row=column)
         serialized_B = tf.ensure_shape(serialized_B, [batch_rows])
         features = _parse(serialized_B, request.manifest, keep=request.keep)
-        # 1 on real rows, 0 on fill rows, which come after all real ones.
+        # Fill rows come after all real ones.
         row_B = first_row + tf.range(batch_rows, dtype=tf.int64)
         ones_B = tf.ones([batch_rows], tf.float32)
         features[host_plan.WEIGHT] = ones_B if num_rows is None else tf.cast(row_B < num_rows, tf.float32)
@@ -68,7 +62,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
 
     options = tf.data.Options()
     options.deterministic = True
-    # A strategy must shard this dataset by batches, since it does not see the files.
+    # A strategy must shard by batches, since it does not see the files.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     elements = batches.enumerate(start=first).map(element, num_parallel_calls=tf.data.AUTOTUNE)
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
@@ -88,15 +82,15 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
         stream = random_stream(request.seed, record_order.MIXTURE_ORDER, host.index, index)
         return tf.random.experimental.stateless_shuffle(serialized_B, stream)
 
-    # Rows are mixed as strings, so that one call parses the rows of all datasets.
+    # Rows are mixed as strings, for a single parse.
     return batches.enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
     """Return the host's records from the first step on, then fill rows, string [B]; and the host's record count.
 
-    Every host yields the same number of batches. In the global order each host reads all records in whole global
-    batches and keeps its columns, which costs 1 us per record of the others.
+    Every host yields the same number of batches. In the global order each host reads all records, at 1 us per record of
+    the others.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = host_plan.evaluation_steps(source.num_rows, global_batch_size=size)
@@ -118,7 +112,7 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
 
 @in_graph
 def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
-    """Parse features to int32 or float32 [B, *shape], and to string [B] if in `keep`; add a mask if none is stored."""
+    """Parse features to int32 or float32 [B, *shape], and to string [B] if in `keep`."""
     read = [feature for feature in manifest.schema.features if not feature.is_bytes or feature.name in keep]
     spec = {
         feature.name: tf.io.FixedLenFeature(feature.shape, tf.string if feature.is_bytes else feature.dtype)
@@ -129,7 +123,7 @@ def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]
     features = {
         feature.name: _on_device(parsed[feature.name], feature)
         if feature.constant is None
-        # Parsing constants would cost as much as parsing any other feature: a third of the time for BERT's rows.
+        # Parsing constants would take a third of the time for BERT's rows.
         else tf.fill([serialized_B.shape[0], *feature.shape], tf.constant(feature.constant, tf.int32))
         for feature in read
     }
@@ -144,7 +138,7 @@ def _on_device(values: tf.Tensor, feature: Feature) -> tf.Tensor:
     narrow = tf.cast(values, tf.int32)
     if feature.role != "column":
         return narrow
-    # Ids, masks and labels are small by their meaning; a column of the source can hold anything.
+    # A source's column can hold anything.
     check = tf.debugging.assert_equal(
         tf.cast(narrow, tf.int64), values, f"column {feature.name}: a value does not fit into int32"
     )

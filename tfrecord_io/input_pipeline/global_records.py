@@ -3,8 +3,8 @@
     window number ─► rows of this host ─► their blocks ─► one read each, many at a time ─► the rows in them
                      (global_order)       each once       TFRecordDataset from a byte      one gather
 
-The graph contains the byte where each block begins: 8 bytes per block of 64 records, so 12.5 MB for 100 million
-records. A split of up to 64 MB is instead read once and kept as serialized records.
+The graph contains the byte where each block of 64 records begins: 12.5 MB for 100 million records. A split of up to
+64 MB is instead read once and kept as serialized records.
 
 CPU time per row of a batch, in microseconds, with rows of 512 tokens from a local disk, on one of H hosts:
 
@@ -12,11 +12,10 @@ CPU time per row of a batch, in microseconds, with rows of 512 tokens from a loc
     order of hosts        10.4 11.2 12.4 14.7                                10.9
     global order          11.4 11.8 16.1 20.7                                12.4
 
-The time grows with H because each host searches the whole window for its rows. In each window it reads at most two
-blocks more than its part of the records.
+It grows with H because each host searches the whole window for its rows.
 
-By default TensorFlow's client for gs:// requests 64 MiB at each position: for 45 MB in blocks of 90 kB it requests
-35 GB. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it requests only the blocks.
+By default TensorFlow's client for gs:// requests 64 MiB at each position. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it
+requests only the blocks.
 """
 
 import concurrent.futures
@@ -37,24 +36,19 @@ from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixing.mixing_plan import ENDLESS
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
-# Concurrent reads per window; two windows are read at the same time. An object store takes 30 ms for a read.
+# Concurrent reads per window, and concurrent windows. An object store takes 30 ms for a read.
 _READS = 16
 _WINDOWS = 2
 _LEAST_BUFFER_BYTES = 4096
-# An object store takes 20 to 50 ms per request, and serves many concurrently.
+# Concurrent requests for indexes.
 _REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on.
-
-    Raises: ReaderError if shards to be read from their middle have no index, or an index is missing.
-        CorruptRecordError if one is damaged.
-    """
+    """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on."""
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
     stages = [stage for stage in schedule if stage.last > request.start_step]
     alone = len(request.sources) == 1
-    # One group of splits in memory, one of splits in blocks.
     groups: dict[bool, list[int]] = {}
     for part, source in enumerate(request.sources):
         groups.setdefault(fits_in_memory(source.shards, compression=source.compression), []).append(part)
@@ -96,7 +90,7 @@ def _in_columns(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
 
 
 def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
-    """Return the byte to read each block from, int64 [G]; empty for a split in memory. Raises: as `training`."""
+    """Return the byte to read each block from, int64 [G]; empty for a split in memory."""
     if fits_in_memory(source.shards, compression=source.compression):
         return np.empty(0, np.int64)
     if source.index_stride is None:
@@ -123,16 +117,14 @@ class _Streams:
     """Records of K datasets in S stages, all in memory or all in blocks, in some columns of all batches.
 
     One function makes all streams, since TensorFlow prepares each function of a dataset separately: with one per
-    dataset, a mixture of 50 needed 35 CPU s before its first batch, and with one per stage another 0.8 s per stage.
-
-    orders: of each stage, then each dataset.
+    dataset, a mixture of 50 needed 35 CPU s. `orders`: of each stage, then each dataset.
     """
 
     def __init__(
         self, *, sources: Sequence[SplitShards], orders: Sequence[GlobalOrder], columns: range, start_step: int
     ) -> None:
         self._columns, self._num_sources = columns, len(sources)
-        # The graph of one that begins within a window serves those that do not.
+        # A graph for beginning within a window serves the others, too.
         self._order = next((order for order in orders if order.earlier is not None), orders[0])
         values: dict[str, list[Any]] = {name: [getattr(order, name) for order in orders] for name in GlobalOrder.VALUES}
         for order in orders:
@@ -160,7 +152,7 @@ class _Streams:
         )
 
     def batches(self, stage: tf.Tensor) -> tf.data.Dataset:
-        """Return serialized records and their columns, string [n] and int64 [n], batch by batch, endlessly."""
+        """Return serialized records and their columns, string [n] and int64 [n], batch by batch."""
         count = self._num_sources
         streams = tf.data.Dataset.range(stage * count, (stage + 1) * count).interleave(
             functools.partial(self.stream, whole_batches=True),
@@ -208,7 +200,7 @@ class _Streams:
 
 
 class TENSORS:
-    """The operations of `ordering.permutation.NUMPY` on tensors."""
+    """`ordering.permutation.NUMPY` on tensors."""
 
     count, gather = staticmethod(tf.math.count_nonzero), staticmethod(tf.gather)
     constant = staticmethod(lambda values: tf.convert_to_tensor(values, tf.int64))
@@ -224,7 +216,7 @@ class TENSORS:
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        # A loop in the graph: its operations are built once, not once per turn.
+        # A loop in the graph: its operations are built once.
         def next_turn(turn: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             return turn + 1, *change(turn, left, right)
 
@@ -255,10 +247,7 @@ def _read_blocks(
     compression: tf.Tensor,
     buffer_size: tf.Tensor,
 ) -> tf.Tensor:
-    """Read the serialized records, string [n], of some rows of the split, int64 [n], n at least 1.
-
-    length: records per block. bytes_G: the byte to read each block of all shards from, int64.
-    """
+    """Read records, string [n], by their rows in the split, int64 [n], n at least 1. `length`: records per block."""
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
         records = shard_reading.records_at(

@@ -1,13 +1,12 @@
 """Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and resuming at a step.
 
-The shards of an epoch, concatenated, are a line of N rows. Each of H hosts has a piece of it, which may begin and end
-within a shard. In the first e epochs, host h has (e N + h) // H rows. So each row comes once per epoch for any H and
-any shard sizes, and no host is ever more than a row ahead of another:
+The shards of an epoch, concatenated, are a line of N rows. Each of H hosts has a piece of it. In the first e epochs,
+host h has (e N + h) // H rows. So each row comes once per epoch, and no host is ever more than a row ahead of another:
 
     N = 7, H = 2        epoch 0   0 0 0 1 1 1 1        epoch 1   0 0 0 0 1 1 1
 
-A run resumes without reading the earlier records: `tf.data` interleaves shards deterministically, so their order can be
-computed. An interleave has slots, which take turns; with 2 slots and shards a, b, c of 3, 1, 2 blocks:
+`tf.data` interleaves shards deterministically, so a run can resume without reading the earlier records. With 2 slots,
+which take turns, and shards a, b, c of 3, 1, 2 blocks:
 
     round      0    1    2    3    4
     slot 0     a0   a1   a2   ..             a0: the first block of a
@@ -15,8 +14,7 @@ computed. An interleave has slots, which take turns; with 2 slots and shards a, 
 
     order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first one
 
-So the blocks of earlier shards determine a shard's slot and first round, and these determine the state at any record. A
-new interleave continues exactly like the first one if it starts with the current slot, each open shard at its current
+A new interleave continues exactly like the first one if it starts with the current slot, each open shard at its current
 row, and then the unopened shards.
 """
 
@@ -38,7 +36,7 @@ WEIGHT = "example_weight"
 
 _LEAST_OPEN_SHARDS, _LEAST_WINDOW = 4, 1024
 
-# "hosts": each host has a separate order. "global": the hosts share one order (see `ordering`).
+# Each host has a separate order, or all share one (see `ordering`).
 Order = Literal["hosts", "global"]
 
 
@@ -68,8 +66,7 @@ class Shuffle:
     Raises: ReaderError if one is not positive.
     """
 
-    # 16 streams of 8 MiB hide the latency of an object store. A block of 16 amortizes the change of streams and still
-    # brings records of all of them into each window. 8192 records of 2 KB are 16 MB: many batches, little memory.
+    # 16 streams of 8 MiB hide the latency of an object store. Blocks of 16 still bring all of them into each window.
     cycle_length: int = 16
     block_length: int = 16
     window: int = 8192
@@ -79,7 +76,7 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Return the sizes for each of `count` streams that share shards and window (at least 1,024 records each)."""
+        """Return the sizes for each of `count` streams that share shards and window, at least 1,024 records each."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
@@ -107,10 +104,7 @@ def whole_step(start_step: SupportsIndex) -> int:
 
 
 def element_rows(global_batch_size: int, host: Host) -> int:
-    """Return the rows of one element: one replica's part of the global batch.
-
-    Raises: ReaderError if the replicas cannot divide the global batch.
-    """
+    """Return the rows of one replica's part of the global batch. Raises: ReaderError if they can't divide it."""
     check_positive("global_batch_size", global_batch_size)
     replicas = host.count * host.replicas
     if global_batch_size % replicas:
@@ -124,10 +118,7 @@ def element_rows(global_batch_size: int, host: Host) -> int:
 
 
 def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
-    """Return start and stop of a host's piece of an epoch's line of `num_rows` rows.
-
-    epoch: an int or a tensor []; the results have the same type.
-    """
+    """Return start and stop of a host's piece of an epoch's rows, of the same type as `epoch`: int or tensor []."""
 
     def before(index: int, epochs: Any) -> Any:
         rest = epochs * num_rows % host.count + index - host.count
@@ -138,7 +129,7 @@ def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
 
 
 def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
-    """Return the epoch of row `row` of a host's endless stream, and its number in the host's piece of that epoch."""
+    """Return the epoch of a row of a host's endless stream, and its number in the host's piece of that epoch."""
     epoch = ((row + 1) * host.count - host.index - 1) // num_rows
     return epoch, row - (epoch * num_rows + host.index) // host.count
 
@@ -163,8 +154,6 @@ def resume(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return how to resume an interleave of shards with `shard_rows` rows, int64 [N], at its (existing) row `row`.
 
-    Time: N log(cycle_length).
-
     Returns: the shards of the new interleave, int64 [n], the start row in each of them, int64 [n], and how many
         rows of its first block to skip.
     """
@@ -177,12 +166,11 @@ def resume(
     rounds = range(1, int(np.max(first_round + blocks)))
     round_now = bisect.bisect_right(rounds, row, key=lambda at: int(rows_read(at).sum()))
     before, after = rows_read(round_now), rows_read(round_now + 1)
-    # The blocks of this round, in the order of the slots' turns, up to the one with the row.
     turns = np.argsort(slot, kind="stable")
     ends = before.sum() + np.cumsum((after - before)[turns])
     turn = int(np.searchsorted(ends, row, side="right"))
     current = turns[turn]
-    # Slots before the current one have finished this round.
+    # Earlier slots have finished this round.
     next_round = round_now + (slot < slot[current])
     opened = np.flatnonzero((first_round <= next_round) & (next_round <= first_round + blocks))
     opened = opened[np.lexsort((slot[opened], next_round[opened]))]
@@ -192,9 +180,9 @@ def resume(
 
 
 def _schedule(blocks: np.ndarray, *, cycle_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the slot and the first round of each shard. Block m is read in round first_round + m."""
+    """Return the slot and the first round of each shard."""
     slot, first_round = np.empty_like(blocks), np.empty_like(blocks)
-    # (round, slot) in which each slot finds its shard at its end. The earliest one opens the next shard.
+    # (round, slot) in which each slot finds its shard at its end.
     ends: list[tuple[int, int]] = []
     for shard, shard_blocks in enumerate(blocks.tolist()):
         if shard < cycle_length:

@@ -6,12 +6,8 @@
                         windows of W records, each permuted            │
                                                 └──► batch of B strings ◄┘
 
-Each host has one stream of records, from its piece of each epoch. To start at any record, the client computes its
-position (`host_plan`). The rest of its epoch becomes a separate graph, and ordinary epochs follow.
-
-    an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
-                never read      │       ▲ the first record to return
-                                a window is permuted as a whole, so it is read as a whole
+To start at any record, the client computes its position (`host_plan`). The rest of its epoch becomes a separate graph,
+from the start of a window, and ordinary epochs follow.
 """
 
 import concurrent.futures
@@ -62,7 +58,7 @@ class Training:
 
     @property
     def given(self) -> np.ndarray:
-        """Seed, host index, number of hosts and number of shards read at the same time, int64 [4]."""
+        """Seed, host index, number of hosts and number of concurrent shards, int64 [4]."""
         cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
         return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
 
@@ -96,12 +92,10 @@ class Training:
 def training_batches(
     sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, stages: Sequence[Stage]
 ) -> tf.data.Dataset:
-    """Return serialized records, string [B], of K sources, from the first of the stages on, in the order of sources.
+    """Return serialized records, string [B], of K sources, in their order, from the first of the stages on.
 
-    Windows never cross epochs.
-
-    One function makes all streams, since TensorFlow prepares each function of a dataset separately: a mixture of 100
-    datasets needed 18 CPU s before its first batch, now 5.
+    Windows never cross epochs. One function makes all streams, since TensorFlow prepares each function of a dataset
+    separately: a mixture of 100 datasets would need 18 instead of 5 CPU s.
     """
     count, parts = len(sources), [Training(source=source, host=host, shuffle=shuffle) for source in sources]
     begun = [part.begin(row) for stage in stages for part, row in zip(parts, stage.before, strict=True)]
@@ -156,17 +150,14 @@ def training_batches(
 
 
 def in_stages(batches: Callable[[tf.Tensor], tf.data.Dataset], number: int) -> tf.data.Dataset:
-    """Return the batches of all stages, one after the other; a function returns the batches of stage [], int64."""
-    # AutoGraph would take seconds and has nothing to rewrite.
+    """Return the batches of all stages in order; a function returns the batches of stage [], int64."""
+    # AutoGraph would take seconds.
     batches = tf.autograph.experimental.do_not_convert(batches)
     return batches(tf.constant(0, tf.int64)) if number == 1 else tf.data.Dataset.range(number).flat_map(batches)
 
 
 class PerStream:
-    """Numbers, texts and arrays by name, one for each of several streams, sources or stages.
-
-    A graph takes the entries of one stream. The first dimension of the arrays may differ.
-    """
+    """Numbers, texts and arrays by name, one for each of several streams. The first dimension of arrays may differ."""
 
     def __init__(self, **values: Sequence[Any]) -> None:
         self._single, self._many, self._ends = {}, {}, {}
@@ -207,7 +198,7 @@ def _windows(
         stream = random_stream(given[0], _WINDOW_ORDER, given[1], epoch, at)
         return tf.random.experimental.stateless_shuffle(serialized_W, stream)
 
-    # Interleaving blocks instead of records saves 2 of the 7 microseconds that batching a record takes.
+    # Interleaving blocks saves 2 of the 7 microseconds that batching a record takes.
     blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
         lambda *piece: read(*piece).batch(shuffle.block_length),
         cycle_length=given[3],
@@ -218,7 +209,7 @@ def _windows(
 
 
 def on_client(compute: Callable[[], Any]) -> Any:
-    """Return the result of `compute`, run eagerly on the CPU, even during graph construction or for another device."""
+    """Return the result of `compute`, run eagerly on the CPU, even while a graph is built."""
 
     def here() -> Any:
         with tf.device("CPU:0"):
@@ -237,7 +228,7 @@ def _without_first(batches: tf.data.Dataset, num_rows: int | tf.Tensor) -> tf.da
 
 
 def filler(manifest: Manifest) -> bytes:
-    """Return the record of a fill row, of weight 0: padding as token ids, 0 for all other numbers, empty text.
+    """Return the record of a fill row: padding as token ids, 0 for all other numbers, empty text.
 
     TensorFlow makes it, since our own encoder needs Numba, which a training host may lack.
     """

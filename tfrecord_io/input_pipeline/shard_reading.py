@@ -1,12 +1,11 @@
 """Read shards with `tf.data`: whole, or from any row on.
 
-To start in a shard's middle, its index (`record_index`) gives the byte of the last indexed record before the row, and
-the few records in between are skipped:
+To start in a shard's middle, its index (`record_index`) gives the byte of a record before the row:
 
     bytes      0 ............ offsets[row // stride] ............................ end
     records    not read      │ skipped: row % stride │ returned: num_examples - row
 
-The graph reads the index. A compressed shard has none: it is read from its beginning.
+A compressed shard has no index: it is read from its beginning.
 """
 
 import dataclasses
@@ -24,20 +23,17 @@ from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective
 
-# Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
+# An object store answers a request for 8 MiB about as fast as one for 256 KiB.
 READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
-# TensorFlow's names of the compressions.
+# TensorFlow's names.
 TYPES = {"none": "", "gzip": "GZIP"}
-# A shard without an index is read as if its index had only its first record.
+# Read as if the index had only the first record.
 NO_INDEX = 2**62
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitShards:
-    """Shards of one split in folder `root`; `index_stride` as in the manifest.
-
-    seed: determines the order of its records. name: in a mixture.
-    """
+    """Shards of one split in folder `root`. `seed` determines the order of records. `name`: in a mixture."""
 
     name: str
     root: str
@@ -55,9 +51,7 @@ class SplitShards:
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Return where to read each block of `length` records of shard `index`: int64 [ceil(records / length)].
-
-        It is the byte of the last indexed record at or before the block's beginning.
+        """Return the byte of the last indexed record at or before each block of `length` records, int64 [blocks].
 
         Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
         """
@@ -66,7 +60,7 @@ class SplitShards:
         path = join(self.root, record_index.file_name(shard.name))
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
-                # One extra byte, to detect a longer file.
+                # One byte more, to detect a longer file.
                 content = bytes(file.read(record_index.num_bytes(shard, stride=stride) + 1))
         except tf.errors.OpError as error:
             raise ReaderError(
@@ -89,8 +83,7 @@ class SplitShards:
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
     """Return the pieces of shards that hold the rows [first, last), given the paths and record counts of all shards.
 
-    A piece has the arguments of `records_from`: path, string [n], and, int64 [n], the shard's record count, the first
-    record to read and how many to read.
+    A piece has the arguments of `records_from`: string [n] and three int64 [n].
     """
     begins_S = tf.cumsum(rows_S, exclusive=True)
     firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))
@@ -139,7 +132,7 @@ def records_at(
     """Return the serialized records of one shard from `byte` on, without the first `skip`, and at most `most`.
 
     Reading fails if there are not `num_records`. Use this only in functions mapped over a dataset: otherwise
-    TensorFlow 2.21 cannot write this operation, which has no public class, into the dataset's graph.
+    TensorFlow 2.21 cannot write this operation into the dataset's graph.
     """
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=path[tf.newaxis],
@@ -155,9 +148,7 @@ def records_at(
 class InputRequest:
     """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
-    manifest: describes the records of all sources. rates: of the sources, by stage. end_step: the step before which
-    the stream ends, None if it is endless. keep: text and bytes features to include in elements; with an objective,
-    features of any kind.
+    rates: of the sources, by stage. end_step: the step before which the stream ends, None if it is endless.
     """
 
     manifest: Manifest

@@ -1,9 +1,8 @@
 """Merge the manifests of datasets that can share a batch.
 
-They can if the same tokenizer made them and they have the same features: names, dtypes, shapes and roles. Source, size,
-storage and the descriptions of features may differ. So may the order of the features (the first dataset decides), a
-value that is constant in one dataset only (it is then read from the records), and the names of the labels, as long as
-no objective learns the labels.
+They need the same tokenizer and the same features: names, dtypes, shapes and roles. Source, size, storage and the
+descriptions and order of features may differ. So may constants (read from the records, unless all datasets share them)
+and the names of the labels, as long as no objective learns the labels.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
     """Return one manifest for the records of all datasets; its fingerprint covers `rates`, plain JSON, too.
 
-    It has the splits that all datasets have, each with the shards of all.
+    It has the features of the first dataset, and the splits that all datasets have, each with the shards of all.
 
     Raises: ReaderError if the datasets do not fit together.
     """
@@ -36,7 +35,6 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
     same_names = all(manifest.label_names == first.label_names for _, manifest in others)
     same_layout = all(manifest.layout == first.layout for _, manifest in others)
     parts = [[name, manifest.fingerprint] for name, manifest in manifests.items()]
-    # The first dataset's features; a constant stays one only if all datasets have it.
     features = tuple(
         feature
         if all(manifest.schema[feature.name].constant == feature.constant for _, manifest in others)
@@ -62,7 +60,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
     """Bind the objective to the merged dataset.
 
-    Raises: ReaderError if it does not fit, or needs labels and the datasets name them differently.
+    Raises: ReaderError if it does not fit, or learns labels that the datasets name differently.
     """
     bound = objective.bind(merged)
     (first_name, first), *others = manifests.items()
@@ -81,7 +79,7 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
 
 
 def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
-    """Return whether an objective that fits the dataset would not fit if the labels were ordinary columns."""
+    """Return whether an objective would not fit if the labels were ordinary columns."""
     features = tuple(
         dataclasses.replace(feature, role="column") if ROLES[feature.role].is_label else feature
         for feature in manifest.schema.features

@@ -1,8 +1,7 @@
 """Schedule of a mixture: the number of rows of each dataset in each element (arithmetic of `mixture`, no TensorFlow).
 
-A rate is a dataset's share of the rows; the B rows of an element times a rate is seldom a whole number. So the schedule
-is an endlessly repeated cycle of elements with a whole number of rows from each dataset. With rates 0.5, 0.3 and 0.2
-and B = 4, five elements are such a cycle:
+The B rows of an element times a rate is seldom a whole number. So the schedule is an endlessly repeated cycle of
+elements with a whole number of rows from each dataset. With rates 0.5, 0.3 and 0.2 and B = 4:
 
     element     0    1    2    3    4   │  0  ...
     a           2    2    2    2    2   │  2            10 of 20 rows
@@ -11,11 +10,8 @@ and B = 4, five elements are such a cycle:
 
 After any number n of elements, each dataset has had n * B * rate rows to within one: this is its quota. Row j of a
 dataset is released when the quota exceeds j - 1, and due when the quota reaches j. Rows are taken by earliest deadline,
-which meets all deadlines if any schedule does (the fractional quotas show that one does; Tijdeman, The chairman
-assignment problem, Discrete Mathematics 32, 1980, has the sharper bound). In a cycle, a division and a sum give the
-rows of each dataset before any element, so a run can start anywhere.
-
-If the weights change during a training, each stage has its own cycle and begins with its first element.
+which meets all deadlines (Tijdeman, The chairman assignment problem, Discrete Mathematics 32, 1980). A division and a
+sum give the rows before any element, so a run can start anywhere. Each stage has its own cycle.
 """
 
 from __future__ import annotations
@@ -32,11 +28,11 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import host_plan
 
-# The graph contains the cycle as a vector of rows for each dataset: at most 32 KB each.
+# The graph contains the cycle: at most 32 KB per dataset.
 _MOST_ELEMENTS = 4096
-# A rate counts as met if it is missed by at most this many rows in an element: less than a row in a billion elements.
+# Maximum error of a rate, in rows per element.
 _EXACT = 1e-9
-# More steps, elements or rows than any training reaches.
+# More than any training reaches.
 ENDLESS = 1 << 62
 
 
@@ -44,8 +40,7 @@ ENDLESS = 1 << 62
 class Stage:
     """Elements [first, last) of a training; the last stage ends at `ENDLESS`.
 
-    rows_PK: its cycle, the number of rows of each of K datasets in each of P elements, int64; all elements have the
-    same sum. before: the rows of each dataset in earlier stages.
+    rows_PK: its cycle, the rows of each of K datasets in each of P elements, int64. before: those of earlier stages.
     """
 
     first: int
@@ -57,7 +52,7 @@ class Stage:
         """Count the rows of each dataset before an element of this stage, or before its end."""
         cycles, within = divmod(element - self.first, len(self.rows_PK))
         in_cycle, in_part = self.rows_PK.sum(axis=0).tolist(), self.rows_PK[:within].sum(axis=0).tolist()
-        # Python's integers: an element may be so late that int64 cannot hold the product.
+        # Python integers: int64 may be too small for the product.
         return tuple(b + cycles * c + p for b, c, p in zip(self.before, in_cycle, in_part, strict=True))
 
     def from_element(self, element: int) -> Stage:
@@ -75,14 +70,11 @@ class Schedule(tuple[Stage, ...]):
         return next(stage for stage in self if stage.last > element).rows_before(element)
 
     def from_element(self, element: int) -> Schedule:
-        """Return the stages from an element on, the first of them without its earlier elements."""
+        """Return the stages from an element on; the first begins with that element."""
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
-        """Return the largest number of elements with at most `most_rows` of each dataset, and the dataset of the next.
-
-        It is less than `ENDLESS`.
-        """
+        """Return the largest number of elements within `most_rows` of each dataset, and the dataset that ends it."""
 
         def elements_within(part: int) -> int:
             return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])
@@ -90,7 +82,7 @@ class Schedule(tuple[Stage, ...]):
         return min((elements_within(part), part) for part in range(len(most_rows)))
 
 
-# Each stage's share of rows by dataset, by the step at which the stage begins; the first begins at 0.
+# Shares of rows by dataset, by the stage's first step.
 Rates = Mapping[int, Mapping[str, float]]
 
 
@@ -122,12 +114,10 @@ def rates(
     """Return each dataset's share of the rows at each stage's first step: by weight, or by size.
 
     By size it is min(num_examples, maximum) ** (1 / temperature). At temperature 1, the default, every example comes as
-    often as any other; the higher it is, the more equal are the rates. No dataset counts as larger than `maximum`
-    examples. (T5, arXiv:1910.10683, section 3.5.2.)
+    often as any other; higher temperatures make the rates more equal. (T5, arXiv:1910.10683, section 3.5.2.)
 
-    Raises: ReaderError if several of weights, stages and size are given, the first stage does not begin at 0, steps do
-        not rise, a weight is missing, of no dataset, or not a positive number (in a stage, one may be 0), the
-        temperature is not a positive number, or `maximum` not a whole number of at least 1.
+    Raises: ReaderError if several of weights, stages and size are given, steps do not rise from 0, a weight is missing,
+        of no dataset, or not positive (in a stage, one may be 0), or the temperature or `maximum` is out of range.
     """
     by_size = {"temperature": temperature, "maximum": maximum}
     options = {"weights": weights, "stages": stages, **by_size}
@@ -160,7 +150,6 @@ def _check_stages(names: Sequence[str], stages: Mapping[int, Mapping[str, float]
                 remedy="give each dataset a weight",
             )
         for name, weight in weights.items():
-            # A weight is 0 only in some of several stages.
             is_zero = weight == 0 and not isinstance(weight, bool) and any(each.get(name) for each in stages.values())
             if not (is_positive(weight) or is_zero):
                 raise ReaderError(
@@ -186,11 +175,9 @@ def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int |
 
 
 def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
-    """Return the shortest cycle of elements of `rows` rows that gives the datasets these shares of the rows.
+    """Return the shortest cycle of elements of `rows` rows that gives the datasets these shares, int64 [P, K].
 
     If no cycle of at most 4,096 elements does, return the closest one: off by less than 1 row in 4,096 elements.
-
-    Returns: the number of rows of each dataset in each element, int64 [P, K].
 
     Raises: ReaderError if a rate is less than a row in 4,096 elements.
     """
@@ -214,8 +201,7 @@ def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
 def source_seed(seed: int, name: str) -> int:
     """Return the seed that decides the order of dataset `name` within a mixture of seed `seed`.
 
-    Training on that dataset alone with this seed, and a `shuffle` of the same sizes, gives its rows in the order in
-    which the elements of the mixture take them.
+    Training on that dataset alone with this seed, and a `shuffle` of the same sizes, gives its rows in the same order.
     """
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
 
@@ -239,17 +225,17 @@ def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
 
 
 def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list[int]]:
-    """Spread the datasets' totals over elements, so that each has its quota to within one row before any element."""
+    """Spread the datasets' totals over elements, to within one row of the quota before any element."""
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):
-        # The rows that are due by the end of this element.
+        # Rows that are due.
         take = [max(total * element // num_elements - had, 0) for total, had in zip(totals, taken, strict=True)]
         waiting = []
         for at, total in enumerate(totals):
             had = taken[at] + take[at]
             if had * num_elements < total * element:
-                # The quota includes a part of another row, which is due in the element of this number.
+                # A row that is partly in the quota is due in this element:
                 waiting.append((-(-(had + 1) * num_elements // total), at))
         for _, at in sorted(waiting)[: rows - sum(take)]:
             take[at] += 1

@@ -1,15 +1,14 @@
 """Training objectives: turn a batch of features into (inputs, labels, weights), as tensors or arrays.
 
-An objective is configuration. `bind` checks it against a manifest and returns the function that the reader applies to
-each batch. The function is deterministic: random choices come from its stateless seed, or from a generator for NumPy
-arrays. Shapes are static. The weights are Keras' sample weights: a loss is a weighted mean, without the rows that only
-fill up a batch (`example_weight` 0).
+`bind` checks an objective against a manifest and returns a deterministic function of a batch: random choices come from
+its stateless seed, or from a generator for NumPy arrays. Shapes are static. The weights are Keras' sample weights, 0 in
+rows that only fill up a batch (`example_weight` 0).
 
 On the NumPy arrays of `random_access`, a batch or one row without B, objectives need no TensorFlow:
 
     inputs, labels, weights = masked_lm().bind(rows.manifest)(rows.batch(indices), rng=np.random.default_rng([0, step]))
 
-Arrays keep the dtype of their features (int64 as stored); weights are float32.
+Arrays keep the dtype of their features; weights are float32.
 
     a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
 
@@ -18,8 +17,8 @@ Arrays keep the dtype of their features (int64 as stored); weights are float32.
                      labels         [CLS] a  b  c  [SEP] [PAD]        the original tokens
                      weights          0   0  1  0    0     0          1 on tokens to predict
     gathered_…       inputs         as above, and masked_positions [2 4]
-                     labels         [b [SEP]]                         the original tokens at these P positions only
-                     weights        [1 0]                             0 if fewer than P were chosen
+                     labels         [b [SEP]]                         the original tokens there
+                     weights        [1 0]
     causal_lm        inputs         [CLS] a  b  c  [SEP] [PAD]
                      labels           a   b  c [SEP] [PAD] [PAD]      the next token
                      weights          1   1  1  1    0     0          1 where both are tokens

@@ -1,4 +1,4 @@
-"""Shared parts of objectives: features by role, the call with tensors or arrays, and the operations on arrays."""
+"""Shared parts of objectives: features by role, and the call with tensors or arrays."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role, Schema, Side
 
-# Roles of features that describe a token to a model, besides ids and mask.
+# Roles that describe a token to a model.
 _DESCRIPTIVE: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
 
 Features = Mapping[str, Any]
 # Inputs, labels and weights (dicts if there are several).
 Result = tuple[dict[str, Any], Any, Any]
-# Takes features that include a mask, and the operations for their kind of arrays.
+# Takes features with a mask, and the operations for their arrays.
 Apply = Callable[[Features, Any], Result]
 
 
@@ -78,10 +78,10 @@ class BoundObjective:
             features: the reader's tensors, with `seed`; or arrays of a batch, or of one row without batch dimension.
                 Without `example_weight` all rows count.
             seed: a stateless seed for tensors, int64 [2], or one made by `by_row`.
-            rng: generator of the random choices for arrays; by default seeded from the system's entropy.
+            rng: generator for arrays; by default seeded from the system's entropy.
         """
         if seed is not None:
-            # Imported here, so that objectives on arrays need no TensorFlow.
+            # Objectives on arrays need no TensorFlow.
             from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
 
             if host_plan.WEIGHT not in features:
@@ -143,10 +143,7 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Make the attention mask of rows stored without one: integers [B, L], 1 on tokens.
-
-    It comes from the segments or the number of tokens; all 1 if rows have no padding. `ops`: `NumpyOps`, `TensorOps`.
-    """
+    """Make the attention mask of rows without one, by `NumpyOps` or `TensorOps`: integers [B, L], 1 on tokens."""
     ids_BL = schema.values(features, "token_ids")
     assert ids_BL is not None, "only asked for with token ids"
     segments_BL, count_B = schema.values(features, "segment_ids"), schema.values(features, "num_tokens")
@@ -158,23 +155,18 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 
 
 class NumpyOps:
-    """Operations on arrays [B, n], with random draws from a generator.
-
-    `tensor_ops.TensorOps` has the same methods for a graph.
-    """
+    """Operations on arrays [B, n], with random draws from a generator. `TensorOps` has the same for a graph."""
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
-    # Values [V] by indices.
     table = staticmethod(lambda values, indices: values[indices])
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
-    # The sum of each row, and the inclusive running sums: integers [B] and [B, L].
+    # Of each row: the sum, and the inclusive running sums.
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
     # Rows of one value, with the length and dtype of `like`.
     full = staticmethod(lambda width, fill, like: np.full((len(like), width), fill, like.dtype))
     concat = staticmethod(lambda parts: np.concatenate(parts, axis=1))
-    # The positions of the `count` largest values of each row.
     largest = staticmethod(lambda values_BL, count: np.argsort(-values_BL, axis=1)[:, :count])
     # Integers of the dtype of `like`, and float32.
     integers = staticmethod(lambda values, like: np.asarray(values).astype(like.dtype))
@@ -203,7 +195,7 @@ class NumpyOps:
 
     @staticmethod
     def where(chosen: Any, values: Any, others: Any) -> Any:
-        """Return `values` where `chosen`, else `others`; dtype of `others`, or of `values` if `others` is a number."""
+        """Return `values` where `chosen`, else `others`, in the dtype of the array `others`, or else of `values`."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 

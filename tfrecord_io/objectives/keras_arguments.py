@@ -18,10 +18,9 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
         model.compile("adam", **objectives.compile_args(train))
 
     Integer labels get a cross-entropy, rows of several classes a sigmoid cross-entropy, float labels a squared error
-    (of outputs [B, 1]).
-    By default Keras divides a loss by the batch size, which includes rows that only fill up the batch. These losses
-    divide by the sum of the weights. The metric (`cross_entropy`, `squared_error`) is the exact mean over all rows or
-    positions of an evaluation; `loss` is the mean of the batch means.
+    (of outputs [B, 1]). By default Keras divides a loss by the batch size, which includes rows that only fill up the
+    batch. These losses divide by the sum of the weights. The metric (`cross_entropy`, `squared_error`) is the exact
+    mean of an evaluation; `loss` is the mean of the batch means.
 
     Args:
         dataset: the result of `dataset(..., objective=...)`. Needs Keras 3.12 or newer.

@@ -1,11 +1,5 @@
 """Objectives without randomness: stored labels and targets, and the next token.
 
-a row, L = 8          [CLS] An na  lives in  Rome [SEP] [PAD]
-
-classification        labels  1                            weights  1
-token_classification  labels  0 5  0    0   0    7    0 0  weights  0 1 0 1 1 1 0 0    the label of "Anna" is on "An"
-span_answers          labels  {start_positions: 5, end_positions: 5}    weights  1
-
 causal_lm on a packed row     a  b  c  d  e  [PAD]…      documents "a b c" and "d e"
 segment_ids                   1  1  1  2  2   0 0 0
 positions                     0  1  2  0  1   0 0 0      restart with each document
@@ -16,15 +10,8 @@ and on a conversation         u  u  a  a  [PAD]          only the assistant's to
 loss_mask                     0  0  1  1   0
 weights                       0  1  1  0   0             the loss_mask of the predicted token
 
-seq2seq, L = 6, T = 5         input_ids              [s  o  u  r  </s> _]     attention_mask          [1 1 1 1 1 0]
-(_ is the pad token)          target_ids             [t  g  t </s> _]         target_mask             [1 1 1 1 0]
-inputs                        input_ids, attention_mask unchanged
-                              decoder_input_ids      [S  t  g  t </s>]        decoder_attention_mask  [1 1 1 1 1]
-labels                        target_ids             [t  g  t </s> _]         weights                 [1 1 1 1 0]
-
-At each position the decoder sees the earlier tokens and predicts the token there. S is the start token: the pad token
-for T5 (arXiv:1910.10683), EOS for BART (arXiv:1910.13461). The decoder's mask is 1 on S and on tokens; the last of them
-predicts nothing, which is harmless. If targets are padded on the left, S also comes before their first token.
+In seq2seq, decoder inputs begin with a start token: the pad token for T5 (arXiv:1910.10683), EOS for BART
+(arXiv:1910.13461). If targets are padded on the left, it also comes before their first token.
 """
 
 import functools
@@ -47,10 +34,10 @@ StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
 def classification(*, num_labels: int | None = None) -> base.Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
 
-    A row with class id -1 has no label: its weight is 0, and its label 0, which every loss accepts. Integers without
-    label names must be 0 to `num_labels` - 1, by default all numbers from 0 to the largest label; ReaderError if the
-    manifest shows others. If rows have several classes each, labels are int32 [B, C], 1 for the row's classes, and the
-    loss should be a sigmoid cross-entropy of logits [B, C].
+    A row with class id -1 has weight 0 and label 0, which every loss accepts. Integers without label names must be 0 to
+    `num_labels` - 1, by default all numbers from 0 to the largest label; ReaderError if the manifest shows others. If
+    rows have several classes each, labels are int32 [B, C], 1 for the row's classes, for a sigmoid cross-entropy of
+    logits [B, C].
     """
     return base.Unbound(functools.partial(_classification, num_labels=num_labels))
 
@@ -58,8 +45,8 @@ def classification(*, num_labels: int | None = None) -> base.Objective:
 def token_classification() -> base.Objective:
     """Predict the class of each token that has one (names, parts of speech): labels int32 [B, L].
 
-    Weights are float32 [B, L], 0 on padding, special tokens and other tokens without a label (BERT, arXiv:1810.04805,
-    section 5.3: the first token of a word has the word's label).
+    Weights are float32 [B, L], 0 on tokens without a label (BERT, arXiv:1810.04805, section 5.3: the first token of a
+    word has the word's label).
     """
     return base.Unbound(_token_classification)
 
@@ -69,8 +56,7 @@ def span_answers() -> base.Objective:
 
     Labels are a dict of int32 [B], with the names of the features of roles start_position and end_position
     (`start_positions` and `end_positions` in datasets of this library); weights float32 [B] for both. They suit a Keras
-    model with two outputs of logits [B, L]: a dict with these keys, or a list of outputs of layers with these names.
-    Both labels of a row without the answer are 0, the position of the first token (section 4.3).
+    model with outputs of these names, logits [B, L]. Both labels of a row without the answer are 0 (section 4.3).
     """
     return base.Unbound(_span_answers)
 
@@ -153,9 +139,9 @@ def _causal_lm(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
 def next_token(
     features: base.Features, ops: Any, *, tokens: base.TokenFeatures, pad_id: int, loss_mask: str | None
 ) -> base.Result:
-    """Return inputs, the next tokens [B, L], and their weights: 1 where `loss_mask`, if any, is 1 on the next token."""
+    """Return inputs, the next tokens [B, L], and their weights. `loss_mask` is the feature's name, if any."""
     mask_BL = features[tokens.mask]
-    # With padding on the left, the last pad would predict the first token: both must be tokens.
+    # Both must be tokens: with padding on the left, the last pad would predict the first token.
     counts_BL = (mask_BL > 0) & (base.shifted_left(mask_BL, 0, ops) > 0)
     if tokens.segments is not None:
         segment_BL = features[tokens.segments]
@@ -173,18 +159,15 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
         decoder_start_id: the decoder's start token: a special token by kind ("pad" for T5, "eos" for BART, "cls" for
             models warm-started from BERT), or an id.
 
-    Returns an objective; its inputs are the row's inputs, and `decoder_input_ids` and `decoder_attention_mask`
-    int32 [B, T].
+    Returns an objective that adds the inputs `decoder_input_ids` and `decoder_attention_mask`, int32 [B, T].
 
-    Raises:
-        ReaderError: from `bind`, if the dataset has no targets, the tokenizer has no such token, or a feature has one
-            of these names.
+    Raises: ReaderError from `bind`, without targets or such a token, or if a feature has one of these names.
     """
     return base.Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
 
 def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
-    """Return the decoder's inputs, [B, T]: the target shifted right by one, with `start` in its first token's place."""
+    """Return the decoder's inputs, [B, T]: the target shifted right by one, after `start`."""
     before_BT, shifted_BT = base.shifted(target_mask_BT, 0, ops), base.shifted(target_ids_BT, 0, ops)
     first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
     return {
@@ -234,12 +217,11 @@ def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
     """Return the attention mask of packed rows, which hides other segments and, with `causal`, later tokens.
 
         segment_ids  1 1 2 0      causal=True   1 0 0 0      row: the query token,
-                                                1 1 0 0      column: the key token;
-                                                0 0 1 0      padding sees nothing and is seen by nothing
+                                                1 1 0 0      column: the key token
+                                                0 0 1 0
                                                 0 0 0 0
 
-    So a token of a packed row gets the same result as in a row with only its document (arXiv:2107.02027).
-    Where all scores of a token are masked, as for padding, a softmax must not subtract infinities.
+    Where all scores of a token are masked, as for padding, a softmax must not subtract infinities. (arXiv:2107.02027.)
 
     Args:
         segment_ids_BL: integers [B, L] of TensorFlow, JAX or NumPy: 1, 2, ... on the tokens of each segment, 0 on

@@ -1,4 +1,4 @@
-"""Masked LM on rows of one or several texts: predict hidden tokens, never special tokens or padding."""
+"""Masked LM: predict hidden tokens, never special tokens or padding."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import base
 
-# The input of `gathered_masked_lm` that is not a feature of the dataset.
+# Not a feature of the dataset.
 MASKED_POSITIONS = "masked_positions"
 
 
@@ -19,9 +19,9 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
     """Predict hidden tokens (BERT, arXiv:1810.04805, section 3.1), drawn again for each batch.
 
     Args:
-        probability: that a token is predicted; special tokens and padding never are.
+        probability: that a token is predicted.
         mask_share: share of the predicted tokens that become the mask token.
-        random_share: share that become a random token, not a special one; the rest stay unchanged.
+        random_share: share that become a random ordinary token; the rest stay unchanged.
 
     Returns: an objective with labels int32 [B, L] and weights float32 [B, L].
     Raises: ReaderError if a number is no probability, or the shares add up to more than 1.
@@ -34,9 +34,8 @@ def gathered_masked_lm(
 ) -> base.Objective:
     """Predict hidden tokens as in `masked_lm`, for models that compute logits only at P positions of each row.
 
-    With a vocabulary of 30,000, logits at all L positions take most of the memory and much of the time. The number of
-    tokens is drawn per row: of n candidates, floor(probability * n + u), with u uniform in [0, 1). Its mean is
-    probability * n, and its maximum P = ceil(probability * L), so no chosen token is dropped.
+    The number of tokens is drawn per row: of n candidates, floor(probability * n + u), with u uniform in [0, 1). Its
+    mean is probability * n, and its maximum P = ceil(probability * L), so no chosen token is dropped.
 
     Returns an objective; its inputs include `masked_positions` int32 [B, P]: the chosen positions, unordered, then
     others of the row with weight 0. Labels are int32 [B, P], weights float32 [B, P].
@@ -86,7 +85,7 @@ def _on_dataset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Hiding:
-    """Masked LM on one dataset. `special_V`, bool [V], marks special ids; `ordinary_ids` are all others."""
+    """`special_V`, bool [V], marks special ids; `ordinary_ids` are all others."""
 
     tokens: base.TokenFeatures
     probability: float
@@ -99,7 +98,7 @@ class _Hiding:
     def in_place(self, features: base.Features, ops: Any) -> base.Result:
         ids_BL, probability = features[self.tokens.ids], self.probability
         draws, token_draws = ops.split(2)
-        # One draw decides both: below the probability it is uniform in [0, probability).
+        # Of chosen tokens, the same draw is uniform in [0, probability).
         draw_BL = draws.uniform(ids_BL.shape)
         chosen_BL = self._candidates(features, ops) & (draw_BL < probability)
         seen_BL = self._seen(ids_BL, draw_BL, below=probability, ops=token_draws)
@@ -114,7 +113,7 @@ class _Hiding:
         positions_BP = ops.largest(rank_BL, most)
         candidates_B = ops.total(candidate_BL)
         exact_B = self.probability * ops.floats(candidates_B) + count_draws.uniform(candidates_B.shape)
-        # A sum that float32 rounds up to the next whole number would be one too many.
+        # float32 may round a sum up to the next whole number.
         count_B = ops.minimum(ops.integers(exact_B // 1, candidates_B), ops.minimum(candidates_B, most))
         chosen_BP = ops.arange(0, most) < count_B[:, None]
         labels_BP = ops.take(ids_BL, positions_BP)
@@ -127,7 +126,7 @@ class _Hiding:
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
-        """Return the model's input for `ids`. `draw` is uniform in [0, `below`)."""
+        """Return the inputs for `ids`. `draw` is uniform in [0, `below`)."""
         drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
         seen = ops.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
         return ops.where(draw < below * self.mask_share, self.mask_id, seen)

@@ -6,10 +6,6 @@ a row, L = 6           p  p  c  c  _  _        chosen_input_ids, with chosen_los
 inputs                 chosen_token_ids, chosen_padding_mask, rejected_token_ids, rejected_padding_mask
 labels  chosen         p  c  c  _  _  _        weights  0 1 1 0 0 0
         rejected       p  r  _  _  _  _        weights  0 1 0 0 0 0
-
-and with prompt_length=3, answer_length=4
-inputs                 prompt_ids   _ p p        chosen_ids   c c _ _        rejected_ids   r _ _ _
-                       prompt_mask  0 1 1        chosen_mask  1 1 0 0        rejected_mask  1 0 0 0
 """
 
 from __future__ import annotations
@@ -35,8 +31,8 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
 
     With `prompt_length` P and `answer_length` A, inputs are the fields of tunix's `TrainingInput`: `prompt_ids` and
     `prompt_mask`, [B, P], padded and cut on the left; `chosen_ids`, `chosen_mask`, `rejected_ids` and `rejected_mask`,
-    [B, A], padded and cut on the right, as MaxText does (`DPODataFormatting`). Labels are the answers' ids, and weights
-    their masks. Where rows were cut on the left, so that the prompts of both answers differ, the longer one is used.
+    [B, A], padded and cut on the right, as MaxText does (`DPODataFormatting`). Labels and weights are the answers' ids
+    and masks. If cut rows have different prompts for both answers, the longer one is used.
 
     Raises:
         ReaderError: only one of the lengths is given, or one is not positive; from `bind`, if the dataset has no pairs
@@ -109,7 +105,7 @@ def _cut_apart(
 
 
 def _part(ids_BL: Any, first_B: Any, stop_B: Any, *, length: int, pad_id: int, ops: Any) -> tuple[Any, Any]:
-    """Return `length` tokens from `first_B` on, and their mask: 0 before the row and from `stop_B` on, with padding."""
+    """Return `length` tokens from `first_B` on, and their mask: 0 before the row and from `stop_B` on."""
     places = first_B[:, None] + ops.arange(0, length)
     inside = (places >= 0) & (places < stop_B[:, None])
     taken = ops.take(ids_BL, ops.minimum(ops.maximum(places, 0), ids_BL.shape[1] - 1))

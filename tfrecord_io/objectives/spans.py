@@ -5,17 +5,15 @@
 
     inputs              a  b <X> e  f  g <Y> i  j </s> _ _            a sentinel replaces each span; then EOS
     labels             <X> c  d <Y> h </s> …                          each span after its sentinel; then EOS
-    decoder inputs      S <X> c  d <Y> h …                            see `labelled`
 
-n determines the number of hidden tokens and spans; their positions are random (`draw_spans`). So the maximum lengths of
-inputs and targets are known, and nothing is truncated:
+n determines the number of hidden tokens and spans, so the maximum lengths are known, and nothing is truncated:
 
     noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, like T5's code
     spans(n) = round(noise(n) / mean_span), at least 1 and at most n - noise(n) + 1
     a text of fewer than 2 tokens loses nothing
     Li = max over n ≤ L of n - noise(n) + spans(n) + 1        Lt = max over n ≤ L of noise(n) + spans(n) + 1
 
-As in T5's own code, and unlike in the paper's figure, no sentinel ends the target.
+As in T5's code, and unlike in the paper's figure, no sentinel ends the target.
 """
 
 from __future__ import annotations
@@ -43,8 +41,7 @@ def span_corruption(
 ) -> base.Objective:
     """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn again for each batch.
 
-    An EOS at the end of a row also ends the inputs and is never hidden. Token type ids are left out, since they would
-    no longer fit.
+    An EOS at the end of a row also ends the inputs and is never hidden. There are no token type ids.
 
     Args:
         density: share of a row's tokens to hide.
@@ -73,7 +70,7 @@ def span_corruption(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCounts:
-    """Number of hidden tokens (`noise`) and of `spans` in texts of 0, ..., L tokens: int32 [L + 1] each."""
+    """Numbers of hidden tokens (`noise`) and spans in texts of 0, ..., L tokens: int32 [L + 1] each."""
 
     noise: np.ndarray
     spans: np.ndarray
@@ -159,7 +156,7 @@ class _Corruption:
         first_BR, hidden_BR = draw_spans(ops.total(text_BL), self.counts, ops)
         rank_BL = _rank(text_BL, ids_BL, ops)
         first_BL, hidden_BL = (text_BL & ops.take(each_BR, rank_BL) for each_BR in (first_BR, hidden_BR))
-        spans_BL = ops.cumsum(first_BL)  # spans that began up to this position
+        spans_BL = ops.cumsum(first_BL)
         sentinel_BL = ops.integers(ops.table(self.sentinel_ids, ops.maximum(spans_BL - 1, 0)), ids_BL)
 
         seen_BL = (text_BL & ~hidden_BL) | first_BL
@@ -189,22 +186,16 @@ class _Corruption:
 def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
     """Draw spans of texts of `length_B` tokens, at most L. Every possibility is equally likely.
 
-        n = 10, density 0.3, mean_span 1.5        3 tokens, 2 spans
-        cut 3 into 2 spans                        xx|x              one of 2 ways
-        cut the other 7 into 3 gaps               ..|...|..         one of 28: the outer gaps may be empty
-        laid out                                  ..xx...x..
+    T5's own code (t5.data.preprocessors.random_spans_noise_mask) has the same counts, but begins with a gap and ends
+    with a span, so it hides the last token of every text.
 
-    T5's own code (arXiv:1910.10683, t5.data.preprocessors.random_spans_noise_mask) has the same counts, but begins with
-    a gap and ends with a span, so it hides the last token of every text.
-
-    Returns: two masks, bool [B, L + 1]: the first tokens of spans, and all tokens in spans. The last position is always
-        False, since no token is there.
+    Returns: two masks, bool [B, L + 1]: the first tokens of spans, and all tokens in spans. The last column is False.
     """
     noise_B, spans_B = (ops.table(table, length_B) for table in (counts.noise, counts.spans))
     noise_draws, gap_draws = ops.split(2)
     most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, counts.row_length + 1
     size_BS = _cut(noise_B, spans_B, most=most_noise, most_parts=most_spans, ops=noise_draws)
-    # Parts are never empty, but the outer gaps may be: they are drawn one token longer each.
+    # Outer gaps may be empty: they are drawn one token longer.
     gap_BG = _cut(length_B - noise_B + 2, spans_B + 1, most=width + 1, most_parts=most_spans + 1, ops=gap_draws)
     begin_BS = ops.cumsum(gap_BG[:, :-1]) - 1 + ops.cumsum(size_BS) - size_BS
     live_BS = ops.arange(0, most_spans) < spans_B[:, None]
@@ -217,10 +208,9 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
 
 
 def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) -> Any:
-    """Draw sizes of parts that add up to the total, [B, most_parts]. All ways to cut it are equally likely.
+    """Draw sizes of parts that add up to the total, [B, most_parts]: the first `parts_B` at least 1, all others 0.
 
-    The first `parts_B` sizes are at least 1, all others 0. Each of the total - 1 places between two items gets a random
-    number, and the parts - 1 largest are the cuts.
+    All ways are equally likely: each place between two items gets a random number, and the largest are the cuts.
     """
     total_B1 = total_B[:, None]
     draw_BC = ops.where(ops.arange(1, most) < total_B1, ops.ranks([total_B.shape[0], most - 1]), -1.0)

@@ -1,13 +1,8 @@
-"""The operations of `base.NumpyOps` on tensors, eagerly and in a graph, with draws from a stateless seed.
+"""The operations of `base.NumpyOps` on tensors, with draws from a stateless seed.
 
 A seed of int64 [2] gives the draws of `tf.random`. A seed of int64 [3], made by `by_row`, also contains the number of
-the first row in the global batch. Its draws are a slice of the whole batch's, however replicas divide the rows:
-
-    seed of a step, rows 0-7 of 16 ──► draws [8, n]  ┐
-    seed of a step, rows 8-15      ──► draws [8, n]  ┴  the same as rows 0-15 ──► draws [16, n]
-
-This costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) can start at any count, with four numbers per
-count.
+the first row in the global batch: however replicas divide the rows, their draws are slices of the whole batch's. This
+costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) can start at any count, four numbers apart.
 """
 
 from __future__ import annotations
@@ -21,12 +16,12 @@ import tensorflow as tf
 _PHILOX = 1
 _AT_A_TIME = 4
 
-# AutoGraph takes about 10 ms per function, and has nothing to rewrite in ours.
+# AutoGraph takes about 10 ms per function, for nothing.
 in_graph = tf.autograph.experimental.do_not_convert
 
 
 class TensorOps:
-    """Operations on tensors [B, n] of int32, float32 and bool; draws need a seed."""
+    """Operations on tensors [B, n]; draws need a seed."""
 
     maximum, minimum, arange = staticmethod(tf.maximum), staticmethod(tf.minimum), staticmethod(tf.range)
     where, sort = staticmethod(tf.where), staticmethod(tf.sort)

@@ -9,22 +9,17 @@
         step   0   1   2   3
     column 0  c2  c0  c3  c1         Each column of a window has its own slots, in random order. So neighbouring rows
            1  a1  a3  a0  a2         of a batch come from different blocks, and a host's columns [first, last) are
-           2  d0  d3  d2  d1         consecutive slots: the host reads each of their blocks once. From the rest of the
-           3  b3  b2  b0  b1         window it reads only parts of the blocks at both ends.
+           2  d0  d3  d2  d1         consecutive slots: the host reads each of their blocks once.
+           3  b3  b2  b0  b1
 
-Splits of up to 64 MB are read into memory with K = 1: a full permutation. Rows are numbered in the order of the shards.
-Blocks never cross a shard's end: the leftover rows of all shards together form the last blocks.
+Splits of up to 64 MB are read into memory with K = 1: a full permutation. Blocks never cross a shard's end: leftover
+rows of all shards form the last blocks.
 
-In a mixture, `mixing_plan` decides the number of rows of each dataset in a batch. They are spread evenly over the
-batch's columns, so that every replica gets its share: row i of n comes before row k of m if
-(2 i + 1) / n < (2 k + 1) / m. With 5 rows of a and 3 of b:
+In a mixture, the rows of each dataset are spread evenly over the batch's columns, so that every replica gets its share:
+row i of n comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. Five rows of a and three of b: a b a a b a b a.
 
-    column       0 1 2 3 4 5 6 7
-    dataset      a b a a b a b a        the column of each row in a batch follows from the counts alone
-
-If the weights change within a window, the rows before the change have the slots that they would have without it, and
-the rows after it share the window's other slots. So a change never alters earlier batches, and every row still comes
-once in each epoch.
+If the weights change within a window, the rows before the change keep their slots, and the rows after it share the
+other slots. So a change never alters earlier batches, and every row comes once in each epoch.
 """
 
 from __future__ import annotations
@@ -42,15 +37,14 @@ from tfrecord_io.manifest import Shard
 from tfrecord_io.mixing.mixing_plan import ENDLESS, Schedule, Stage
 from tfrecord_io.ordering.permutation import NUMPY, folded, grid, hashed, key, permuted
 
-# One read fetches a block of 64 records, at 11 us of CPU time per record. Blocks of 16 would cost 5 us more per record,
-# and 128 would save 1 us. All hosts share one window.
+# Reading takes 11 us of CPU time per record with blocks of 64, 5 us more with 16, and 1 us less with 128.
 USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)
 
-# Environment variable for the size of TensorFlow's requests to gs://, read when TensorFlow is imported.
+# Size of TensorFlow's requests to gs://, read when it is imported.
 GCS_BLOCK_SIZE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
 
 _MEMORY_BYTES = 64 << 20
-# The unpacked size of a gzip shard is unknown before reading: token ids shrink to a third, padding to nothing.
+# Estimated ratio: token ids shrink to a third, padding to nothing.
 _GZIP_RATIO = 8
 
 # Keep the random choices of one seed apart.
@@ -66,12 +60,11 @@ def fits_in_memory(shards: Sequence[Shard], *, compression: str) -> bool:
 class GlobalOrder:
     """Global order of dataset number `part` of a mixture in one stage; a single dataset is number 0 of one.
 
-    shard_rows: the number of records in each shard, never 0. block, window: K and W. earlier: the order in the stage
-    before that has rows of the dataset, if this stage begins within a window of blocks.
+    block, window: K and W. earlier: the order in the previous stage that has rows of the dataset, if this stage begins
+    within a window of blocks.
     """
 
-    # Attributes that differ between datasets and stages; `rows_PK` differs between stages. A graph has them as tensors,
-    # see `with_values`.
+    # Attributes that differ between datasets and stages, see `with_values`.
     VALUES = (
         *("part", "first_step", "first_row", "end_row", "num_rows", "free_slots", "_in_cycle", "_per_cycle"),
         *("_num_elements", "_window", "_windows_per_epoch", "_shared_window", "_num_whole", "_last_shard"),
@@ -98,9 +91,9 @@ class GlobalOrder:
         stage: Stage,
         part: int = 0,
     ) -> GlobalOrder:
-        """Return the order of a split's rows in a stage, for dataset number `part` of a mixture, or a single one."""
+        """Return the order of a split's rows in a stage, for dataset number `part` of a mixture."""
         past = [each for each in schedule if each.first < stage.first and each.rows_PK[:, part].any()]
-        # The window is the same in all stages, and does not depend on stages after the dataset's first one.
+        # The same window in all stages, which does not depend on stages after the dataset's first one.
         rows_PK = (past or [stage])[0].rows_PK
         steps = -(-shuffle.window // int(rows_PK[0].sum()))
         order = cls(
@@ -119,7 +112,7 @@ class GlobalOrder:
         return dataclasses.replace(order, earlier=earlier)
 
     def with_values(self, values: Mapping[str, Any]) -> GlobalOrder:
-        """Return this order with other values of some attributes, as tensors, for the same block and K."""
+        """Return this order with tensors of another dataset or stage."""
         order = copy.copy(self)
         vars(order).update(values)
         return order
@@ -163,14 +156,14 @@ class GlobalOrder:
 
     def in_batches(self, rows: Any, ops: Any) -> tuple[Any, Any]:
         """Return step and column of rows of this dataset's stream in this stage, int64 [N] each."""
-        if self.stage.rows_PK.shape[1] == 1:  # a single dataset: every host does this for all rows of a window
+        if self.stage.rows_PK.shape[1] == 1:  # faster
             return rows // self.batch_rows, rows % self.batch_rows
         ends_P, counts_P = (ops.constant(self._in_cycle[:, at]) for at in range(2))
         cycles, within = (rows - self.first_row) // self._per_cycle, (rows - self.first_row) % self._per_cycle
         turn = ops.search(ends_P, within)
         counts_NK, count_N1 = ops.gather(ops.constant(self.rows_PK), turn), ops.gather(counts_P, turn)[:, None]
         row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
-        # The rows of each dataset before this one. In a tie, the dataset named first comes first.
+        # The rows before this one. In a tie, the dataset named first comes first.
         ties_K = ops.where(ops.arange(0, self.stage.rows_PK.shape[1]) >= self.part, 1, 0)
         before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
         return self.first_step + cycles * self._num_elements + turn, ops.total(before_NK)
@@ -192,7 +185,7 @@ class GlobalOrder:
 
     @functools.cached_property
     def _in_cycle(self) -> np.ndarray:
-        """Return the ends of this dataset's rows in the elements of the cycle, and their numbers: int64 [P, 2]."""
+        """Return the ends of this dataset's rows in the elements of the cycle, and their counts: int64 [P, 2]."""
         counts_P = self.rows_PK[:, self.part]
         return np.stack([np.cumsum(counts_P), counts_P], axis=1)
 
@@ -214,10 +207,7 @@ class GlobalOrder:
         return window, int(np.count_nonzero((columns >= first) & (columns < last)))
 
     def of_window(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any]:
-        """Return steps, columns and rows, int64 [n] each, of a window's rows in columns [first, last).
-
-        They are in order of steps, then columns. window: an int or a tensor [].
-        """
+        """Return steps, columns and rows in a window's columns [first, last): int64 [n], by step, then column."""
         if self.block == 1:
             begin = ops.maximum(window * self._window, self.first_row)
             rows = ops.arange(begin, ops.maximum(begin, ops.minimum((window + 1) * self._window, self.end_row)))
@@ -242,7 +232,6 @@ class GlobalOrder:
         own, before = ops.indices((columns >= first) & (columns < last)), ops.count(columns < first)
         steps, columns, rows = (ops.gather(each, own) for each in (steps, columns, rows))
         keys = columns * 2**32 + hashed(self._slot_key, rows, ops)
-        # The rank of each row in the order of the keys.
         ranks = before + ops.order(ops.order(keys))
         slots = begin + ranks
         if self.earlier is not None:
@@ -263,18 +252,17 @@ class GlobalOrder:
         return -1 if self.earlier is None else self.begin(self.first_row)[0]
 
     def _numbers(self, slots: Any, window: Any, ops: Any) -> Any:
-        """Return the row numbers in slots of a window."""
         num_blocks = self.num_rows // self.block
         epoch, first_block = (
             window // self._windows_per_epoch,
             window % self._windows_per_epoch * self._window // self.block,
         )
-        # A slot after all whole blocks has no block: its number is replaced below.
+        # Slots after whole blocks are replaced below.
         blocks = ops.arange(first_block, first_block + self._window // self.block + 2)
         epoch_key, limit = folded(self._block_key, epoch, ops), ops.maximum(num_blocks, 1)
         blocks = permuted(blocks % limit, epoch_key, ops, limit=limit, grid=self._block_grid)
         numbers = ops.gather(blocks, slots // self.block - first_block) * self.block + slots % self.block
-        # The last rows, fewer than a block, stay at the end of the line.
+        # The last rows stay at the end of the line.
         return ops.where(slots < num_blocks * self.block, numbers, slots)
 
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
@@ -288,12 +276,12 @@ class GlobalOrder:
 
     @functools.cached_property
     def _shard_parts(self) -> np.ndarray:
-        """Return ends of shards' whole blocks and shifts to rows of the split; same for leftovers: int64 [S, 4]."""
+        """Return ends of whole blocks and shifts to rows of the split; the same for leftovers: int64 [S, 4]."""
         rows_S = np.array(self.shard_rows, np.int64)
         whole_S = rows_S // self.block * self.block
         first_S, left_S = np.cumsum(rows_S) - rows_S, rows_S - whole_S
         ends_S, left_ends_S = np.cumsum(whole_S), np.cumsum(left_S)
-        # One more, for numbers that are no leftover rows.
+        # One more, for numbers of whole blocks.
         left_ends_S[-1] += 1
         shifts = first_S - (ends_S - whole_S), first_S + whole_S - (np.cumsum(left_S) - left_S)
         return np.stack([ends_S, shifts[0], left_ends_S, shifts[1]], axis=1)

@@ -2,14 +2,10 @@
 
 A Feistel network on pairs (left, right) of a grid hardly larger than the limit (Black and Rogaway, Ciphers with
 Arbitrary Finite Domains, 2002): each turn adds a hash of one half to the other. A number beyond the limit goes through
-the network again until it is below.
+the network again.
 
-    limit 11, grid 4 x 3        5 = (1, 2) ─► (3, 2) ─► (3, 0) ─► … ─► (3, 2) = 11, beyond ─► … ─► (0, 2) = 2
-
-Sixteen rounds: of 5 elements, each of the 120 orders is equally frequent (chi-square of 120,000 keys over its degrees
-of freedom: 23 with 8 rounds, 2.2 with 12, 1.0 with 16). They take 0.8 us per number.
-
-The same code runs on NumPy arrays (`NUMPY`) and on tensors (`input_pipeline.global_records`).
+With sixteen rounds, each order of 5 elements is equally frequent (chi-square over its degrees of freedom: 23 with 8
+rounds, 2.2 with 12, 1.0 with 16).
 """
 
 import math
@@ -22,7 +18,7 @@ _ROUNDS = 16
 _WORD = 0xFFFFFFFF
 _GOLDEN = 0x9E3779B9
 
-# Two words of 32 bits, as int64: numbers, or arrays with a key per element.
+# Two words of 32 bits, as int64: numbers or arrays.
 Key = tuple[Any, Any]
 
 
@@ -47,7 +43,7 @@ def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
 
 
 def key(*numbers: int) -> Key:
-    """Derive a key from numbers of at most 64 bits, such as a seed and a purpose."""
+    """Derive a key from numbers of at most 64 bits."""
     found: Key = (0, 0)
     for number in numbers:
         for word in (number & _WORD, (number >> 32) & _WORD):
@@ -72,10 +68,9 @@ def _keyed(values: Any, key: Key, turn: Any, ops: Any) -> Any:
 
 
 def _mixed(values: Any, ops: Any) -> Any:
-    """Mix 32-bit words by a bijection: flipping an input bit flips each output bit with probability 1/2.
+    """Mix 32-bit words by a bijection, "lowbias32" (https://nullprogram.com/blog/2018/07/31/).
 
-    "lowbias32" by Chris Wellons, https://nullprogram.com/blog/2018/07/31/. Products wrap at 64 bits, which keeps their
-    lower 32 bits right.
+    Products wrap at 64 bits, which keeps their lower 32 bits right.
     """
     values = values ^ ops.shifted(values, 16)
     values = (values * 0x7FEB352D) & _WORD
@@ -85,16 +80,15 @@ def _mixed(values: Any, ops: Any) -> Any:
 
 
 class NUMPY:
-    """Operations on arrays; `input_pipeline.global_records` has the same on tensors."""
+    """Operations on arrays; `global_records.TENSORS` has the same on tensors."""
 
     minimum, maximum, where = staticmethod(np.minimum), staticmethod(np.maximum), staticmethod(np.where)
     constant = staticmethod(lambda values: values)
     arange = staticmethod(lambda start, stop: np.arange(start, stop, dtype=np.int64))
     gather = staticmethod(lambda values, indices: values[indices])
     shifted = staticmethod(lambda values, bits: values >> bits)
-    # The indices where a mask is true, and their number.
+    # Of a mask's true values.
     indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
-    # The indices that sort the keys, stably.
     order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
     total = staticmethod(lambda values: values.sum(axis=1))
     # How many of the ascending `ends` are at most each value.
@@ -102,7 +96,7 @@ class NUMPY:
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        """Apply `change` to two arrays `turns` times; it takes the turn's number too."""
+        """Apply `change`, which takes the turn's number too, `turns` times."""
         for turn in range(turns):
             left, right = change(turn, left, right)
         return left, right

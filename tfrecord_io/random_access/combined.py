@@ -8,8 +8,8 @@
     grain.MapDataset.range(start, steps).map(batches)                                     in Grain
     torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(start, steps))    in PyTorch
 
-A batch is a function of seed and step, so any process can make any part of it, and a run can resume at any step with
-any number of processes. Apply objectives to the whole batch, with `rng=np.random.default_rng([seed, step])`.
+A batch is a function of seed and step, so any process can make any part of it. Apply objectives to the whole batch,
+with `rng=np.random.default_rng([seed, step])`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ def global_batches(
     """Return the endless, shuffled batches of a dataset or mixture, equal to the reader's with order="global".
 
     Args:
-        rows: of one dataset, or of several by name. Several are mixed at the rates of `mixture.Mixture` with the same
-            `weights`, `stages`, `temperature` and `maximum`.
+        rows: of one dataset, or of several by name, mixed as in `mixture.Mixture` with the same arguments.
 
     Raises:
         ReaderError: there are no rows, an argument is invalid, the datasets do not fit together, or a dataset's rate is
@@ -126,7 +125,7 @@ class GlobalBatches:
     def origins(self, step: SupportsIndex) -> list[tuple[str, int, int]]:
         """Return for each row of the batch the dataset's name ("" without a mixture), the shard and the record in it.
 
-        Numbers count from 0, as in `prep-tfrecords trace`. The trainer's step 1 is step 0 here.
+        Numbers count from 0. The trainer's step 1 is step 0 here.
         """
         found = [("", 0, 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):

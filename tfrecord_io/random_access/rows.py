@@ -19,7 +19,6 @@ from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.schema import Schema
 
-# Enough for sequential reading, with little memory.
 _ITERATED_ROWS = 256
 
 # A feature's name to its values: [*shape] of one row, [N, *shape] of several.
@@ -31,13 +30,11 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 
     An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append.
 
-    Reads manifest.json and lists the folder once; opens no shard.
-
     Args:
         check: whether to verify the checksums of rows. In compressed shards they are always verified.
 
     Raises:
-        ReaderError: there is no manifest, or a shard is missing or has another size than in the manifest.
+        ReaderError: there is no manifest, or a shard is missing or has another size.
         ManifestError: the manifest is invalid or has a newer major version.
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
@@ -49,28 +46,25 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 class Rows(ShardFiles):
     """Rows of one split in the order of its shards, each a dict of arrays; made by `random_access.open`.
 
-    Arrays are int64 or float32 as in the schema. Text and bytes are `str` and `bytes`, in object arrays for several
-    rows. Bind objectives to `manifest`.
+    Arrays are int64 or float32. Text and bytes are `str` and `bytes`, in object arrays for several rows. Bind
+    objectives to `manifest`.
 
         len(rows), rows[5], rows[-1]       one row: arrays [*shape]
         rows[10:20], rows.batch([7, 7, 3])  several: arrays [N, *shape]
         rows.__getitems__([7, 7, 3])       a list of rows, for PyTorch
 
-    `torch.utils.data.DataLoader` and `grain.MapDataset.source` accept a `Rows` directly. Can be pickled; threads and
-    processes, including forks, may read concurrently.
+    `torch.utils.data.DataLoader` and `grain.MapDataset.source` accept a `Rows`. Can be pickled; threads and processes,
+    including forks, may read concurrently.
     """
 
     def __repr__(self) -> str:
-        # Grain stores this in checkpoints, to recognize the dataset.
+        # Grain recognizes the dataset by this in checkpoints.
         return f"Rows({self.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         """Return one row, or the stacked rows of a slice.
 
-        Raises:
-            IndexError: there is no such row.
-            CorruptRecordError: its bytes were damaged.
-            ReaderError: it cannot be read.
+        Raises: IndexError if there is no such row, CorruptRecordError or ReaderError if it cannot be read.
         """
         if isinstance(index, slice):
             return self.batch(range(*index.indices(len(self))))
@@ -85,11 +79,9 @@ class Rows(ShardFiles):
         """Return rows as a list, read together. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
-    # Grain's name for the same method.
     _getitems = __getitems__
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield every row in order, read many at a time."""
         for start in range(0, len(self), _ITERATED_ROWS):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 

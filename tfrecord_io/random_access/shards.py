@@ -1,13 +1,12 @@
-"""Read a split's files: from row numbers to serialized records of its shards.
+"""Read serialized records from a split's files, by row number.
 
-An index has the byte of every `stride`-th record, so the smallest readable unit is a group of that many records:
+The smallest readable unit is a group of `stride` records:
 
     row of the split   ─►  shard, record of it  ─►  group = record // stride,  skip = record % stride
     groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: starts of groups, end of the shard
     to read                  └────── one span ─────────┘                    neighbours are read together
 
-A shard without index, such as a compressed one, is read as a whole and unpacked from its start; a few are cached.
-Random access to such shards reads a shard per row, so read them in order.
+A shard without index is unpacked from its start, so read such shards in order; a few are cached.
 """
 
 import bisect
@@ -28,23 +27,19 @@ from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.shown import without_secrets
 
-# Number of cached indexes, with 8 bytes per 16 rows: 25 KB for a shard of 100 MB.
+# Cached indexes: 25 KB each for shards of 100 MB.
 _INDEXES = 1024
-# Number of cached shards without index, and maximum unpacked bytes of each: 2 MB of a file can become 2 GB.
+# Cached shards without index, and maximum unpacked bytes of each: 2 MB of a file can become 2 GB.
 _WHOLE_SHARDS = 2
 _UNPACKED_BYTES = 512 << 20
 
-# N serialized Examples in the order of the request: data, begins_N and ends_N, all read-only. Example n is
-# data[begins_N[n] : ends_N[n]].
+# N serialized Examples in the order of the request: data, begins_N and ends_N, all read-only.
 Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """Shards of one split in a storage. Can be pickled, without its caches.
-
-    check: whether to verify the checksums of records read from the middle of a shard.
-    """
+    """Shards of one split in a storage. Can be pickled. `check`: whether to verify checksums of indexed shards."""
 
     storage: Storage
     manifest: Manifest
@@ -74,7 +69,7 @@ class ShardFiles:
         return shards_N, rows_N - np.where(shards_N > 0, self._ends_S[shards_N - 1], 0)
 
     def _read_one(self, shard: int, record: int) -> Messages:
-        """Read one record, without the array arithmetic of `_read` (20 instead of 110 us). Raises: as `_read`."""
+        """Read one record, without the array arithmetic of `_read` (20 instead of 110 us)."""
         if self.manifest.index_stride is None:
             return self._of_whole_shards([shard], [record])
         edges = self._edges(shard)
@@ -90,15 +85,10 @@ class ShardFiles:
         return self._found(data, place[:1], place[1:2], place[2:], shards=[shard], records=[record])
 
     def _read(self, shards_N: np.ndarray, records_N: np.ndarray) -> Messages:
-        """Read records. Groups close to each other are read as one span.
-
-        Raises: CorruptRecordError if a frame is damaged, a shard is shorter than in its manifest, or an index does not
-            fit; ReaderError if a file cannot be read.
-        """
+        """Read records. Groups close to each other are read as one span."""
         if self.manifest.index_stride is None:
             return self._of_whole_shards(shards_N.tolist(), records_N.tolist())
         entries_N, skips_N = np.divmod(records_N, self.manifest.index_stride)
-        # Sorted by shard and group, each group once.
         key_G, group_N = np.unique((shards_N << 40) | entries_N, return_inverse=True)
         shard_G, entry_G = key_G >> 40, key_G & ((1 << 40) - 1)
         start_G, stop_G = np.empty((2, len(key_G)), np.int64)
@@ -112,7 +102,7 @@ class ShardFiles:
         last_R = np.append(first_R[1:], len(key_G)) - 1
         start_R, stop_R = start_G[first_R], stop_G[last_R]
         sizes_R = stop_R - start_R
-        # Shift of each span's bytes when all spans lie back to back.
+        # Spans will lie back to back.
         shift_G = (np.cumsum(sizes_R) - sizes_R - start_R)[np.cumsum(new_G) - 1]
         shard_R = shard_G[first_R].tolist()
         names = [self._shards[shard].name for shard in shard_R]
@@ -155,19 +145,18 @@ class ShardFiles:
 
     @functools.cached_property
     def _ends_S(self) -> np.ndarray:
-        """Row number after the last row of each shard, int64 [S]."""
         return np.cumsum([shard.num_examples for shard in self._shards], dtype=np.int64)
 
     @functools.cached_property
     def _edges(self) -> Any:
-        """Cached function from a shard to the start of each group and the end of the last one: int64 [groups + 1]."""
+        """From a shard to the start of each group and the end of the last one, int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:
         entry, stride = self._shards[shard], self.manifest.index_stride
         assert stride is not None, "only asked for with an index"
         name = record_index.file_name(entry.name)
-        # One extra byte, to detect a longer file.
+        # One byte more, to detect a longer file.
         offsets_file = self._read_file(name, most=record_index.num_bytes(entry, stride=stride) + 1)
         offsets = record_index.parse(offsets_file, shard=entry, stride=stride, place=self.storage.path(name))
         return np.append(offsets, entry.num_bytes)
@@ -222,7 +211,7 @@ class _UnpackedShard:
         self._start()
 
     def __getitem__(self, record: int) -> bytes | memoryview:
-        """Return a message. Raises CorruptRecordError: damage, or another number of records than in the manifest."""
+        """Return a message. Raises CorruptRecordError, also for a wrong number of records."""
         with self._lock:
             if self._kept and record < self._kept[0][0]:
                 self._start()
