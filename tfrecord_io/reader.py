@@ -57,7 +57,7 @@ def open(root: str | os.PathLike[str]) -> Data:
         names.add("attention_mask")
     if taken := sorted(names & set(manifest.schema.names)):
         raise ReaderError(
-            f"{folder}: feature {taken[0]!r} has a name that every element uses for something else",
+            f"{folder}: feature {taken[0]!r} has a name that the reader reserves for its own values",
             remedy="build the dataset with this column renamed or left out",
         )
     return Data(root=folder, manifest=manifest)

@@ -69,7 +69,7 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
 
 
 def takes_source(command: Command) -> Command:
-    """Add the options that select the rows to read to a command."""
+    """Add to a command the options that select its rows."""
     more = {"Source": _FUNCTION_OPTIONS}
     return _DATASET(takes([SourceConfig], groups=["Source"], leave_out=_OF_BUILDS, more=more)(command))
 

@@ -172,7 +172,7 @@ def _refused(error: Exception, where: str) -> SourceError:
         )
     if "scripts are no longer supported" in str(error):
         return SourceError(
-            f"{where}: {first_line(error)}; no code of a dataset is run",
+            f"{where}: {first_line(error)}; a dataset's own scripts are not run here",
             remedy="name its data files by a glob; for a dataset of the hub give --revision refs/convert/parquet, "
             "where the hub keeps the output of most such scripts",
         )

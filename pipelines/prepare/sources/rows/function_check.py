@@ -92,7 +92,7 @@ def examine_functions(
             return RowFunctions(functions=functions, schema=columns.arrow_schema, share=table.num_rows / seen), columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
     raise SourceError(
-        f"split {split!r}: {filters} leave none of its {rows} rows",
+        f"split {split!r}: none of its {rows} rows passes {filters}",
         remedy="correct the filter, or choose other splits with --split",
     )
 

@@ -33,7 +33,7 @@ class Scratch(NamedTuple):
 
 @jit
 def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path through the word's bytes [first, end). Return their end in `out`."""
+    """Write the ids of the best path through the word's bytes [first, end). Return the index after the last id."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
         begin[place] = -1
