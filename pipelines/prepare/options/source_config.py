@@ -175,8 +175,8 @@ class SourceConfig:
 
     `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset.
     `object_splits`: the splits of an object that is stored in the folder `dataset` (see `ingest.objects`). `functions`
-    are applied in order. A column that only some layouts use is None for the layout's default. `hold_out` is explained above;
-    no row, and no value of column `hold_out_by`, is in two splits.
+    are applied in order. A column that only some layouts use is None for the layout's default. `hold_out` is explained
+    above; no row, and no value of column `hold_out_by`, is in two splits.
     """
 
     dataset: str
