@@ -5,9 +5,9 @@
     MODEL_DIR/best/ckpt-80.*           the checkpoint of the best evaluation, with --keep-best
     MODEL_DIR/evaluations.json         [{"step": 10, "metrics": {"loss": 0.61, "accuracy": 0.70}}, ...]
 
-The step is also the reader's position: with the same identity, batch 120 is the same on every run. If the newest
-checkpoint is damaged, the one before it is taken: they are found by their names, so one may also be deleted by hand. A
-training resumed at step S drops the evaluations after S and repeats them, so the best one is an uninterrupted run's.
+The step is also the reader's position: with the same identity, batch 120 is the same on every run. Checkpoints are
+found by name, so one may be deleted by hand. A training resumed at step S drops the evaluations after S and repeats
+them, so the best one is an uninterrupted run's.
 """
 
 import abc
@@ -36,23 +36,22 @@ from tfrecord_io.format.json_fields import Count
 
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
-# Key in run.json, with what a resumed training keeps or refuses by itself: see `device_backend.InputParts`.
+# Key in run.json: see `device_backend.InputParts`.
 PARTS = "input_parts"
-# Key in run.json, with the numbers of --steps and --warmup, which may change: the newest run's.
+# Key in run.json: the newest run's --steps and --warmup, which may change.
 COURSE = "course"
 # The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
-# In the identity: the weights of a mixture's later stages, by the step from which they hold.
+# Key in the identity: the weights of a mixture's later stages, by first step.
 STAGES = "stages"
-# Types of the values in run.json that are more than compared.
+# Checked types of values in run.json.
 _TYPES = {
     PARTS: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("hosts", "parts"), Count))],
     COURSE: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("steps", "warmup"), Count))],
     STAGES: dict[Annotated[str, lambda step: json_fields.count(int(json_fields.text(step)))], tuple[float, ...]],
 }
-# Longer names of keys in error messages.
 _NAMED = {"data": "fingerprint of the data", STAGES: "weights from steps"}
-# What TensorFlow adds around an error's message: the graph node before it, the operation after it.
+# Text that TensorFlow adds around an error's message: the graph node and the operation.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
 _MOST_BYTES = 1 << 20
 _EVALUATIONS = "evaluations.json"
@@ -64,8 +63,8 @@ def claimed(
 ) -> Mapping[str, Any]:
     """Return the identity in the folder's run.json, or else `identity`, which is written there if `writes`.
 
-    With `may_change`, the options in TUNED may differ from run.json. The stages of a mixture that begin after the last
-    checkpoint may always differ, and so may the course. Then run.json is written again. Returns the earlier course.
+    With `may_change`, the options in TUNED may differ from run.json. The course and future stages of a mixture may
+    always differ. Then run.json is written again. Returns the earlier course.
 
     Raises: FingerprintMismatchError if the folder holds another training; OutputError if it cannot be used.
     """
@@ -142,7 +141,7 @@ def steps_in(folder: str) -> list[int]:
 
 
 class Saves(abc.ABC):
-    """Checkpoints of a learner in a folder, local or gs://. Only the newest are kept."""
+    """Checkpoints of a learner in a folder, local or gs://, of which only the newest are kept."""
 
     @property
     @abc.abstractmethod
@@ -195,7 +194,7 @@ def damaged(path: str, error: BaseException) -> OutputError:
 
 
 def write_json(folder: str, name: str, document: Any) -> None:
-    """Write a JSON file atomically: a kill leaves no partial file. Raises: OutputError if it cannot be written."""
+    """Write a JSON file atomically. Raises: OutputError if it cannot be written."""
     with usable(folder):
         tf.io.gfile.makedirs(folder)
         path = f"{folder.rstrip('/')}/{name}"
@@ -210,7 +209,7 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def require_savable(model: keras.Model, *, model_name: str) -> None:
-    """Check before the first step that Keras can write the model's layers. Raises: ConfigError if not."""
+    """Check that Keras can write the model's layers. Raises: ConfigError if not."""
     try:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
@@ -225,7 +224,7 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
     names = ("model.keras", "model.weights.h5")
     targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
-        # Keras writes local files only, because h5 and zip need to seek. Copying them then works for every file system.
+        # Keras writes local files only, because h5 and zip need to seek.
         made = [os.path.join(folder, name) for name in names]
         model.save(made[0])
         model.save_weights(made[1])
@@ -277,7 +276,7 @@ def _first_line(error: BaseException) -> str:
 
 @dataclasses.dataclass
 class History:
-    """Evaluations in a folder, local or gs://, by step and ranked by one metric. `writes`: whether we save them."""
+    """Evaluations in a folder, by step and ranked by one metric. `writes`: whether this process saves them."""
 
     model_dir: str
     metric: str
@@ -285,7 +284,7 @@ class History:
     evaluations: dict[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def open(self, start: int) -> None:
-        """Load the evaluations of an earlier run, up to step `start`. Raises: OutputError if they cannot be read."""
+        """Load the earlier evaluations, up to step `start`. Raises: OutputError if they cannot be read."""
         path = f"{self.model_dir.rstrip('/')}/{_EVALUATIONS}"
         if not start or not tf.io.gfile.exists(path):
             return
@@ -325,6 +324,6 @@ class History:
 
     @property
     def since_best(self) -> int:
-        """Number of evaluations after the best one, or of all if there is no best."""
+        """Number of evaluations after the best one, or of all if none is best."""
         best = self.best
         return sum(best is None or each > best for each in self.evaluations)

@@ -1,8 +1,7 @@
 """The command line of `train-tpu`, and its commands `predict` and `export`.
 
-It turns options into a TrainConfig, and errors into two lines. TensorFlow is imported only after the options are
-checked. Exit status: 0 done, 1 an error with its cause and remedy, 2 a wrong option, 130 Ctrl-C. Messages for people go
-to stderr, results for programs to stdout (--json).
+TensorFlow is imported only after the options are checked. Exit status: 0 done, 1 an error with its cause and remedy, 2
+a wrong option, 130 Ctrl-C. Messages for people go to stderr, results for programs to stdout (--json).
 """
 
 import json

@@ -22,7 +22,6 @@ Pooling = Literal["auto", "first", "mean", "last"]
 Schedule = Literal["cosine", "linear", "constant"]
 DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 
-# Titles in --help.
 GROUPS = ("Data", "Task and model", "Length and rate", "Evaluate and keep", "Where and how", "Preflight")
 _data, _model, _length, _kept, _where, _preflight = (functools.partial(option, group=title) for title in GROUPS)
 
@@ -37,8 +36,7 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 class TrainConfig:
     """All options of a training. Raises: ConfigError if one is wrong or two contradict each other.
 
-    `model_dir` is empty where nothing is written, as in a preflight. With `epochs`, `steps` is None until `sized`
-    computes it from the number of rows.
+    `model_dir` is empty if nothing is written, as in a preflight. `steps` is None with `epochs`, until `sized`.
     """
 
     data: str | tuple[str, ...] = _data(
@@ -182,7 +180,7 @@ class TrainConfig:
 
     @property
     def data_stages(self) -> dict[int, tuple[float, ...]]:
-        """Mixing weights of each dataset by the step from which they hold; empty without `--weights`."""
+        """Mixing weights by the step from which they hold; empty without `--weights`."""
         if self.weights_from and self.weights is None:
             raise ConfigError("--weights-from without --weights, expected the weights of the first steps too")
         stages = {}
@@ -204,7 +202,7 @@ class TrainConfig:
     def sized(self, *, rows: int) -> TrainConfig:
         """Return the config with epochs and warm-up ratio converted to steps, for a split with `rows` rows.
 
-        An epoch has as many steps as it takes to read that many rows, rounded up to whole calls.
+        An epoch takes enough steps to read all rows, rounded up to whole calls.
 
         Raises: ConfigError if the resulting numbers contradict another option.
         """
@@ -217,7 +215,7 @@ class TrainConfig:
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Check that the batch divides evenly by replicas and `accumulate` parts. `place`: their TPU, such as v3-8.
+        """Check that the batch divides evenly by replicas and `accumulate`. `place`: the replicas' TPU, such as v3-8.
 
         Raises: ConfigError if it does not.
         """
@@ -240,7 +238,7 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that identify the training in a model folder: those that decide batches and steps."""
+        """Return the options that identify the training in a model folder."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
         return {name: getattr(self, name) for name in (*names, *more, *TUNED)}

@@ -2,9 +2,9 @@
 
     step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
 
-MFU (model FLOPs utilization) is the share of the devices' peak rate that the step uses, by XLA's count; only for JAX on
-a TPU. The rates exclude the first call, which compiles, and the time for evaluating and saving. Scalars are buffered
-for half a minute, because each write to gs:// sends the whole file again.
+MFU (model FLOPs utilization) is the used share of the devices' peak rate, by XLA's count; only for JAX on a TPU. The
+rates exclude the first call, which compiles, evaluating and saving. Scalars are buffered for half a minute, because
+each write to gs:// sends the whole file again.
 """
 
 import dataclasses
@@ -17,15 +17,15 @@ import tensorflow as tf
 from pipelines.terminal.console import say
 
 _FLUSH_SECONDS = 30
-_GATHERED = 10_000  # scalars of some 100 bytes each; TensorFlow's default writes after 10
+_GATHERED = 10_000  # scalars of some 100 bytes each
 
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingProgress:
     """Clock and reporter of a training. `speaks`: whether this host reports; only the first does.
 
-    `tokens_per_example`: mean of the split at a step, from the manifest. `peak_flops`: per second and device, 0 if
-    unknown. `since`: step, time and FLOPs when the clock was started, if it was.
+    `tokens_per_example`: mean at a step. `peak_flops`: per second and device, 0 if unknown. `since`: step, time and
+    FLOPs at the start of the clock.
     """
 
     log_dir: str
@@ -45,11 +45,11 @@ class TrainingProgress:
         self._writer = opened
 
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
-        """Start measuring rates at this step. `flops`: FLOPs of one device so far."""
+        """Start measuring rates at this step. `flops`: one device's FLOPs so far."""
         self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """Report a call: its last step's loss, and the rates since the clock was started."""
+        """Report a call: its last loss, and the rates since the clock was started."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())
@@ -65,7 +65,7 @@ class TrainingProgress:
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
 
     def note(self, text: str) -> None:
-        """Print a line for people on stderr, if this host reports."""
+        """Print a line for people, if this host reports."""
         if self.speaks:
             say(text)
 
@@ -85,7 +85,7 @@ class TrainingProgress:
         return rates
 
     def _scalars(self, step: int, group: str, values: Mapping[str, float]) -> None:
-        # tf.summary.scalar needs the package tensorboard, which TensorFlow no longer installs; the format does not.
+        # tf.summary.scalar needs the package tensorboard, which TensorFlow no longer installs.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
         )

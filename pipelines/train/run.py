@@ -29,8 +29,8 @@ _NO_TOKENIZER = "warning: {} has no tokenizer/, so the model's folder will have 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """Train until `config.steps`, resuming where an earlier run with the same model folder stopped.
 
-    With a TPU or several CPU replicas, call before anything else in the process uses TensorFlow. Return the `steps`,
-    the path of the `model`, and its metrics, if it was evaluated; nothing in a process that does not write.
+    With a TPU or several CPU replicas, call before anything else uses TensorFlow. Return the `steps`, the path of the
+    `model`, and its metrics, if evaluated; {} in a process that does not write.
 
     Raises: a subclass of PrepError, by cause; StoppedError after SIGTERM or SIGINT, with the state saved.
     """
@@ -108,7 +108,7 @@ class _Run:
         return self._finish()
 
     def _open(self) -> int:
-        """Restore the state of an earlier run; return the number of steps it took."""
+        """Restore an earlier run's state; return its number of steps."""
         parts, folder = self._backend.input_parts, self._config.model_dir
         course = {"steps": self._config.total_steps, "warmup": self._config.warmup}
         kept = {checkpoints.PARTS: dataclasses.asdict(parts), checkpoints.COURSE: course}
@@ -139,7 +139,7 @@ class _Run:
         return start
 
     def _note_course(self, start: int, *, before: Mapping[str, Any]) -> None:
-        """Report a learning rate that follows other numbers of steps than before."""
+        """Report a learning rate that changes because the numbers of steps do."""
         ours = self._learner.optimizer
         earlier = dataclasses.replace(ours, steps=int(before["steps"]), warmup=int(before["warmup"]))
         if earlier != ours and ours.schedule != "constant":
@@ -222,7 +222,6 @@ class _Run:
         )
 
     def _describe(self) -> None:
-        """Write the model's description and tokenizer for `predict` and `export`."""
         model_dir, data_folder = self._config.model_dir, self._config.data_folders[0]
         if model_files.has_tokenizer(data_folder):
             with checkpoints.usable(model_dir):
@@ -244,13 +243,13 @@ class _Run:
         self._evaluated_at = step
         is_best = self._history.add(step, self._metrics)
         if is_best and self._config.keep_best:
-            # Save the latest checkpoint first: if it were older than the best one, a resumed run would forget that.
+            # Latest checkpoint first: if it were older than the best one, a resumed run would forget that.
             self._save()
             self._saves.close()
             self._best_saves.save()
 
     def _measured(self, split: str) -> Mapping[str, float]:
-        """Evaluate a split and return its metrics; of a mixture, report each dataset, then all together."""
+        """Evaluate a split and return its metrics; for a mixture, also report each dataset."""
         parts = jobs.evaluated(self._data, split)
         found = {
             name: self._backend.evaluate(self._learner, feed(self._job, self._backend, each, split, training=False))
@@ -276,8 +275,7 @@ class _Run:
 def _stoppable() -> Iterator[list[int]]:
     """Yield a list that collects SIGTERM (preemption) and SIGINT; a second signal of the same kind acts as usual.
 
-    A signal that the parent has this process ignore, as a shell does with the SIGINT of a job in the background, stays
-    ignored.
+    An ignored signal stays ignored, such as SIGINT in a background job of a shell.
     """
     stop: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -1,10 +1,9 @@
-"""Export a trained model: build the folder with its model card in a temporary directory, then copy it to `--output`.
+"""Export a trained model: build the folder in a temporary directory, then copy it to `--output`.
 
 A local folder appears whole, by one rename. On gs://, which has no folders, README.md is written last.
 
-Decoders of `clm` are written by KerasHub's own exporter; config.json gets the class, and the tokenizer's special ids.
-As in KerasHub's CausalLM, the logits come from the token embedding. Where its output weights are not tied, they are
-in the file as the head.
+Decoders of `clm` are written by KerasHub's own exporter; config.json gets the class and the tokenizer's special ids.
+Output weights that are not tied to the token embedding are in the file as the head.
 """
 
 import json
@@ -48,7 +47,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
         if kind == "transformers":
             longest = _write_transformers(model_dir, trained, folder, build)
         elif kind == "saved-model":
-            # Token ids in, logits out, for any batch size: TensorFlow has no op that tokenizes in the same way.
+            # From token ids to logits: TensorFlow has no op that tokenizes in the same way.
             model = loading.load_model(model_dir, trained, build=build).model
             model.export(str(folder), format="tf_saved_model", verbose=False)
         else:
@@ -138,7 +137,7 @@ def _unwritable(output: str, error: Any) -> OutputError:
 
 
 def _card(trained: TrainedModel, *, kind: str) -> str:
-    """Return the model card README.md, in Markdown with the header that the hub reads."""
+    """Return README.md, in Markdown with the header that the hub reads."""
     manifest, facts = trained.manifest, trained.manifest.tokenizer
     revision = manifest.source.get("revision")
     rows = [

@@ -30,8 +30,8 @@ _NO_EXPORT = (
 class BuiltModel:
     """Model with its KerasHub backbone, None in a user's own. `pooling`: how classify pools rows, else None.
 
-    `has_bias`: whether the logits of mlm have a bias. `reference`: the frozen weights that a task compares with, in the
-    order of the trainable ones. `notes`: lines for people on what was read of a checkpoint.
+    `has_bias`: whether the logits of mlm have a bias. `reference`: frozen weights to compare with, in the order of the
+    trainable ones. `notes`: lines for people on the use of a checkpoint.
     """
 
     model: keras.Model
@@ -43,7 +43,7 @@ class BuiltModel:
 
     @property
     def description(self) -> dict[str, Any] | None:
-        """Backbone's class and config as JSON, from which `build_again` builds an equal one."""
+        """Backbone's class and config as JSON, for `build_again`."""
         if self.backbone is None:
             return None
         config = keras.saving.serialize_keras_object(self.backbone)["config"]
@@ -163,7 +163,7 @@ def users_model(spec: str, manifest: Manifest) -> keras.Model:
 
 
 def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest) -> None:
-    """Check that the model's embeddings cover the vocabulary and all positions. Raises: ConfigError if not."""
+    """Raises: ConfigError unless the model's embeddings cover the vocabulary and all positions."""
     rows_of = {each.path.split("/")[-2]: each.shape[0] for each in model.variables if each.path.endswith("/embeddings")}
     positions = {name: rows for name, rows in rows_of.items() if name.endswith("position_embedding")}
     tables = {name: rows for name, rows in rows_of.items() if name not in positions}
@@ -188,7 +188,7 @@ def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest)
 
 
 def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask, length: int) -> None:
-    """Check that the logits have the shape the task needs, for rows of `length` tokens. Raises: ConfigError if not."""
+    """Raises: ConfigError if rows of `length` tokens get logits of another shape than the task needs."""
     given = {name: (2, each.shape[1] or length) for name, each in heads.inputs_of(manifest, task).items()}
     if MASKED_POSITIONS in given:
         given[MASKED_POSITIONS] = (2, 1)

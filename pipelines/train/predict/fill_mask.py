@@ -57,7 +57,7 @@ def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
 
 
 def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the probability of each token at each masked position, float32 [P, V]."""
+    """Return each token's probability at each masked position, float32 [P, V]."""
     tokens, facts, length = TokenFeatures.of(trained.manifest), trained.manifest.tokenizer, trained.manifest.row_length
     before = length - len(ids) if facts.padding_side == "left" else 0
     features = {name: np.zeros((1, length), np.int32) for name in tokens.inputs}
@@ -73,7 +73,7 @@ def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndar
 
 
 def _candidate(tokenizer: Any, ids: np.ndarray, *, at: int, token: int, chance: float) -> dict[str, Any]:
-    # Keep other mask tokens visible, but drop the special tokens that frame a row.
+    # Keep other mask tokens visible.
     special = set(tokenizer.all_special_ids) - {tokenizer.mask_token_id, tokenizer.unk_token_id}
     kept = [*(each for each in ids[:at].tolist() if each not in special), token]
     kept += [each for each in ids[at + 1 :].tolist() if each not in special]

@@ -1,16 +1,16 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record is one row of the output, with the dataset's kept text columns, such as an id. A source row that was cut
-into windows has one output row per window, unless the task joins them. These columns locate a record:
+Every record is one output row, with the dataset's kept text columns. A source row that was cut into windows has one
+output row per window, unless the task joins them. These columns locate a record:
 
     row     int64  number of the row in the source's split, from 0; null if unknown
     window  int32  number of the window in its row, from 0; only for data cut into windows
     shard   int32  index of the shard in the split, as in `prep-tfrecords trace`
     record  int64  index of the record in the shard, as in `prep-tfrecords trace`
 
-If a row may become several records, `row` comes from the feature `source_row`, otherwise from the plan stored with the
-dataset. Only the code that prepares data knows how a build permutes rows, so this is the one module of the trainer that
-imports it (see tests/project/test_rooms.py). Predictions stay in memory until they are written.
+`row` comes from the feature `source_row` or from the plan stored with the dataset. Only the code that prepares data
+knows how a build permutes rows, so this is the one module of the trainer that imports it (see
+tests/project/test_rooms.py). Predictions stay in memory until they are written.
 """
 
 import base64
@@ -46,7 +46,7 @@ _ENDS = "last/char_end"  # cannot be a feature's name
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split and write the output file. Return its number of rows.
+    """Predict a split and write the output file; return its number of rows.
 
     Call it before anything else in the process uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
     """
@@ -74,7 +74,7 @@ def predict(config: PredictConfig) -> int:
 
 
 def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> None:
-    """Check that the split exists and the model can read its data. Raises: ConfigError if not."""
+    """Raises: ConfigError unless the split exists and the model can read it."""
     manifest, other = data.manifest, trained.manifest
     if config.split not in data.splits or not data.num_examples(config.split):
         raise ConfigError(
@@ -138,9 +138,9 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backe
 
 
 def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]) -> dict[str, pa.Array]:
-    """Return the kept text and bytes columns, such as ids. A name used by a prediction becomes `kept_NAME`.
+    """Return the kept text and bytes columns. A name used by a prediction becomes `kept_NAME`.
 
-    Records with the feature `source_row` also get their row and their end in its text (0 if unknown).
+    Records with the feature `source_row` also get their row, and their end in its text (0 if unknown).
     """
     found = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
@@ -157,10 +157,9 @@ def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Co
 
 
 def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
-    """Sort the table, one row per record, into source order, and put the columns that locate a record first.
+    """Sort the table into source order, and put the columns that locate a record first.
 
-    `table`: the records by row length, with the columns of `_beside`. If the source rows are unknown, warn on stderr
-    and keep file order.
+    `table`: the records by row length, with the columns of `_beside`. If the source rows are unknown, file order stays.
     """
     shards = data.splits[split].shards
     counts = [shard.num_examples for shard in shards]
@@ -200,7 +199,7 @@ def _planned(data: Data, split: str) -> np.ndarray | None:
 
 
 def _write(table: pa.Table, path: str) -> None:
-    """Write the table atomically as Parquet or JSON lines. Raises: OutputError if it cannot be written."""
+    """Write the table atomically. Raises: OutputError if it cannot be written."""
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, "table")
         if path.endswith(".jsonl"):

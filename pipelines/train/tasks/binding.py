@@ -59,7 +59,7 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
 
 
 def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) -> None:
-    """Check early that the objective fits the dataset. Raises: ConfigError, with the tasks that the dataset allows."""
+    """Raises: ConfigError, with the tasks that the dataset allows, if the objective does not fit."""
     try:
         objective.bind(manifest)
     except ReaderError as error:
