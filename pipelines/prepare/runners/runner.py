@@ -2,8 +2,8 @@
 
 runner.run(work) ──► function(task, progress) ... function(task, progress) ──► finish()
 
-here        local worker processes, or this process alone for a small job; the default
-on Beam     every runner that Beam has, from DirectRunner to Dataflow, with the same graph
+here        local worker processes, or this process for a small job; the default
+on Beam     every runner that Beam has
 """
 
 import dataclasses
@@ -19,8 +19,7 @@ class Work:
 
     `function` returns the counts that a task adds to a Beam job's metrics. `finish` runs after all tasks, where they
     run: a remote job completes without this process. `processes`: local child processes, 0 for none. `name` is for
-    people. `place`, the folder of the results, identifies the work: a remote service never runs the same name and place
-    twice at a time.
+    people. `place`, the folder of the results, identifies the work: a remote service refuses to run it twice at a time.
     """
 
     function: Callable[[Any, Progress], Mapping[str, int]]
@@ -39,14 +38,14 @@ class Runner(Protocol):
         """Return whether tasks run in local processes, which see this machine's files."""
 
     def check(self, root: str) -> None:
-        """Check that the runner is reachable, and that its workers can reach the output `root`.
+        """Check that the runner is reachable, and its workers can reach the output `root`.
 
         Raises: ConfigError; PrepError.
         """
 
     def run(self, work: Work, progress: Progress) -> None:
-        """Run all tasks, and finish; `progress` counts finished work, if the workers report it.
+        """Run all tasks, and finish; `progress` counts finished work, if workers report it.
 
-        Raises: the first failed task's error, once the running tasks have ended; WorkerDiedError on this machine;
+        Raises: the first failed task's error, when the running tasks have ended; WorkerDiedError on this machine;
             PrepError for any other failure of a remote job.
         """
