@@ -5,12 +5,11 @@
 Listings leave out temporary files of killed processes, and the next run deletes them.
 
 Links are not followed at the end of a path, nor between it and the dataset folder `inside`, because the sender of a
-dataset, or another user who can write there, could redirect reads and writes. The path to `inside` may contain links.
+dataset could redirect reads and writes. The path to `inside` may contain links.
 
-A job holds `.prep/lock` with flock; the kernel releases it when the process ends. The file names the holder and is
-deleted at the end. The library `filelock` leaves its file, names nobody, and accepts a hard link. Object stores have no
-locks: two jobs for the same dataset write the same bytes there, and a job for another dataset is refused because of the
-first one's work folder (`reservation`).
+A job holds `.prep/lock` with flock; the kernel releases it when the process ends. The library `filelock` leaves its
+file, names no holder, and accepts a hard link. Object stores have no locks: two jobs for the same dataset write the
+same bytes there, and a job for another dataset is refused because of the first one's work folder (`reservation`).
 """
 
 import contextlib
@@ -31,7 +30,7 @@ from tfrecord_io.local_paths import local_path
 PARTIAL = ".partial-"
 LOCK_FILE = "lock"
 
-# Errors of `flock` on file systems without locks, such as some network mounts.
+# Errors of `flock` on file systems without locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 _OF_LINKS = (errno.ELOOP, errno.EMLINK)
@@ -41,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and its parents, and sync them; skip remote ones. Raises: OutputError."""
+    """Make a local folder and its parents, and sync them. Raises: OutputError."""
     if (local := local_path(folder)) is None or os.path.isdir(local):
         return
     above = os.path.dirname(local)
@@ -50,17 +49,16 @@ def make_folder(folder: str) -> None:
         try:
             os.mkdir(local)
         except FileExistsError:
-            if os.path.islink(local) and not os.path.exists(local):  # a dangling link
-                raise
+            raise
         os.fsync(descriptor)
 
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a descriptor of a folder; with `make`, make missing folders, but never `inside`.
+    """Yield a folder's descriptor; with `make`, make missing folders below `inside`.
 
     A folder that was deleted during a job must not come back half full.
-    Raises: OutputError for a link between `inside` and the folder; OSError.
+    Raises: OutputError for a link below `inside`; OSError.
     """
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
@@ -78,7 +76,7 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """Open a regular file and return its descriptor; `folder` is its folder's descriptor, if that is open.
+    """Open a regular file and return its descriptor; `folder`: its folder's descriptor.
 
     Raises: OutputError for a link, a pipe or a device, which may block; OSError.
     """
@@ -107,7 +105,7 @@ def _link_refused(path: str) -> OutputError:
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
-    """Check that no `is_own` entry of a folder, and nothing below its `folders`, is a link. Raises: OutputError."""
+    """Check that neither an `is_own` entry nor anything below `folders` is a link. Raises: OutputError."""
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
         entries = sorted([*below, *names])
@@ -120,7 +118,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to a file, and make its missing folders; with `inside`, only those below it.
+    """Write buffers to a file; make missing folders, with `inside` only below it.
 
     Raises: OutputError; OSError; errors of `chunks`.
     """
@@ -169,7 +167,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def entries(folder: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in `folder`, by name; None for links and for folders, named `folder/`.
+    """Return the size in bytes of each file in `folder`, by name; None for links and folders, named `folder/`.
 
     Raises: OSError.
     """
@@ -183,7 +181,7 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete temporary files of killed processes in a local folder; `below`: in subfolders too. Raises: OutputError."""
+    """Delete temporary files of killed processes; `below`: in subfolders too. Raises: OutputError."""
     if (local := local_path(folder)) is None:
         return
     with (
@@ -224,7 +222,7 @@ def _remove(name: str, folder: int) -> None:
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root`; at the end, remove its folder if it is empty.
+    """Hold the lock of the dataset in `root`; at the end, remove an empty folder.
 
     Raises: OutputError if another job holds it, or the folder is not writable.
     """
@@ -258,7 +256,7 @@ def _acquire(path: str, *, root: str) -> int:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
         except FileNotFoundError:
             continue  # the last holder has just removed the folder
-        if os.fstat(descriptor).st_nlink > 1:  # a hard link, possibly to somebody's data
+        if os.fstat(descriptor).st_nlink > 1:  # possibly somebody's data
             os.close(descriptor)
             raise _link_refused(path)
         try:
@@ -278,5 +276,4 @@ def _acquire(path: str, *, root: str) -> int:
                 f"{root}: another job is at work in this folder ({who or 'it has just begun'})",
                 remedy="wait until it has ended, or stop it; then run the same command again to go on where it stopped",
             ) from error
-        # The holder deleted and released the file between our open and our lock.
         os.close(descriptor)

@@ -1,10 +1,9 @@
 """Storage errors: retries of transient ones, messages and remedies for all others.
 
-Libraries use one exception for several causes. The HTTP status, errno or the service's message distinguishes them.
+Libraries use one exception for several causes, distinguished by HTTP status, errno or the service's message.
 
-Transient errors, such as an overloaded service or a lost connection, are logged and retried for three minutes, with
-growing random pauses, so that a thousand workers do not retry at the same moment. google-cloud-storage retries its
-requests itself, with the same limits.
+Transient errors are logged and retried for three minutes, with growing random pauses, so that a thousand workers do not
+retry at the same moment. google-cloud-storage retries its requests itself, with the same limits.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
@@ -45,7 +44,7 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "choose a shorter --output or --name",
 }
 _TRANSIENT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
-# Packages with exceptions that mean a connection error if they have no status.
+# Packages with exceptions that mean a connection error.
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 
 _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
@@ -74,7 +73,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed a little later."""
+    """Return whether the same request may succeed later."""
     if getattr(error, "retryable", False):  # set by google.auth
         return True
     if (status := status_of(error)) is not None:
@@ -96,7 +95,7 @@ def is_transient(error: BaseException) -> bool:
 def retry_transient(
     attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes from the first one.
+    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes.
 
     Raises: the last error.
     """
@@ -158,7 +157,7 @@ def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
 
 def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
     if status_of(error) == 401 and bucket_of(path):
-        store_of(path).forget()  # look for credentials again: a metadata server may be silent for a moment
+        store_of(path).forget()  # a metadata server may be silent for a moment
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
         remedy = remedy.replace(_MAY_WRITE, "read it as a user who may")
@@ -188,7 +187,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
 
 
 def words(error: BaseException) -> str:
-    """Return an error's message, or the service's own one, on one line and without secrets."""
+    """Return the message of an error or its service, on one line and without secrets."""
     try:
         said = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):
