@@ -17,7 +17,7 @@ _SHOWS_ALL = f"{__name__}.shows_all"
 
 
 class DeclaredOption(click.Option):
-    """Click option with its line in the short help; `brief` is empty for an option that only --help-all shows."""
+    """Click option with its line in the short help; `brief` is empty if only --help-all shows it."""
 
     def __init__(self, *names: Any, brief: str = "", **given: Any) -> None:
         super().__init__(*names, **given)
@@ -94,7 +94,7 @@ def takes(
     more: Mapping[str, list[Any]] | None = None,
     leave_out: Iterable[str] = (),
 ) -> Callable[[Command], Command]:
-    """Add the options of these `configs` to a command, in these groups and this order. The group "" has no title.
+    """Add the options of these `configs` to a command, in this order of groups. The group "" has no title.
 
     required: names of required options. more: options to append to a group. leave_out: names of options to omit.
     """
