@@ -3,7 +3,6 @@
     manifest ─► task ─► objective ─► batches ─┐
              └► model ─► pure step ───────────┴─► backend (TensorFlow or JAX) ─► checkpoints, metrics, final model
 
-`targets` chooses the accelerator, `tasks` and `models` follow the manifest, `steps` has the step that both backends
-compute, `run` is the training loop. Nothing here imports Beam or `datasets`; only predictions import code that prepares
-data, to find a record's source row.
+`tasks` and `models` follow the manifest, `steps` has the step that both backends compute, `run` is the training loop.
+Nothing here imports Beam or `datasets`; only predictions import code that prepares data.
 """

@@ -61,7 +61,7 @@ def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend
 
         backend = TensorFlowBackend(target, replicas=config.replicas, zone=config.zone, project=config.project)
     doing = "training" if isinstance(config, TrainConfig) else "predicting"
-    for line in targets.missed_tpu(target, f"{doing} on {backend.hardware}"):  # before a model takes minutes to load
+    for line in targets.missed_tpu(target, f"{doing} on {backend.hardware}"):  # before a model is loaded
         print(line, file=sys.stderr, flush=True)
     config.require_equal_parts(backend.replicas)
     return backend

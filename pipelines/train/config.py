@@ -1,4 +1,4 @@
-"""Options of a training and of a prediction: frozen dataclasses that validate themselves, without TensorFlow.
+"""Options of a training and of a prediction: frozen dataclasses that validate themselves.
 
 `log_every`, `eval_every` and `save_every` are multiples of `steps_per_call`, because Python gets control only between
 calls of a compiled function.
@@ -34,7 +34,7 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All options of a training. Raises: ConfigError if one is wrong or two contradict each other.
+    """All options of a training. Raises: ConfigError if they are wrong or contradictory.
 
     `model_dir` is empty if nothing is written, as in a preflight. `steps` is None with `epochs`, until `sized`.
     """
@@ -112,7 +112,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check(self)
         for one, other in (("steps", "epochs"), ("warmup", "warmup_ratio")):
-            # --warmup 0 is the default, so it does not contradict --warmup-ratio.
+            # --warmup 0 is the default, so it contradicts nothing.
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
                 raise ConfigError(f"{_flag(one)} and {_flag(other)} together, expected one of them")
         if self.steps is None and self.epochs is None:
@@ -200,7 +200,7 @@ class TrainConfig:
         return self.steps
 
     def sized(self, *, rows: int) -> TrainConfig:
-        """Return the config with epochs and warm-up ratio converted to steps, for a split with `rows` rows.
+        """Return the config with epochs and warm-up ratio converted to steps, for `rows` rows.
 
         An epoch takes enough steps to read all rows, rounded up to whole calls.
 
@@ -215,10 +215,7 @@ class TrainConfig:
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Check that the batch divides evenly by replicas and `accumulate`. `place`: the replicas' TPU, such as v3-8.
-
-        Raises: ConfigError if it does not.
-        """
+        """Check that replicas and `accumulate` divide the batch. `place`: their TPU, like v3-8. Raises: ConfigError."""
         size, parts = self.global_batch_size, replicas * self.accumulate
         if rest := size % parts:
             lower, upper = size - rest, size - rest + parts
@@ -250,7 +247,7 @@ def _flag(field: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """All options of a prediction on a split. Raises: ConfigError if one is wrong or two contradict each other."""
+    """All options of a prediction. Raises: ConfigError if they are wrong or contradictory."""
 
     model_dir: str = _what("The --model-dir of a training.", flags="--model", metavar="MODEL_DIR")
     data: str = _what("Folder that prep-tfrecords built, local or gs://.", "", metavar="OUT")
@@ -278,7 +275,7 @@ class PredictConfig:
             raise ConfigError(f"--output {self.output}, expected a name that ends in {' or '.join(_SUFFIXES)}")
 
     def require_equal_parts(self, replicas: int) -> None:
-        """Check that the batch size is a multiple of the number of replicas. Raises: ConfigError if not."""
+        """Check that the replicas divide the batch. Raises: ConfigError if not."""
         if rest := self.batch_size % replicas:
             raise ConfigError(
                 f"--batch-size {self.batch_size} on {replicas} replicas, expected a multiple of {replicas}",

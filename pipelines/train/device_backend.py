@@ -1,4 +1,4 @@
-"""Interface of the backends that drive the devices (TensorFlow's strategies or JAX), and their batches.
+"""Interface of the backends that drive the devices (TensorFlow or JAX), and their batches.
 
 Keras' backend at import determines which one. Rows of several lengths come as one stream of batches per length, each
 with its own compiled step:
@@ -32,7 +32,7 @@ from tfrecord_io.reader import Data
 
 # (steps taken, loss of the last step) -> whether to go on
 AfterCall = Callable[[int, float], bool]
-# The reader's input functions by row length; the row length of each step's batch.
+# The reader's input functions by row length; each step's row length.
 Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 
@@ -40,16 +40,15 @@ Feed = tuple[Mapping[int, Any], Iterator[int]]
 class InputParts:
     """Numbers of hosts that read a batch and of parts that they make; 0 parts means one per replica.
 
-    Both are recorded when a training begins. In the order of hosts, batches depend on the number of hosts, and masks on
-    the number of parts. So if a training that began on 4 hosts of 2 devices resumes on 2 hosts of 1 device, each host
-    reads for two of the earlier ones:
+    Both are recorded when a training begins, because batches depend on the number of hosts, and masks on the number of
+    parts. If a training that began on 4 hosts of 2 devices resumes on 2 hosts of 1 device, each host reads for two:
 
         parts         0 1 │ 2 3 │ 4 5 │ 6 7
         before       host 0│  1  │  2  │  3           4 streams of rows, each makes 2 parts of a step
         now          host 0      │  1                 2 of these streams each
 
-    With more hosts than before, several read the same stream. The global order depends on none of this. TensorFlow's
-    strategies ask each host for its own part, so they cannot resume with another number of hosts.
+    With more hosts, several read the same stream. The global order depends on none of this. TensorFlow's strategies ask
+    each host for its own part, so they cannot resume with another number of hosts.
     """
 
     hosts: int
@@ -72,7 +71,7 @@ class InputParts:
         )
 
     def read(self, make: Callable[[tf.distribute.InputContext], tf.data.Dataset], *, host: int, hosts: int) -> Any:
-        """Return the part of each global batch that host `host` of `hosts` reads: arrays [parts / hosts, rows, ...]."""
+        """Return the arrays [parts / hosts, rows, ...] of each global batch that host `host` of `hosts` reads."""
         each_made = self.parts // self.hosts
         first, last = (self.parts // hosts * at for at in (host, host + 1))
 
@@ -111,7 +110,7 @@ class DeviceBackend(Protocol):
         """Open a folder of checkpoints that keeps the newest `keep`."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
-        """Train until step `until` in calls of `steps_per_call` steps; stop early if `after_call` returns False."""
+        """Train until step `until`; stop early if `after_call` returns False."""
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
         """Evaluate all batches; return the task's sums and its per-row values."""

@@ -5,13 +5,12 @@
     sums           losses, weights                   ──►  loss, perplexity
                    rows, if sums are not enough      ──►  mae, pearson, spearman, exact_match, token_f1
 
-Sums are added over replicas and steps. Rows are gathered without fill rows. Classification metrics match
-scikit-learn's. Regression metrics match SciPy's, in float64 from all pairs, because float32 moments of labels such as
-years leave no correct digit.
+Classification metrics match scikit-learn's. Regression metrics match SciPy's, in float64 from all pairs, because
+float32 moments of labels such as years leave no correct digit.
 
 If a row's text was cut into windows, its answer is the best of all windows. It has none if "no answer" scores at least
-as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens and their characters in the
-text; SQuAD's own script compares words without articles and punctuation.
+as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens; SQuAD's own script
+compares words without articles and punctuation.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-# Column of `rows` with each row's dataset number, if several datasets are evaluated together.
+# Column of `rows` with each row's dataset number.
 PART = "part"
 # Column of `rows` that is 0 on fill rows.
 WEIGHT = "weight"
@@ -58,7 +57,7 @@ def together(found: Sequence[Evaluated]) -> Evaluated:
 def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
     """Add up the sums of all steps of an evaluation, and join their per-row values.
 
-    `fetch` copies device values to NumPy, for many steps at once so that the devices don't wait.
+    `fetch` copies the values of many steps to NumPy at once, so that devices don't wait.
     """
     total: dict[str, Any] = {}
     parts: list[dict[str, np.ndarray]] = []
@@ -72,7 +71,6 @@ def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
 
 
 def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Join the rows of all steps without fill rows, padded to the longest."""
     joined = {}
     for name in parts[0] if parts else ():
         values = [each[name] for each in parts]
@@ -84,7 +82,7 @@ def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def is_better(name: str, value: float, than: float | None) -> bool:
-    """Return whether `value` beats the previous best, `than`. NaN beats nothing."""
+    """Return whether `value` beats `than`, the previous best. NaN beats nothing."""
     if math.isnan(value):
         return False
     if than is None:
@@ -111,7 +109,7 @@ def accuracy(counts: np.ndarray) -> float:
 
 
 def f1(counts: np.ndarray, *, positive: int = 1) -> float:
-    """Return F1 of one class, 0 if it is neither predicted nor actual: scikit-learn's `f1_score(average="binary")`."""
+    """Return F1 of one class, 0 if it is neither predicted nor actual."""
     right, predicted, actual = counts[:, positive].tolist()
     return float(2 * right / (predicted + actual)) if predicted + actual else 0.0
 
@@ -152,7 +150,7 @@ def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return Spearman's rank correlation, like `scipy.stats.spearmanr`; equal values share their mean rank."""
+    """Return Spearman's rank correlation; equal values share their mean rank."""
     return pearson(_ranks(predicted), _ranks(labels))
 
 

@@ -9,7 +9,7 @@
      "mask_probability": 0.15, "beta": 1.0, "decoder_start": null, "precision": "float32", "steps": 40,
      "eval_split": "validation", "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 
-A folder without model.json holds no finished model.
+A folder without model.json has no finished model.
 """
 
 import dataclasses

@@ -3,8 +3,7 @@
     step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
 
 MFU (model FLOPs utilization) is the used share of the devices' peak rate, by XLA's count; only for JAX on a TPU. The
-rates exclude the first call, which compiles, evaluating and saving. Scalars are buffered for half a minute, because
-each write to gs:// sends the whole file again.
+rates exclude compiling, evaluating and saving. Scalars are buffered, because each write to gs:// sends the whole file.
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ _GATHERED = 10_000  # scalars of some 100 bytes each
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingProgress:
-    """Clock and reporter of a training. `speaks`: whether this host reports; only the first does.
+    """Clock and reporter of a training. `speaks`: whether this host reports.
 
     `tokens_per_example`: mean at a step. `peak_flops`: per second and device, 0 if unknown. `since`: step, time and
     FLOPs at the start of the clock.
@@ -57,9 +56,9 @@ class TrainingProgress:
         self._emit({"step": step, "loss": loss, "learning_rate": learning_rate, **rates})
 
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
-        """Report the metrics of a pass over an evaluation split."""
+        """Report the metrics of an evaluation."""
         self._scalars(step, split, metrics)
-        self._writer.flush()  # evaluations are rare, and people wait for them
+        self._writer.flush()  # people wait for evaluations
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         self.note(f"step {step:>7,}/{self.total:,}  {split}: {shown}  ({examples:,} examples)")
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
@@ -70,7 +69,7 @@ class TrainingProgress:
             say(text)
 
     def close(self) -> None:
-        """Flush the scalars for TensorBoard and close their file."""
+        """Close the file of scalars for TensorBoard."""
         self._writer.close()
 
     def _rates(self, step: int, flops: float) -> dict[str, float]:
@@ -85,7 +84,7 @@ class TrainingProgress:
         return rates
 
     def _scalars(self, step: int, group: str, values: Mapping[str, float]) -> None:
-        # tf.summary.scalar needs the package tensorboard, which TensorFlow no longer installs.
+        # tf.summary.scalar needs the package tensorboard.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
         )

@@ -42,7 +42,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
 
 
 class _Run:
-    """State of one training, with the actions after each call: log, evaluate, save, stop."""
+    """State of one training, with the actions after each call."""
 
     def __init__(self, job: TrainingSetup, *, backend: DeviceBackend, stop: list[int], as_json: bool) -> None:
         config = job.config
@@ -103,12 +103,11 @@ class _Run:
                 f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}, which is saved",
                 remedy="run the same command again: it goes on with the next batch",
             )
-            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # if the signal went to another host
+            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # the signal of another host
             raise error
         return self._finish()
 
     def _open(self) -> int:
-        """Restore an earlier run's state; return its number of steps."""
         parts, folder = self._backend.input_parts, self._config.model_dir
         course = {"steps": self._config.total_steps, "warmup": self._config.warmup}
         kept = {checkpoints.PARTS: dataclasses.asdict(parts), checkpoints.COURSE: course}
@@ -139,7 +138,6 @@ class _Run:
         return start
 
     def _note_course(self, start: int, *, before: Mapping[str, Any]) -> None:
-        """Report a learning rate that changes because the numbers of steps do."""
         ours = self._learner.optimizer
         earlier = dataclasses.replace(ours, steps=int(before["steps"]), warmup=int(before["warmup"]))
         if earlier != ours and ours.schedule != "constant":
@@ -161,7 +159,7 @@ class _Run:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
             )
-        if self._backend.anywhere(bool(self._stop)):  # checked on all hosts, so that they save the same step
+        if self._backend.anywhere(bool(self._stop)):  # so that all hosts save the same step
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
@@ -249,7 +247,6 @@ class _Run:
             self._best_saves.save()
 
     def _measured(self, split: str) -> Mapping[str, float]:
-        """Evaluate a split and return its metrics; for a mixture, also report each dataset."""
         parts = jobs.evaluated(self._data, split)
         found = {
             name: self._backend.evaluate(self._learner, feed(self._job, self._backend, each, split, training=False))

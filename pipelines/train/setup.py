@@ -1,4 +1,4 @@
-"""Set up a training and check it before any device is used: mistakes show in a second, not after a wait for a TPU.
+"""Set up a training and check it before any device is used, because a TPU takes long to start.
 
 For a TPU, the input pipelines are also built and inspected (`tfrecord_io.readiness`). Elsewhere that would be too
 early, because a CPU can be split only before TensorFlow uses it. A mixture's datasets have the names in their
@@ -74,7 +74,6 @@ def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
 
 
 def _unfit(job: TrainingSetup) -> list[str]:
-    """Return warnings for the TPU. Raises: ReaderError if an input cannot run there."""
     config = job.config
     inputs = [(part, config.train_split, True) for part in by_length(job.data).values()]
     if job.eval_split is not None:
@@ -160,7 +159,7 @@ def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """Return a dataset for each row length, in ascending order."""
+    """Return a dataset for each row length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
@@ -193,7 +192,7 @@ def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
 
 
 def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
-    """Return the config with `num_labels` inferred from integer labels without names, if their range is known.
+    """Return the config with `num_labels` inferred from integer labels, if their range is known.
 
     Raises: ConfigError if they are not 0 to n - 1, or not below `--num-labels`.
     """
@@ -207,7 +206,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
     fits = labels.smallest >= 0 and labels.largest < num_labels
     if fits and (config.num_labels or not labels.has_gaps_from_0):
         return dataclasses.replace(config, num_labels=num_labels)
-    # The number of distinct labels of several splits together may be unknown.
+    # Several splits together may have an unknown number of labels.
     shown = ranges[0] if ranges[0].has_gaps_from_0 else labels
     expected = config.num_labels or shown.distinct or labels.largest + 1
     given = f"--num-labels {config.num_labels}: " if config.num_labels else ""

@@ -1,7 +1,7 @@
 """Training step as pure functions in `keras.ops`, shared by both backends: loss, gradients and AdamW.
 
-Weights are passed in as values, and updated state is returned: a graph is traced once, and seeds of dropout are
-functions of (seed, step), so a resumed training draws what an uninterrupted one would.
+A graph is traced once, and seeds of dropout are functions of (seed, step), so a resumed training draws what an
+uninterrupted one would.
 
 The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping. Keras' own (3.15.1)
 follows another rule on TensorFlow: it squares an embedding's gradient token by token, without adding those of one id
@@ -36,7 +36,7 @@ _UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
 
 
 class Learner(abc.ABC):
-    """Model in training with its task and optimizer; each backend adds the operations that Keras does not have.
+    """Model in training with its task and optimizer; each backend adds operations.
 
     `shares`: parts of a global batch whose losses are added.
     """
@@ -77,7 +77,7 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
-        """Return `loss`, its gradients for the weights, and all new state."""
+        """Return `loss`, its gradients, and all new state."""
 
     @abc.abstractmethod
     def fold_in(self, seed: Any, number: Any) -> Any:
@@ -90,7 +90,7 @@ class Learner(abc.ABC):
     def gradients(
         self, weights: list[Any], state: list[Any], batch: Batch, total: Any, seed: Any
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Return the loss, gradients and new kept state for these rows' share of the global batch."""
+        """Return the loss, gradients and new kept state for these rows of the global batch."""
         state = self._seeded(state, lambda index: self.fold_in(seed, index))
         if self._accumulate == 1:
             loss, gradients, new = self.differentiated(weights, state, batch, total)
@@ -117,7 +117,7 @@ class Learner(abc.ABC):
         return given
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
-        """Return these rows' share of the global batch's loss, and all new state. `total`: its sum of weights."""
+        """Return these rows' share of the global loss, and all new state. `total`: its sum of weights."""
         _, labels, example_weights = batch
         example_weights = self.task.weights(labels, example_weights)
         logits, new_state, penalties = self._called(weights, state, batch, training=True)
@@ -154,7 +154,7 @@ class Learner(abc.ABC):
 
 
 def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a pure function from weights, state and features to a prediction's `outputs(call, features)`."""
+    """Return a pure function from weights, state and features to `outputs(call, features)`."""
 
     def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
         def call(features: Mapping[str, Any]) -> Any:
@@ -203,7 +203,7 @@ class AdamW:
         norm = ops.sqrt(sum(ops.sum(ops.square(each)) for each in gradients))
         shrunk = self.clip_norm / ops.maximum(norm, self.clip_norm)
         rate, time = self.learning_rate(step), ops.cast(step, "float32") + 1.0
-        # expm1, because 1 - 0.999**t in float32 has only 4 correct digits at first.
+        # expm1, because 1 - 0.999**t in float32 has only 4 correct digits.
         first, second = (-ops.expm1(time * math.log(beta)) for beta in (self.beta_1, self.beta_2))
         found = []
         each_weight = zip(weights, gradients, means, squares, self.decayed, strict=True)

@@ -47,7 +47,7 @@ class Target:
 
 
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
-    """Return the accelerator that `--tpu` selects. `chips_here`: whether this machine has a TPU, see `has_tpu_chips`.
+    """Return the accelerator that `--tpu` selects. `chips_here`: see `has_tpu_chips`.
 
     Raises: ConfigError if `tpu` is no valid value.
     """
@@ -71,7 +71,7 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
 
 
 def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
-    """Return the backend for `--backend`. Raises: ConfigError for JAX with a TPU Node, which it cannot reach."""
+    """Return the backend for `--backend`. Raises: ConfigError for JAX with a TPU Node."""
     if asked == "jax" and target.kind == "tpu-node":
         raise ConfigError(
             f"--backend jax with a TPU Node ({target.address}), expected a TPU in this machine",
@@ -114,7 +114,7 @@ def has_tpu_chips() -> bool:
 
 
 def require_reachable_path(target: Target, *, option: str, path: str) -> None:
-    """Check that the host of a TPU Node can open a path. Raises: ConfigError if not."""
+    """Check that a TPU Node can open a path. Raises: ConfigError if not."""
     if target.kind == "tpu-node" and not path.startswith("gs://"):
         raise ConfigError(
             f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address: the TPU's host is another "
@@ -139,7 +139,7 @@ def require_whole_cluster(environment: Mapping[str, str]) -> None:
     try:
         num_tasks = sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
     except (ValueError, AttributeError, TypeError):
-        num_tasks = 2  # unreadable, but somebody meant more than one process
+        num_tasks = 2  # unreadable, but meant as more than one process
     if num_tasks > 1:
         raise ConfigError(
             f"TF_CONFIG={text:.80}, expected no cluster: each of its processes would train alone, into one folder",
@@ -148,7 +148,6 @@ def require_whole_cluster(environment: Mapping[str, str]) -> None:
 
 
 def _is_address(value: str) -> bool:
-    """Return whether a value has a scheme or a port, unlike a TPU's name."""
     return "://" in value or re.fullmatch(r"[\w.\-]+:\d+", value) is not None
 
 

@@ -23,7 +23,7 @@ def _manifest(value: Any) -> Manifest:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
-    """Description of a finished model. `pooling`: how rows were pooled for classify, else None.
+    """Description of a finished model. `pooling`: of rows for classify, else None.
 
     `backbone`: KerasHub's class and config; None for a user's own model. `manifest`: of the data, without splits.
     `metrics`: on `eval_split`; {} and None without one.

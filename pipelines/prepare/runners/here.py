@@ -125,7 +125,7 @@ def _deal(
         while busy or (waiting and failed is None):
             if failed is None:
                 # Start all before feeding one: a full pipe would wait for one child's imports after another.
-                # Start all before feeding one: a full pipe would wait for one child's imports.
+                free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
                 while waiting and free:
                     child, number = free.pop(), waiting.pop()
                     busy[child.pipe] = child, number

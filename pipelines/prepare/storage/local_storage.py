@@ -49,7 +49,8 @@ def make_folder(folder: str) -> None:
         try:
             os.mkdir(local)
         except FileExistsError:
-            raise
+            if os.path.islink(local) and not os.path.exists(local):  # a dangling link
+                raise
         os.fsync(descriptor)
 
 

@@ -37,7 +37,7 @@ _BLOCK = {
     "feedforward_output_dense": "output.dense",
     "feedforward_layer_norm": "output.LayerNorm",
 }
-# Dense layers whose outputs are split into attention heads: their kernels are [in, heads, width of a head].
+# Dense layers with kernels [in, heads, width of a head].
 _SPLIT = ("/query", "/key", "/value")
 _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
@@ -93,7 +93,7 @@ def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray
     model, backbone = built.model, built.backbone
     width, values = backbone.hidden_dim, {}
     for layer in backbone.layers:
-        for variable in layer.variables:  # drop the prefix that enclosing models add to its path
+        for variable in layer.variables:  # drop the prefix of enclosing models
             values[f"{layer.name}/{variable.path.partition(f'{layer.name}/')[2]}"] = _float32(variable)
     found = {f"bert.embeddings.{theirs}": values[ours] for ours, theirs in _EMBEDDINGS.items()}
     for number in range(backbone.num_layers):

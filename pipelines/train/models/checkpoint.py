@@ -39,7 +39,7 @@ _HEADS = re.compile(
 )
 # Output weights from states to words: shared with the embedding, or read by KerasHub.
 _OUTPUTS = re.compile(r"^(lm_head|lm_head\.decoder|vocab_projector|(cls\.)?predictions\.decoder)\.(weight|bias)$")
-# Masks and positions, which transformers used to save.
+# Masks and positions in old files of transformers.
 _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rotary_emb\.inv_freq)$")
 # A Mistral's variables in KerasHub, without the layer's number, and their tensors.
 _MISTRAL = {
@@ -60,7 +60,7 @@ _MISTRAL = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Checkpoint of transformers in a local folder. `files`: the file of each tensor; `read`: the tensors in use."""
+    """Checkpoint of transformers. `files`: the file of each tensor; `read`: the tensors in use."""
 
     model: str
     folder: Path
@@ -87,7 +87,7 @@ class Checkpoint:
         return bool(pooler) and not any(name.endswith(f"{pooler}.weight") for name in self.files)
 
     def tensor(self, *names: str) -> np.ndarray:
-        """Return the first of these tensors in the checkpoint. Raises: ConfigError if it has none of them."""
+        """Return the first of these tensors in the checkpoint. Raises: ConfigError if there is none."""
         name = next((each for each in names if each in self.files), None)
         if name is None:
             raise ConfigError(
@@ -106,7 +106,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a folder for KerasHub, with the settings as used and, if the pooler is missing, a random one."""
+        """Yield a folder for KerasHub, with the settings as used and a random pooler if there is none."""
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
             for path in self.folder.iterdir():
@@ -198,7 +198,6 @@ class Checkpoint:
         layers["head_bias"].set_weights([np.zeros((1, len(self.tensor(bias)))), self.tensor(bias)])
 
     def _has_classifier(self, task: BoundTask, *, pools: bool) -> bool:
-        """Return whether it has a classifier of the form that the task's models have here."""
         made_for = str((self.config.get("architectures") or [""])[0])
         of_tokens, kind = "TokenClass" in made_for, task.kind
         fits = of_tokens == (kind.auto_class == "TokenClassification") and (
@@ -207,7 +206,6 @@ class Checkpoint:
         return fits and f"{kind.hub_head}.weight" in self.files and "pre_classifier.weight" not in self.files
 
     def _load_classifier(self, logits: Any, task: BoundTask, manifest: Manifest) -> list[str]:
-        """Load the classifier, by label name if there are any; return a line on its classes."""
         name, ours = task.kind.hub_head, manifest.label_names
         kernel = self._value(f"{name}.weight").T
         bias = self._value(f"{name}.bias") if f"{name}.bias" in self.files else np.zeros(kernel.shape[-1])

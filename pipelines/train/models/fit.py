@@ -1,7 +1,6 @@
 """Check a model's folder before anything is allocated: its files are its own, and its sizes fit its tensors.
 
-A description of 10^5 layers would take minutes or gigabytes before its weights turn out not to fit. A transformer of
-width D needs at least these elements in its weights' file:
+A transformer of width D needs at least these elements in its weights' file:
 
     vocabulary * D     D * any other dimension     layers * D * (D + width of the feed-forward)     outputs * D
 """
@@ -50,7 +49,7 @@ def in_hdf5(*paths: str | Path) -> Stored:
     for path in paths:
         with h5py.File(path, "r") as file:
             file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
-    # Keras stores tensors as they are: a packed file may claim more elements than it has bytes.
+    # A packed file may claim more elements than it has bytes; Keras packs none.
     return Stored(
         tensors=len(shapes), elements=min(sum(map(math.prod, shapes)), sum(os.path.getsize(path) for path in paths))
     )
@@ -68,7 +67,7 @@ def in_safetensors(*paths: str | Path) -> Stored:
 def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int = 0) -> str | None:
     """Return the entry of a backbone's config that is too large for the stored tensors, if any.
 
-    `kind`: model type of transformers or class of KerasHub; `outputs`: number of the head's outputs.
+    `kind`: model type of transformers or class of KerasHub; `outputs`: of the head.
     """
     text = config.get("text_config")
     given = {**(text if isinstance(text, Mapping) else {}), **config, "outputs": outputs}
@@ -93,7 +92,7 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int
 
 
 def require_sound(folder: str | Path, *, model: str) -> None:
-    """Check that a model's folder reads no file outside of it, and that its config fits its weights.
+    """Check that a model's folder reads no file outside of it, and its config fits its weights.
 
     Raises: ConfigError; OSError, ValueError or SafetensorError for a damaged file.
     """

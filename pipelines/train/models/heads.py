@@ -19,7 +19,7 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
     """Select the features that the model takes. With `masked_positions`, logits are [B, P, V], else [B, L, V]."""
     try:
         names = model.input
-    except (AttributeError, ValueError):  # a subclassed model, which declares no inputs
+    except (AttributeError, ValueError):  # a subclassed model
         names = None
     if not isinstance(names, Mapping):
         names = features.keys() - {MASKED_POSITIONS}
@@ -27,7 +27,7 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
-    """Create a model's Keras inputs, int32, by feature name; L is None if rows have several lengths."""
+    """Create a model's Keras inputs, int32, by feature name; L is None for rows of several lengths."""
     schema = manifest.schema
     names = task.tokens(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
@@ -44,7 +44,7 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
 def with_head(
     backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling, has_bias: bool = False
 ) -> keras.Model:
-    """Build the whole model: inputs, backbone and the task's head. `has_bias`: for mlm, as in checkpoints."""
+    """Build the whole model. `has_bias`: whether the logits of mlm have a bias, as in checkpoints."""
     inputs = inputs_of(manifest, task)
     tokens = task.tokens(manifest)
     core, feeds = _fed(backbone, manifest, inputs, tokens)
@@ -70,7 +70,7 @@ def with_head(
 def _fed(
     backbone: Any, manifest: Manifest, inputs: dict[str, Any], tokens: TokenFeatures
 ) -> tuple[keras.Model, dict[str, Any]]:
-    """Return the model from tokens to states (the backbone, or a copy that keeps documents apart), and its inputs."""
+    """Return the model from tokens to states, which may keep documents apart, and its inputs."""
     schema = manifest.schema
     ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:
@@ -92,7 +92,6 @@ def _fed(
 
 
 def _sequence(found: Any) -> Any:
-    """Return the states that predict: the encoder's [B, L, D] or the decoder's [B, T, D]."""
     if not isinstance(found, dict):
         return found
     return found["decoder_sequence_output"] if "decoder_sequence_output" in found else found["sequence_output"]
@@ -109,7 +108,7 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bi
         inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
         states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
         states = keras.layers.Dense(backbone.token_embedding.output_dim, name="head_dense")(states)
-        # As in KerasHub's layers: an exported model has one activation and epsilon for all layers.
+        # An exported model has one activation and epsilon for all layers.
         activation = backbones.activation_of(backbone)
         states = ops.relu(states) if activation == "relu" else ops.gelu(states, approximate=activation != "gelu")
         epsilon = family_of(backbone).head_epsilon
@@ -117,12 +116,12 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bi
     if backbones.scales_tied_logits(backbone):
         states = states * states.shape[-1] ** -0.5
     logits = backbone.token_embedding(states, reverse=True)
-    if has_bias:  # Keras has no layer of a bias alone; this one's kernel stays 0
+    if has_bias:  # Keras has no layer of a bias alone
         bias = keras.layers.Dense(logits.shape[-1], kernel_initializer="zeros", name="head_bias")
         logits = logits + bias(ops.zeros_like(states[..., :1]))
     model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
-    # The layers keep their own policies. With the policy bfloat16, Keras would not cast the embedding, a layer of
-    # integer inputs (autocast=False), and so compute the logits in float32.
+    # With the policy bfloat16, Keras would not cast the embedding, a layer of integer inputs (autocast=False), and so
+    # compute the logits in float32.
     model.dtype_policy = keras.config.floatx()
     return model
 

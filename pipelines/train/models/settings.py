@@ -2,7 +2,7 @@
 
 KerasHub's converters ignore some settings, so a checkpoint with scaled positions would load as another model. `TYPES`
 has every setting that changes a model type's logits (configuration_*.py of transformers 5.24). A setting that neither
-the table nor `_WITHOUT_EFFECT` knows is refused by name if it is on.
+it nor `_WITHOUT_EFFECT` knows is refused if it is on.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class ModelType:
     `passed`: the keyword of KerasHub's backbone that a setting becomes, and its default; none if that is None.
     `required`: the default of transformers, and the values that KerasHub's layers compute.
     `activation`: name of the setting for one of `ACTIVATIONS`. `dropouts`: the first is used everywhere.
-    `linear`: keyword for positions divided by a factor, which KerasHub's Llama takes and ignores. `llama3`: whether
-    frequencies can be scaled as in Llama 3.1.
+    `linear`: keyword for positions divided by a factor, which KerasHub's Llama ignores. `llama3`: whether frequencies
+    can be scaled as in Llama 3.1.
     """
 
     read: Mapping[str, Any]
@@ -315,7 +315,7 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
 
 
 def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return the settings that KerasHub does not compute and unknown ones, each with its value and expected values."""
+    """Return the settings that KerasHub does not compute and unknown ones, with value and expected values."""
     refused = {}
     for name, (default, allowed) in kind.required.items():
         values = allowed(config) if callable(allowed) else allowed
@@ -337,7 +337,7 @@ def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any,
 
 
 def _rope(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
-    """Return the keywords for rotary positions, and refused settings (transformers 5: rope_parameters)."""
+    """Return the keywords for rotary positions, and refused settings."""
     field = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     given = {name: value for name, value in (config.get(field) or {}).items() if value is not None}
     scaling = str(given.get("rope_type", given.get("type", "default")))
@@ -358,7 +358,6 @@ def _rope(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], d
 
 
 def _dropout(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the keyword of KerasHub's one dropout, and a warning if config.json has other rates."""
     rates = {name: config[name] for name in kind.dropouts if config.get(name) is not None}
     if not rates:
         return {}, ()

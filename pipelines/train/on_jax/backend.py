@@ -36,7 +36,7 @@ _SPLIT = "xla_force_host_platform_device_count"
 
 
 class OrbaxSaves(Saves):
-    """Checkpoints by Orbax in folders such as ckpt_120/, written in the background and renamed when complete.
+    """Checkpoints by Orbax in folders such as ckpt_120/, written in the background.
 
     Orbax (0.12.8) keeps no checksum of values, so a checkpoint contains the digest of its state.
     """
@@ -46,7 +46,7 @@ class OrbaxSaves(Saves):
         self._folder = folder if "://" in folder else os.path.abspath(folder)
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, step_prefix="ckpt", create=True)
         try:
-            # Without a handler Orbax guesses one from the newest folder, which may be empty.
+            # Without a handler Orbax guesses one from the newest, possibly empty, folder.
             self._manager: Any = ocp.CheckpointManager(
                 self._folder, options=options, item_handlers=ocp.StandardCheckpointHandler()
             )
@@ -187,12 +187,11 @@ class JaxBackend:
 
 
 def _devices(target: Target, *, replicas: int | None) -> list[Any]:
-    """Raises: DeviceError if a TPU is not found; ConfigError if there are too few devices."""
     if target.kind == "host" and not glob.glob("/dev/nvidia[0-9]*"):
         jax.config.update("jax_platforms", "cpu")  # not this machine's TPU
     _join_hosts(target)
     if target.kind == "host" and replicas is not None and _SPLIT not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # JAX is already in use; the count below checks its split
+        with contextlib.suppress(RuntimeError):  # JAX is already in use
             jax.config.update("jax_num_cpu_devices", replicas // int(os.environ.get("JAX_NUM_PROCESSES", "1")))
     devices = jax.devices()
     if target.is_tpu and devices[0].platform != "tpu":
@@ -221,7 +220,7 @@ def _join_hosts(target: Target) -> None:
 
 
 def _on_the_host() -> Any:
-    """Return a context for Keras' variables in host memory, because the learner's state is on the devices."""
+    """Return a context for Keras' variables in host memory."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:  # JAX_PLATFORMS names an accelerator alone

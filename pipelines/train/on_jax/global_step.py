@@ -3,9 +3,8 @@
     state   {"weights": [...], "others": [...], "means": [...], "squares": [...], "step": int32 []}
     batch   rows are divided equally among the devices, along the mesh's axis "batch"
 
-All sums are over the global batch: losses are divided by its sum of weights, gradients are clipped after they are
-summed. Dropout seeds depend on (seed, step), and a mask is one array over all devices, so the number of devices changes
-nothing.
+All sums are over the global batch. Dropout seeds depend on (seed, step), and a mask is one array over all devices, so
+the number of devices changes nothing.
 """
 
 from typing import Any
@@ -75,7 +74,7 @@ class GlobalStep(Learner):
         return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
 
     def take(self, batch: Batch) -> jax.Array:
-        """Take one step; return its loss, the mean over the global batch, float32 [], possibly not yet computed."""
+        """Take one step; return its mean loss over the global batch, float32 [], possibly not yet computed."""
         program, flops = self.program(batch)
         self.state, loss = program(self.state, batch)
         self.step, self.flops = self.step + 1, self.flops + flops
@@ -86,12 +85,12 @@ class GlobalStep(Learner):
         return self._sums(self.state["weights"], self.state["others"], batch)
 
     def program(self, batch: Batch) -> tuple[Any, float]:
-        """Return the step compiled for a batch of these shapes (cached), and its FLOPs per device."""
+        """Return the (cached) step for a batch of these shapes, and its FLOPs per device."""
         shapes = tuple(each.shape for each in jax.tree.leaves(batch))
         if shapes not in self._compiled:
             compiled = self._train.lower(self.state, batch).compile()
             costs = compiled.cost_analysis() or {}
-            # XLA counts a loop's body once; this loop has one pass per accumulated part.
+            # XLA counts a loop's body once.
             self._compiled[shapes] = compiled, float(costs.get("flops", 0.0)) * self._accumulate
         return self._compiled[shapes]
 

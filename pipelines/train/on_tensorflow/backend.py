@@ -27,7 +27,7 @@ from pipelines.train.targets import Target, hardware
 from tfrecord_io.errors import ConfigError
 
 _CONNECT_SECONDS = 5.0
-# (pattern, cause, remedy) for messages of Google's API client, gRPC and TensorFlow. The first match counts.
+# (pattern, cause, remedy) for messages of Google's API client, gRPC and TensorFlow.
 _CAUSES = (
     (
         r"Google API client|must be installed|No module named '?(googleapiclient|oauth2client|cloud_tpu_client)",
@@ -63,7 +63,7 @@ class TensorFlowSaves(Saves):
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner
         self._folder = folder
-        # Variables are matched by position, because Keras' names depend on other models built in the process.
+        # By position, because Keras' names depend on other models in the process.
         self._state = tf.train.Checkpoint(**learner.saved)
         self._keep = keep
 
@@ -87,7 +87,7 @@ class TensorFlowSaves(Saves):
         path = f"{self._folder}/ckpt-{step}"
         try:
             self._state.read(path).assert_consumed()
-        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # several types for damaged files
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
             raise damaged(path, error) from error
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class TensorFlowBackend:
     def train(
         self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
     ) -> None:
-        # No autograph: it takes time to rewrite Keras, and fails on loops under Python 3.13.
+        # Autograph takes time to rewrite Keras, and fails on loops under Python 3.13.
         @tf.function(autograph=False)
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
             def one_step(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -201,7 +201,7 @@ def connect(
 ) -> tf.distribute.Strategy:
     """Initialize the strategy for a target. Call it first: it clears a TPU's memory, and splits the CPU.
 
-    Raises: DeviceError, with the cause, if the TPU cannot be reached; ConfigError if it does not have `replicas`.
+    Raises: DeviceError if the TPU cannot be reached; ConfigError if it does not have `replicas`.
     """
     if target.kind == "host":
         return _host_strategy(replicas)
@@ -257,7 +257,7 @@ def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:
     if replicas in (None, 1):
         return tf.distribute.MirroredStrategy(["CPU:0"])
     cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):  # TensorFlow is already in use; fine if the CPU has enough parts
+    with contextlib.suppress(RuntimeError):  # TensorFlow is already in use
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
     # Grappler takes more time for the graphs of 8 replicas than it saves.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -109,9 +109,9 @@ class ReplicaStep(Learner):
 
 
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
-    """Trace a function once for all replicas, because tracing it for each is slow.
+    """Trace a function once for all replicas, because tracing is slow.
 
-    If a model has variables unknown to Keras, each replica still traces it, because each has its own copies.
+    With variables unknown to Keras, each replica still traces it, because each has its own copies.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)
@@ -120,7 +120,7 @@ def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
 
 
 def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list[Any]) -> None:
-    """Assign each replica's value to its own copy of a variable. All values are equal."""
+    """Assign a value, equal in all replicas, to each replica's copy of a variable."""
     for variable, value in zip(variables, values, strict=True):
         strategy.extended.update(
             variable, lambda own, new: own.assign(new, read_value=False), args=(value,), group=False

@@ -5,8 +5,8 @@
     next_logits(ids [N, L], lengths [N]) -> float [N, V]    for the token at position `lengths`
 
 Each step runs the whole model on [B K, L] without a cache, which works with any model. A row ends with `eos_id`, or
-when it is full. The K likeliest sequences are kept; a finished one keeps its score. At the end, scores are divided by
-((5 + generated tokens) / 6) ** 0.6 (arXiv:1609.08144, section 7). On ties the lower token id wins, as in `argmax`.
+when it is full. A finished sequence keeps its score. At the end, scores are divided by ((5 + generated tokens) / 6) **
+0.6 (arXiv:1609.08144, section 7). On ties the lower token id wins, as in `argmax`.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def beam_search(
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
     lengths_BK = ops.repeat(lengths[:, None], beams, axis=1)
-    # All beams start equal, so only the first counts in the first step.
+    # All beams start equal, so only the first counts.
     scores_BK = ops.convert_to_tensor([[0.0] + [_IMPOSSIBLE] * (beams - 1)] * rows)
     open_BK = (lengths_BK > 0) & (lengths_BK < length)
 
@@ -38,7 +38,7 @@ def beam_search(
         logits = ops.cast(next_logits(flat_ids, flat_lengths), "float32")
         vocab_size = logits.shape[-1]
         chances_BKV = ops.reshape(ops.log_softmax(logits), [rows, beams, vocab_size])
-        # The one continuation of a finished sequence is itself, in the slot of token 0.
+        # A finished sequence continues only as itself, in the slot of token 0.
         itself_V = ops.convert_to_tensor([0.0] + [_IMPOSSIBLE] * (vocab_size - 1))
         totals_BKV = scores[..., None] + ops.where(going[..., None], chances_BKV, itself_V)
         scores, best = ops.top_k(ops.reshape(totals_BKV, [rows, beams * vocab_size]), k=beams)

@@ -18,7 +18,7 @@ from tfrecord_io.objectives.base import TokenFeatures
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
     """Return the `top` likeliest tokens for each mask token: `id`, `token`, `probability`, and the completed `text`.
 
-    Raises: ConfigError if the text has no mask token or too many tokens, or the model was trained for another task.
+    Raises: ConfigError for a text without mask tokens or with too many tokens, or a model of another task.
     """
     trained = model_files.read(model_dir)
     mask_id, length = trained.manifest.tokenizer.mask_id, trained.manifest.row_length
@@ -49,7 +49,7 @@ def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> li
 
 
 def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """Print a table of candidates for each mask token on stderr."""
+    """Print a table of candidates for each mask token."""
     for number, candidates in enumerate(masks, start=1):
         title = f"mask {number} of {len(masks)}" if len(masks) > 1 else None
         rows = ((each["token"], each["text"], f"{each['probability']:.4f}") for each in candidates)

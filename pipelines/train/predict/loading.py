@@ -19,7 +19,7 @@ from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the trained model inside the strategy's scope. The only user code that runs is `build`.
+    """Load the model inside the strategy's scope. The only user code that runs is `build`.
 
     Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or does not fit it.
     """
@@ -41,12 +41,12 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
         else:
             try:
                 stored = fit.in_hdf5(path)
-            except Exception as error:  # from HDF5
+            except Exception as error:
                 raise _unreadable(path, error) from error
             built = _made_again(model_dir, trained, stored=stored)
         try:
             built.model.load_weights(path)
-        except Exception as error:  # from HDF5, or any layer
+        except Exception as error:
             if build is None:
                 raise _unreadable(path, error) from error
             raise ConfigError(
@@ -62,7 +62,7 @@ def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None =
     with local_copy(f"{model_dir.rstrip('/')}/{model_files.REFERENCE}") as path:
         try:
             built.model.load_weights(path)
-        except Exception as error:  # from HDF5, or any layer
+        except Exception as error:
             raise _unreadable(path, error) from error
     return built
 
@@ -87,7 +87,7 @@ def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) ->
         return models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
     except PrepError:
         raise
-    except Exception as error:  # from any layer, if KerasHub did not write this config
+    except Exception as error:  # from any layer
         raise _damaged(model_dir, said(error)) from error
 
 
@@ -117,7 +117,7 @@ def load_tokenizer(model_dir: str) -> Any:
             )
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # of many types; all mean that there is no usable tokenizer
+        except Exception as error:  # of many types
             raise ReaderError(
                 f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: cannot be loaded ({said(error)})",
                 remedy="copy the folder tokenizer/ of the dataset there",

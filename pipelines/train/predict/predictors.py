@@ -193,7 +193,7 @@ class SpanPredictor(Predictor):
 
 
 class TargetPredictor(Predictor):
-    """Generator of a target for each row, at most as long as the dataset's targets."""
+    """Generator of each row's target, at most as long as the dataset's targets."""
 
     def check(self) -> None:
         if self.config.generate:

@@ -5,8 +5,8 @@
     REQUEST.json   {"config": {...TrainConfig}, "slice": "v5e-8", "folder": where the user's model is imported from}
     RESULT.json    {"compiled": {...Compiled}} | {"out_of_memory": text} | {"refused": [kind of error, cause, remedy]}
 
-libtpu's compiler needs no chip (ahead-of-time compilation, jax.experimental.topologies). Batch and state are only
-shapes. The model's initial weights are the only arrays, in this machine's memory.
+libtpu's compiler needs no chip (ahead-of-time compilation, jax.experimental.topologies). Only the model's initial
+weights are arrays.
 """
 
 import importlib.metadata
@@ -96,7 +96,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
 
 
 def explained(error: Exception) -> PrepError:
-    """Return the error for a step that cannot be traced, with the line in the user's or the trainer's code."""
+    """Return the error for a step that cannot be traced, with its line of code."""
     chain: list[BaseException] = [error]  # the root cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)

@@ -21,13 +21,13 @@ from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError
 
-# Prefixes of variables that would point JAX or libtpu at a real TPU, or change the compiler.
+# Prefixes of variables that point JAX or libtpu at a real TPU, or change the compiler.
 _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """Compiler's figures for one device's part of the step, in bytes. `seconds`: compilation time."""
+    """Compiler's figures for one device, in bytes. `seconds`: compilation time."""
 
     argument_bytes: int
     memory_bytes: int
@@ -66,7 +66,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-    """Compile a step for a slice within `seconds`. If memory is too small, return the compiler's message.
+    """Compile a step for a slice within `seconds`; return the compiler's message if memory is too small.
 
     Raises: StepError if the step cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError
         if the compiler crashes or times out.

@@ -2,10 +2,10 @@
 
 The upper bound of the speed is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is faster than
 its arithmetic at the peak rate, or its memory traffic at the memory's bandwidth. The compiler counts a loop's body
-once, so the bound is too optimistic for a model that loops over time (an RNN).
+once, so the bound is too optimistic for an RNN.
 
 The largest batch is found on request, because a compilation takes up to minutes. Memory is nearly linear in the batch:
-a second batch gives the line, and a third confirms its prediction, among 1, 2, 4, and multiples of 8.
+a second batch gives the line, and a third confirms its prediction.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-# Maximum ratio of the second batch to the first: the line from the weights alone may be far off.
+# Maximum ratio of the second batch to the first, because the first line may be far off.
 _LEAP = 16
 _PROBES = 4
 _GIB = 2**30
 # Target share of the memory; the system keeps up to 0.07 of it.
 _AIM = 0.93
 
-# The largest batch known to fit (or 0), and the smallest known not to fit (or None).
+# The largest batch known to fit (or 0), and the smallest known not to (or None).
 Bounds = tuple[int, int | None]
 
 
@@ -101,10 +101,10 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
-    """Check options and data as the trainer does, without a TPU or a model folder. Raises: as the trainer."""
+    """Check options and data as the trainer does, without a TPU or a model folder."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
-    *_, longest = setup.by_length(job.data).values()  # the longest rows need the most memory
+    *_, longest = setup.by_length(job.data).values()  # needs the most memory
     return dataclasses.replace(job, data=longest)
 
 
@@ -125,7 +125,7 @@ def require_fit(result: Preflight) -> None:
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Find the largest batch that fits, in at most `_PROBES` compilations or until a CompilerError.
+    """Find the largest batch that fits, in at most `_PROBES` compilations.
 
     `memory_of` returns the bytes for a batch, None if it does not fit; `known`: earlier results; `fixed_bytes`:
     estimated bytes that do not grow with the batch.
@@ -146,7 +146,6 @@ def _bounds(known: Mapping[int, int | None]) -> Bounds:
 
 
 def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_bytes: int) -> int:
-    """Return the batch to compile next, or the largest that fits if it is known well enough."""
     fits = sorted((batch, memory) for batch, memory in known.items() if memory is not None)
     low, high = _bounds(known)
     if high is not None and not fits:
@@ -166,7 +165,7 @@ def _rounded(batch: int) -> int:
 
 @dataclasses.dataclass(kw_only=True)
 class _BatchCompiler:
-    """Compiler for several batch sizes, until the time `ends`. `longest`: its longest compilation so far."""
+    """Compiler for several batch sizes, until the time `ends`. `longest`: its longest compilation."""
 
     config: TrainConfig
     wanted: Slice

@@ -64,7 +64,7 @@ GENERATIONS = {
 
 
 def peak_flops_per_s(device_kind: str) -> float:
-    """Return a device's peak rate by JAX' name for it, 0 if unknown."""
+    """Return a device's peak rate by JAX' name for it, or 0."""
     kinds = {"v5lite": "v5e", "v5": "v5p", "v6lite": "v6e", "7x": "tpu7x"}
     name = device_kind.removeprefix("TPU").strip().replace(" ", "")
     generation = GENERATIONS.get(kinds.get(name, name))
@@ -85,7 +85,7 @@ class Slice:
 
     @property
     def topology(self) -> str:
-        """libtpu's name for the grid of chips, as close to a square or cube as possible: v5e:2x4, v4:2x2x1."""
+        """libtpu's name for the grid of chips, as close to a square or cube as possible: v5e:2x4."""
         sides = [1] * self.generation.dimensions
         while math.prod(sides) < self.chips:
             sides[sides.index(min(sides))] *= 2
@@ -99,7 +99,7 @@ class Slice:
 
 
 def parse(name: str) -> Slice:
-    """Parse a slice's name such as v3-8. Raises: ConfigError, with all known names."""
+    """Parse a slice's name such as v3-8. Raises: ConfigError."""
     matched = _NAME.match(name.strip().lower())
     if matched:
         wanted = "v5e" if matched[1] == "v5litepod" else matched[1]

@@ -2,9 +2,6 @@
 
 docs/reference/training.md has the table of losses and metrics. All values are weighted sums. The mean is taken once,
 over the whole global batch or evaluation, so that neither replicas with fewer weights nor fill rows bias it.
-
-    kinds   tasks by their labels      table     an entry per task
-    pairs   tasks on pairs of answers  binding   from options and manifest to a task
 """
 
 from pipelines.train.tasks.binding import bind

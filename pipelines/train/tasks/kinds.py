@@ -110,9 +110,9 @@ class BoundTask:
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         """Return the unweighted loss of each label, float32, in the shape of the weights."""
-        logits = ops.cast(logits, "float32")  # a softmax over a vocabulary needs more than bfloat16's 8 bits
+        logits = ops.cast(logits, "float32")  # a softmax needs more than bfloat16's 8 bits
         if self.kind.head == "rows":
-            labels = ops.maximum(labels, 0)  # -1 has weight 0, but its loss must still be finite
+            labels = ops.maximum(labels, 0)  # the loss of -1 must still be finite
         exact = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         if not (smoothing and self.label_smoothing):
             return exact
@@ -130,7 +130,7 @@ class BoundTask:
         return {**found, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the metrics' per-row values, [B, ...]; empty if sums are enough."""
+        """Return the metrics' per-row values, [B, ...], if sums are not enough."""
         del logits, labels, inputs
         return {}
 
@@ -227,7 +227,7 @@ _MASKED = -1e9  # low enough for a softmax; infinity times weight 0 would be NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind `span_answers` with one label [B, 2]; add the features that locate answers to the inputs."""
+    """Bind `span_answers` with one label [B, 2], with the features that locate answers as inputs."""
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
@@ -257,7 +257,7 @@ class SpanTask(BoundTask):
         return ops.where(ops.logical_or(text_BL, first_L)[..., None], ops.cast(logits, "float32"), _MASKED)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        del smoothing  # most positions that would share the label are masked
+        del smoothing  # most positions are masked
         each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
         return ops.mean(each, axis=1)
 
@@ -274,5 +274,4 @@ class SpanTask(BoundTask):
 
 
 def _text(inputs: Mapping[str, Any]) -> Any:
-    """Return the mask of the text's tokens, bool [B, L]."""
     return inputs[f"{_PREFIX}char_ends"] > inputs[f"{_PREFIX}char_starts"]

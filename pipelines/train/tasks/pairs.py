@@ -82,7 +82,7 @@ def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-    """Return the scores of both answers, float32 [B, 2], from the logits [2B, L, V] or [2B, 1] of `rows_of_both`."""
+    """Return the scores of both answers, float32 [B, 2], from logits [2B, L, V] or [2B, 1]."""
     logits = ops.cast(logits, "float32")
     if len(logits.shape) == 2:
         return ops.reshape(logits, (-1, 2))

@@ -1,4 +1,4 @@
-"""The table of tasks. A new one is a line here, its name in `config.Task`, and a module for its loss and metrics."""
+"""The table of tasks. A new one also needs a name in `config.Task`, and a module for its loss and metrics."""
 
 from collections.abc import Mapping
 
