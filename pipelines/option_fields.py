@@ -26,10 +26,10 @@ class Option:
     flags: its spellings, if not from the field's name: `--on/--off`, or several separated by spaces.
     choices: the allowed words, if the type is no Literal.
     parse: converts the typed value; `typed_default` is the default before this conversion.
-    least, most, above, below, remedy: the bounds of a number, and the remedy outside them.
+    least, most, above, below, remedy: a number's bounds, and the remedy outside them.
     taken_with: the words of another option that allow this option; empty for all.
-    fingerprint: "always" part of it, or only if "changed" from the default; None for an option that affects no bytes,
-        or only through other content of the fingerprint.
+    fingerprint: "always" part of it, or only if "changed" from the default; None if it
+        affects no bytes, or other parts cover its effect.
     key: its name in the fingerprint, if not the field's name.
     field, kind, default: the field's name, its type, and its default, None if it has none.
     """
@@ -120,7 +120,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Check that each option with a value is allowed with `flag` set to `word`. Raises: ConfigError."""
+    """Check that each given option is allowed with `flag` set to `word`. Raises: ConfigError."""
     for each in declared(config.__class__):
         if each.taken_with and word not in each.taken_with and getattr(config, each.field) != each.default:
             expected = " or ".join(each.taken_with)

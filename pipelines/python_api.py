@@ -177,9 +177,7 @@ def export(
 ) -> Exported:
     """Export a finished dataset to the format of another trainer, like `prep-tfrecords export`.
 
-    rename: maps current column names to new ones. The other arguments are the options of the same names. The result has
-        the export's `root`, its `shards` with their files, and like a build's `shards_made`, `shards_kept` and
-        `seconds`.
+    rename: maps current column names to new ones. The other arguments are the options of the same names.
 
     Raises:
         ManifestError: there is no finished dataset.

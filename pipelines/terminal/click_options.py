@@ -25,7 +25,7 @@ class DeclaredOption(click.Option):
 
 
 class ShortHelp(cloup.Command):
-    """Command with many options: --help shows the brief ones, required ones first; --help-all shows all, in groups."""
+    """Command with many options: --help shows the brief ones; --help-all shows all, in groups."""
 
     def __init__(self, *names: Any, **given: Any) -> None:
         super().__init__(*names, **given)

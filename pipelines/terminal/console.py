@@ -118,8 +118,8 @@ class TwoLineErrors(click.Group):
 class Program(TwoLineErrors):
     """Group of all commands of a program.
 
-    Called as the program, it exits at once after an error, and after a command that sets `leaves_at_once`, without
-    waiting for a runner's threads. Called as a function (`main.main(args)`), it only raises SystemExit.
+    As the program, it exits after an error, and after a command that sets `leaves_at_once`, without waiting for a
+    runner's threads. As a function (`main.main(args)`), it only raises SystemExit.
     """
 
     leaves_at_once = False
@@ -134,8 +134,7 @@ class Program(TwoLineErrors):
         return super().parse_args(ctx, [*args[at : at + 1], *flags, *args[at + 1 :]])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Nearly all objects from imports stay: collecting them repeatedly took a fifth of the start-up. Batches of rows
-        # are freed without garbage collection.
+        # Nearly all objects from imports stay: collecting them repeatedly took a fifth of the start-up.
         self.owns_process = True
         _replace_streams()
         gc.set_threshold(2_000_000, 50, 100)
@@ -154,7 +153,7 @@ class Program(TwoLineErrors):
 
 
 class _Unending(io.FileIO):
-    """File that drops its output when its reader is gone, so that `build … | head` completes the dataset."""
+    """File that drops its output without a reader, so that `build … | head` completes the dataset."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -166,7 +165,7 @@ class _Unending(io.FileIO):
 def _replace_streams() -> None:
     # Replace characters that the terminal's encoding lacks by ?
     sys.stdout, sys.stderr = _unending(sys.stdout, errors="replace"), _unending(sys.stderr)
-    # If the shell closed an output (`>&-`), libraries would print into the next file that is opened.
+    # With a closed output (`>&-`), libraries would print into the next file that is opened.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

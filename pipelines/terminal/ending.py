@@ -61,7 +61,7 @@ def own_temporary_folder() -> Iterator[None]:
     """
     before = os.environ.get("TMPDIR", "")
     with contextlib.ExitStack() as removed:
-        with contextlib.suppress(OSError):  # without a folder, its first user reports the error
+        with contextlib.suppress(OSError):  # the first user reports the error
             folder = tempfile.TemporaryDirectory(prefix="prep-tfrecords-", ignore_cleanup_errors=True)
             os.environ["TMPDIR"] = tempfile.tempdir = removed.enter_context(folder)
             if os.path.expanduser("~") == "~":  # a container's --user; kagglehub needs a home

@@ -1,6 +1,6 @@
 """Console for tables and lines that prints names and texts from data safely.
 
-Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji, and escape sequences are spelt out.
+Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji.
 """
 
 import sys

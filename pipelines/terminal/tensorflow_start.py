@@ -1,7 +1,6 @@
 """Import of TensorFlow without its messages; no setting turns off all of them:
 
     WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
-    I0000 00:00:1795341063.773306   29615 port.cc:153] oneDNN custom operations are on. …
     E0000 00:00:1795341078.929193   29615 cuda_platform.cc:52] failed call to cuInit: …
 
 Its C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL applies.

@@ -22,7 +22,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 # Run in this process, without a port.
 _DIRECT = (None, "DirectRunner", "FnApiRunner", "SwitchingDirectRunner")
 _CONNECT_SECONDS = 20
-# Beam's timeout for single requests also ends the waiting for a job; default 300 s.
+# Beam's timeout also ends the waiting for a job; default 300 s.
 _JOB_SECONDS = 30 * 24 * 3600
 
 
@@ -53,7 +53,7 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
 
 
 def is_direct(options: PipelineOptions) -> bool:
-    """Return whether the job runs in this process, without opening a port."""
+    """Return whether the job runs in this process, without a port."""
     return runner_name(options) in _DIRECT
 
 
@@ -89,7 +89,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     unknown: list[str] = []
 
     def look(parser: Any) -> None:
-        parser.error = refuse  # Beam's prints a hundred lines before the error
+        parser.error = refuse  # Beam's prints a hundred lines
         unknown.extend(parser.parse_known_args(list(beam_args))[1])
 
     def refuse(message: str) -> NoReturn:

@@ -98,7 +98,7 @@ class Child:
         return received
 
     def rest(self) -> None:
-        """Let the process end if no task comes for some time."""
+        """Let the process end when it is idle for some time."""
         with contextlib.suppress(OSError):
             self.pipe.send(None)
 
@@ -137,7 +137,7 @@ def _spawn(process: multiprocessing.process.BaseProcess) -> None:
     """Start a process completely even during an interrupt."""
 
     def start() -> None:
-        # Inherited, so that the child ignores the signal while it imports.
+        # Inherited: the child ignores the signal while it imports.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         with _starting, _without_main():
             process.start()

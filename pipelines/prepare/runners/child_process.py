@@ -31,7 +31,7 @@ Answer = tuple[Any, Exception | None, str]
 def begin(most_memory: int) -> None:
     """Prepare a child; allocating more than `most_memory` bytes raises MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the launcher ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher ends this one
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's process
     # A kill reports a spawned child's named locks as leaked; `fork` uses no names.
     multiprocessing.set_start_method("fork", force=True)
@@ -92,7 +92,7 @@ class Channel:
 def leave(status: int) -> NoReturn:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
-    os._exit(status)  # an orderly exit takes 0.1 s with these libraries
+    os._exit(status)  # an orderly exit takes 0.1 s
 
 
 def _report(channel: Channel) -> None:

@@ -34,7 +34,7 @@ _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards":
 # The service updates counters every few seconds.
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
-# Beam would upload the launcher's `pip freeze`, possibly with passwords in package addresses.
+# Beam would upload the launcher's `pip freeze`, possibly with passwords.
 _EXPERIMENT = "disable_logging_submission_environment"
 
 _log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Monitor:
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:
-        """Return the error to raise on an interrupt; None if there is no job yet."""
+        """Return the error for an interrupt, if there is a job."""
         if self._job_id is None:
             return None
         does, kept = (

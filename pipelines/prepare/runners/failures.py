@@ -1,9 +1,8 @@
 """Transport of errors from the workers of a Beam job to the launcher.
 
-    where the task runs           result of a failure
-    local process                 the error itself
-    a Beam runner                 the runner's text, which contains the error as one line of JSON
-    a process that died           Beam's message about a broken connection
+    where the task runs     result of a failure
+    a Beam runner           the runner's text, which contains the error as JSON
+    a process that died     Beam's message about a broken connection
 
 Any error of a Beam job becomes a PrepError. Its traceback is in the worker's output or the runner's log.
 """
@@ -79,7 +78,7 @@ class Reported(Exception):
 
 
 def from_text(text: str) -> PrepError:
-    """Decode the error from a runner's message about a failed Beam job."""
+    """Decode the error from a runner's message."""
     rest = text.partition(_ERROR_PREFIX)[2]
     with contextlib.suppress(json.JSONDecodeError):  # runners may cut long messages
         facts, _ = json.JSONDecoder().raw_decode(rest)

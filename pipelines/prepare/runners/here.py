@@ -43,7 +43,7 @@ _FORKS = sys.platform == "linux"
 
 # With less to read or write, children don't pay: one with a tokenizer takes 2 s of CPU to start.
 _SMALL_BYTES = 400_000_000
-# On two cores, one process with two threads was faster for 1 GB of text, two processes for 4 GB.
+# On two cores, two threads were faster for 1 GB of text, two processes for 4 GB.
 _THREADED_BYTES = 750_000_000
 # Memory of a child with a tokenizer; a shard adds three times its bytes.
 _CHILD_BYTES = 350_000_000
@@ -77,7 +77,7 @@ def run(
 ) -> list[Result]:
     """Call a picklable function for each task in child processes; return the results in order.
 
-    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in this process.
+    With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process.
     After an error no other task begins; it is raised when the running tasks are done. A child that a signal ended from
     outside is replaced, once per task. A single child stays for the next call. A stem calls the function's `prepare`,
     if any, before it forks.
@@ -111,10 +111,7 @@ def _deal(
     progress: Progress,
     tick: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """Distribute the tasks; return the results. `pickled` is None for forked children.
-
-    `tick` is called several times a second.
-    """
+    """Distribute the tasks; return the results. `pickled` is None for forked children."""
     results: dict[int, Any] = {}
     waiting = list(reversed(range(len(tasks))))
     restarted: set[int] = set()
@@ -124,7 +121,7 @@ def _deal(
     try:
         while busy or (waiting and failed is None):
             if failed is None:
-                # Start all before feeding one: a full pipe would wait for one child's imports after another.
+                # Start all before feeding one: a full pipe waits for a child's imports.
                 free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
                 while waiting and free:
                     child, number = free.pop(), waiting.pop()
@@ -181,7 +178,7 @@ def number(
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
     `wanted`: the user's number. Without it, take `default` or the number of cores, limited by memory and by `most`,
-    beyond which nothing is faster. Useless children are left out: 4 tasks take as long in 2 children as in 3.
+    beyond which nothing is faster. Useless children are left out: 3 take as long as 2 for 4 tasks.
     `threaded`: whether this process alone uses all cores.
     """
     asked = min(tasks, wanted or default or cores())

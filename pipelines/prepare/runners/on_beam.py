@@ -99,7 +99,7 @@ def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Mo
     except PrepError:
         raise
     except Exception as error:
-        # Beam raises RuntimeErrors; DirectRunner keeps the type of a task's error.
+        # DirectRunner keeps the type of a task's error.
         text = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
         raise failures.from_text(text) from error
 
@@ -149,7 +149,7 @@ class _Stderr:
 def stderr_held_back() -> Iterator[None]:
     """Log the stderr output of threads that start during the context.
 
-    Beam prints the traceback of a failed worker or connection at any log level; a PrepError reports it in two lines.
+    Beam prints the traceback of a failed worker at any log level; a PrepError reports it in two lines.
     """
     sys.stderr = held = _Stderr()
     try:
@@ -182,7 +182,7 @@ class Call(beam.DoFn):
         self._function = self._shared.acquire(lambda: self._function)
 
     def process(self, task: Any) -> Iterator[None]:
-        """Yield once when a task is done. Raises: Reported in place of a PrepError."""
+        """Yield once when a task is done. Raises: Reported."""
         progress = _jobs.get(self._job_id, Progress())  # unread in a remote process
         if progress is None:
             raise InterruptedError("the job was interrupted")

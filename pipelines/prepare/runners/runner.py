@@ -35,7 +35,7 @@ class Runner(Protocol):
 
     @property
     def is_here(self) -> bool:
-        """Return whether tasks run in local processes, which see this machine's files."""
+        """Return whether tasks run on this machine."""
 
     def check(self, root: str) -> None:
         """Check that the runner is reachable, and its workers can reach the output `root`.

@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 
 def require_versions(expected: Mapping[str, str]) -> None:
-    """Check a worker's versions. Raises: PrepError if they differ from the launcher's."""
+    """Check a worker's versions. Raises: PrepError if they differ."""
     if wrong := [
         f"{name} {found}, expected {expected[name]}"
         for name, found in versions().items()

@@ -1,13 +1,13 @@
 """Read, write, list and delete files by path: local folders, gs:// and every other fsspec scheme.
 
-    storage ──┬── local_storage       temporary name, fsync, rename, fsync of the folder; the folder lock
+    storage ──┬── local_storage       local folders and their lock
               ├── gcs                 gs://, through google-cloud-storage and gcsfs
-              └── object_storage      other services, through fsspec; ranges of any remote file
+              └── object_storage      other services, through fsspec
 
 `options.addresses` lists modules with conditional writes by scheme.
 
-Writes are atomic. Modules for remote storage are imported on first use. Transient errors are retried. FileNotFoundError
-of a read reaches the caller unchanged; every other error becomes a PrepError with a remedy (`storage_errors`).
+Writes are atomic. Transient errors are retried. FileNotFoundError of a read reaches the caller unchanged; every other
+error becomes a PrepError with a remedy (`storage_errors`).
 """
 
 import contextlib
@@ -82,7 +82,7 @@ def sizes(folder: str) -> dict[str, int]:
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return the free bytes of a folder's disk; None for a remote folder. The folder need not exist."""
+    """Return the free bytes of a folder's disk; None if it is remote. The folder need not exist."""
     if (existing := local_path(folder)) is None:
         return None
     existing = os.path.abspath(existing)
@@ -125,7 +125,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     folders = [""]
-    for inner in folders:  # grows during the loop
+    for inner in folders:  # which grows
         for name in (inner + entry for entry in _entries(join(folder, inner))):
             if name.endswith("/"):
                 folders.append(name)

@@ -11,7 +11,7 @@ part, if its checksum is right. After an error the client sends the part again
 (https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session
 or kept less than a part, because earlier parts are no longer in memory.
 
-An upload may name the generation that it replaces, 0 for none. The service answers 412 if the object has another one
+An upload may name the generation to replace, 0 for none. The service answers 412 if the object has another one
 (https://cloud.google.com/storage/docs/request-preconditions). That object may be ours, from a request with a lost
 answer, or another worker's with the same content, so its checksum is compared.
 """
@@ -113,7 +113,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     options: dict[str, Any] = {
         "use_listings_cache": False,
         "skip_instance_cache": True,
-        # Use HTTPS_PROXY and NO_PROXY, as the other client does.
+        # HTTPS_PROXY and NO_PROXY, as in the other client.
         "session_kwargs": {"trust_env": True, **configured().get("session_kwargs", {})},
         "requests_timeout": aiohttp.ClientTimeout(
             total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS
@@ -182,7 +182,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             )
             return
         except PreconditionFailed:
-            pass  # raised below, outside of this error's context, because it names the session
+            pass  # raised below, because this error names the session
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
             answer = getattr(error, "response", None)
             is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
@@ -207,7 +207,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
 
 
 def pinned(version: str) -> dict[str, str]:
-    """Return the arguments of `cat_file` for an object of this version."""
+    """Return `cat_file` arguments for this version."""
     return {"generation": version} if version.isdecimal() else {}
 
 
@@ -220,7 +220,7 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the objects that exist, with one request per object."""
+    """Delete the existing objects, one request each."""
 
     def delete_one(path: str) -> None:
         with contextlib.suppress(FileNotFoundError), bucket(path) as (found, key):

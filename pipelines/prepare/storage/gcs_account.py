@@ -41,7 +41,7 @@ def find_credentials() -> Any | None:
 
     try:
         with warnings.catch_warnings():
-            # google.auth warns about a missing quota project, which storage does not need.
+            # It warns about a missing quota project, which storage does not need.
             warnings.simplefilter("ignore")
             credentials, _ = google.auth.default(scopes=[_SCOPE])
     except DefaultCredentialsError as error:

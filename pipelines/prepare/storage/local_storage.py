@@ -4,12 +4,12 @@
 
 Listings leave out temporary files of killed processes, and the next run deletes them.
 
-Links are not followed at the end of a path, nor between it and the dataset folder `inside`, because the sender of a
-dataset could redirect reads and writes. The path to `inside` may contain links.
+Links are not followed below the dataset folder `inside`, nor at the end of a path, because the sender of a dataset
+could redirect reads and writes.
 
-A job holds `.prep/lock` with flock; the kernel releases it when the process ends. The library `filelock` leaves its
-file, names no holder, and accepts a hard link. Object stores have no locks: two jobs for the same dataset write the
-same bytes there, and a job for another dataset is refused because of the first one's work folder (`reservation`).
+A job holds `.prep/lock` with flock; the kernel releases it when the process ends. (`filelock` names no holder, and
+accepts a hard link.) Object stores have no locks: two jobs for the same dataset write the same bytes there, and a job
+for another dataset is refused because of the first one's work folder (`reservation`).
 """
 
 import contextlib
@@ -83,7 +83,7 @@ def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None)
     """
     name = path if folder is None else os.path.basename(path)
     try:
-        # O_NONBLOCK: opening a pipe would wait for its other end.
+        # O_NONBLOCK: do not wait for a pipe's other end.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
     except OSError as error:
         if error.errno in _OF_LINKS:
@@ -256,7 +256,7 @@ def _acquire(path: str, *, root: str) -> int:
             with _open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
         except FileNotFoundError:
-            continue  # the last holder has just removed the folder
+            continue  # the last holder removed the folder
         if os.fstat(descriptor).st_nlink > 1:  # possibly somebody's data
             os.close(descriptor)
             raise _link_refused(path)

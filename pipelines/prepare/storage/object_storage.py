@@ -1,4 +1,4 @@
-"""Write through fsspec to services without their own module; read ranges of any remote file, in blocks of 8 MiB."""
+"""Write through fsspec to services without their own module; read ranges of any remote file."""
 
 import contextlib
 import posixpath

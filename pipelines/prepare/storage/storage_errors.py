@@ -1,9 +1,9 @@
 """Storage errors: retries of transient ones, messages and remedies for all others.
 
-Libraries use one exception for several causes, distinguished by HTTP status, errno or the service's message.
+HTTP status, errno or the service's message distinguish the causes of one exception.
 
-Transient errors are logged and retried for three minutes, with growing random pauses, so that a thousand workers do not
-retry at the same moment. google-cloud-storage retries its requests itself, with the same limits.
+Transient errors are logged and retried for three minutes, with growing random pauses. google-cloud-storage retries its
+requests itself, with the same limits.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
@@ -51,7 +51,7 @@ _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
 
 
 def store_of(path: str) -> ModuleType:
-    """Return the module for a remote path, imported on first use."""
+    """Import the module for a remote path."""
     return importlib.import_module(f"{__package__}.{STORES.get(path.partition('://')[0], 'object_storage')}")
 
 
@@ -66,7 +66,7 @@ def status_of(error: BaseException) -> int | None:
         return 502  # gcsfs raises it for a 502
     if isinstance(error, FileNotFoundError):
         return 404
-    text = str(error)  # gcsfs gives some statuses only as words
+    text = str(error)  # gcsfs puts some statuses in words
     if text.startswith("Forbidden"):
         return 403
     return 400 if text.startswith("Bad Request") or "requester pays" in text else None
@@ -79,7 +79,7 @@ def is_transient(error: BaseException) -> bool:
     if (status := status_of(error)) is not None:
         return status in (408, 429) or 500 <= status < 600
     cause: BaseException | None = error
-    for _ in range(8):  # clients wrap a certificate error several times
+    for _ in range(8):  # clients wrap certificate errors
         if isinstance(cause, ssl.SSLCertVerificationError) or "Certificate" in type(cause).__name__:
             return False
         cause = cause and (cause.__cause__ or cause.__context__)
