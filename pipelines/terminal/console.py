@@ -246,7 +246,7 @@ def _signal_status(error: BaseException | None) -> int:
 
 @contextlib.contextmanager
 def _quiet(*, verbose: bool) -> Iterator[None]:
-    """Hide the libraries' logs unless `verbose`; show our warnings and stages."""
+    """Hide the libraries' logs unless `verbose`; show our warnings, and on a terminal the stages."""
     handler, ours = logging.StreamHandler(), logging.getLogger("pipelines")
     if verbose:
         handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))

@@ -62,8 +62,8 @@ def claimed(
 ) -> Mapping[str, Any]:
     """Return the identity in the folder's run.json, or else `identity`, written there if `writes`.
 
-    With `may_change`, the options in TUNED may differ from run.json. The course and future stages of a mixture may
-    always differ. Then run.json is written again. Returns the earlier course.
+    With `may_change`, the options in TUNED may differ from run.json. The course may always differ, as may stages of a
+    mixture that begin after the last checkpoint. Then run.json is written again. Returns the earlier course.
 
     Raises: FingerprintMismatchError if the folder holds another training; OutputError if it cannot be used.
     """

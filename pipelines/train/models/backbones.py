@@ -93,6 +93,7 @@ def keras_hub(name: str) -> Any:
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
     """Build the backbone that `--model` names, and its transformers checkpoint, if any. Raises: ConfigError."""
+    # T5's attention takes a mask argument, which Keras mistakes for a mask attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
     return (_from_scratch(config, manifest), None) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
