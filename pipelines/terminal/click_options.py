@@ -1,4 +1,4 @@
-"""Conversion of declared options (`option_fields`) to click's options, and of typed values to a config's fields."""
+"""Conversion of declared options (`option_fields`) to click's options."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping

@@ -81,7 +81,7 @@ def shows_progress() -> bool:
 
 
 def results() -> TextIO:
-    """Return the stream for human-readable results: stdout, or stderr with --json."""
+    """Return the stream for people's results: stdout, or stderr with --json."""
     return sys.stderr if _is_given("as_json") else sys.stdout
 
 

@@ -55,7 +55,7 @@ def _is_discarded(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Make this process and its children create temporary files in one folder, and remove it at the end.
+    """Keep temporary files of this process and its children in one folder, and remove it at the end.
 
     It also removes files of killed children. Users without a home folder get it as HOME.
     """

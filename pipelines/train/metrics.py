@@ -32,7 +32,7 @@ _LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """Results of an evaluation, by name: `sums` float64 of any shape; `rows` with one value or vector per example."""
+    """Results of an evaluation, by name: `sums` float64; `rows` with one value or vector per example."""
 
     sums: Mapping[str, np.ndarray]
     rows: Mapping[str, np.ndarray]

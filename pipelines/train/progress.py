@@ -1,4 +1,4 @@
-"""Progress reports of a training: lines for people, JSON lines for programs, TensorBoard scalars for both.
+"""Progress reports of a training: lines for people, JSON lines for programs, TensorBoard scalars.
 
     step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
 
@@ -48,7 +48,7 @@ class TrainingProgress:
         self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """Report a call: its last loss, and the rates since the clock was started."""
+        """Report a call: its last loss, and the rates."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())

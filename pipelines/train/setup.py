@@ -2,7 +2,7 @@
 
 For a TPU, the input pipelines are also built and inspected (`tfrecord_io.readiness`). Elsewhere that would be too
 early, because a CPU can be split only before TensorFlow uses it. A mixture's datasets have the names in their
-manifests, a second one with the same name NAME-2. Each is evaluated separately, then all together.
+manifests; a second one with the same name is NAME-2.
 """
 
 import dataclasses

@@ -68,7 +68,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the runner's full name, or None. Beam also takes lower case and names without "Runner"."""
+    """Return the runner's full name, or None; Beam also takes short names."""
     given: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if given and given.lower() in (name.lower(), name.lower().removesuffix("runner")):
@@ -103,7 +103,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
             remedy="check the spelling; our own options go before the --, and Beam's after it",
         )
     direct = options.view_as(DirectOptions)
-    # Its other modes open ports on all addresses, let anybody connect, and unpickle their input.
+    # Its other modes open ports on all addresses, and unpickle what anybody sends.
     if is_direct(options) and (direct.direct_running_mode != "in_memory" or direct.direct_num_workers != 1):
         raise ConfigError(
             f"--direct_running_mode={direct.direct_running_mode} --direct_num_workers={direct.direct_num_workers}: "
@@ -116,7 +116,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 
 @contextlib.contextmanager
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Run the runner's job server, if it needs one, such as Flink's, in the main thread.
+    """Run the job server that a runner such as Flink's needs, in the main thread.
 
     Beam would start it in `Pipeline.run`, which we run in another thread. Raises: PrepError if the server does not
     start, or this is not the main thread.

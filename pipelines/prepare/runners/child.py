@@ -29,7 +29,7 @@ _starting = threading.Lock()
 
 
 class WorkerDiedError(Exception):
-    """Death of a child process while it worked on `task`; `how` describes it."""
+    """Death of a child process at work on `task`."""
 
     def __init__(self, task: Any, exit_code: int) -> None:
         self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
@@ -118,7 +118,7 @@ class Child:
             self.process.kill()
 
     def end(self) -> None:
-        """Let the process end, and kill it after `_END_SECONDS`."""
+        """Let the process end; kill it after `_END_SECONDS`."""
         _stems.discard(self)
         self.pipe.close()
         self.process.join(_END_SECONDS)

@@ -69,7 +69,7 @@ def check(options: PipelineOptions, *, root: str) -> None:
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
     """Set the missing `options`. The Beam job's name contains `name` and a digest of `work`.
 
-    `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent to workers.
+    `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent.
     """
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)

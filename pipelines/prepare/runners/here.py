@@ -78,9 +78,8 @@ def run(
     """Call a picklable function for each task in child processes; return the results in order.
 
     With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process.
-    After an error no other task begins; it is raised when the running tasks are done. A child that a signal ended from
-    outside is replaced, once per task. A single child stays for the next call. A stem calls the function's `prepare`,
-    if any, before it forks.
+    After an error no other task begins; it is raised when the running tasks are done. A child that a signal ended is
+    replaced, once per task. A single child stays for the next call. A stem first calls the function's `prepare`.
 
     Raises: errors of the function; WorkerDiedError, with the first task if the stem died.
     """

@@ -168,7 +168,7 @@ def stderr_held_back() -> Iterator[None]:
 class Call(beam.DoFn):
     """Call a function per task, on a worker with the launcher's versions.
 
-    The threads of a worker process share the function and the objects that it opens.
+    The threads of a worker process share the function.
     """
 
     def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:
@@ -176,7 +176,7 @@ class Call(beam.DoFn):
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        """Compare the worker's versions with the launcher's. Raises: Reported."""
+        """Compare versions with the launcher's. Raises: Reported."""
         with failures.reported():
             shipping.require_versions(self._versions)
         self._function = self._shared.acquire(lambda: self._function)

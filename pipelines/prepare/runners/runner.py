@@ -15,7 +15,7 @@ from pipelines.prepare.process.progress import Progress
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Tasks to run. The functions travel by pickle: module functions, or objects of module-level classes.
+    """Tasks to run. The functions travel by pickle.
 
     `function` returns the counts that a task adds to a Beam job's metrics. `finish` runs after all tasks, where they
     run: a remote job completes without this process. `processes`: local child processes, 0 for none. `name` is for

@@ -55,7 +55,7 @@ def require_versions(expected: Mapping[str, str]) -> None:
 
 
 def ship(setup: Any, worker: Any, folder: str) -> None:
-    """Add packages for workers to Beam's SetupOptions, unless the user chose some there or in WorkerOptions.
+    """Add packages for workers to Beam's SetupOptions, unless the user chose some.
 
     `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent.
     """

@@ -42,10 +42,7 @@ def join(root: str, *parts: str) -> str:
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address and the path inside it.
-
-    Raises: ConfigError for an address that nothing can open.
-    """
+    """Return the fsspec file system of an address and the path inside it. Raises: ConfigError."""
     fs, inner = store_of(path).open_fs(path)
     return fs, inner
 

@@ -12,8 +12,8 @@ part, if its checksum is right. After an error the client sends the part again
 or kept less than a part, because earlier parts are no longer in memory.
 
 An upload may name the generation to replace, 0 for none. The service answers 412 if the object has another one
-(https://cloud.google.com/storage/docs/request-preconditions). That object may be ours, from a request with a lost
-answer, or another worker's with the same content, so its checksum is compared.
+(https://cloud.google.com/storage/docs/request-preconditions). Its checksum is compared,
+because a request may have lost its answer, or another worker may have written the same content.
 """
 
 import base64

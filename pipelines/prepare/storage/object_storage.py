@@ -40,7 +40,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
         try:
             return dict(fs.info(inner))
         except FileNotFoundError as error:
-            # fsspec raises it for any error of its HTTP client.
+            # fsspec raises it for any HTTP error.
             cause = error.__cause__
             if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
                 raise cause from None

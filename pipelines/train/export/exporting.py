@@ -2,8 +2,7 @@
 
 A local folder appears whole, by one rename. On gs://, which has no folders, README.md is written last.
 
-Decoders of `clm` are written by KerasHub's own exporter; config.json gets the class and the tokenizer's special ids.
-Output weights that are not tied to the token embedding are in the file as the head.
+KerasHub's own exporter writes decoders of `clm`; config.json gets the class and the tokenizer's special ids.
 """
 
 import json

@@ -180,7 +180,7 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
 
 
 def activation_of(backbone: Any) -> str | None:
-    """Return the layers' activation, as in `settings.ACTIVATIONS`; None if KerasHub's family has one only."""
+    """Return the layers' activation; None if KerasHub's family has one only."""
     layer = next((each for each in backbone.layers if hasattr(each, "_feedforward_intermediate_dense")), None)
     name = getattr(getattr(layer, "activation", None), "__name__", None)
     return "gelu_new" if name == "gelu_approximate" else name

@@ -1,4 +1,4 @@
-"""The table of model families, by their model type in transformers.
+"""The table of model families, by model type in transformers.
 
 `FAMILY-SIZE` trains a family from scratch if its entry has `scratch`. `settings.TYPES` has the checkpoints' settings.
 """

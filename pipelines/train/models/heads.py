@@ -1,4 +1,4 @@
-"""Heads, which turn a backbone's sequence into logits, and the names of a model's inputs."""
+"""Heads, from a backbone's sequence to logits, and a model's inputs."""
 
 from collections.abc import Mapping
 from typing import Any

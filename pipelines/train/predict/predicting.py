@@ -5,8 +5,8 @@ output row per window, unless the task joins them. These columns locate a record
 
     row     int64  number of the row in the source's split, from 0; null if unknown
     window  int32  number of the window in its row, from 0; only for data cut into windows
-    shard   int32  index of the shard in the split, as in `prep-tfrecords trace`
-    record  int64  index of the record in the shard, as in `prep-tfrecords trace`
+    shard   int32  index of the shard in the split
+    record  int64  index of the record in the shard
 
 `row` comes from the feature `source_row` or from the plan stored with the dataset. Only the code that prepares data
 knows how a build permutes rows, so this module imports it. Predictions stay in memory until they are written.

@@ -57,7 +57,7 @@ class Predictor(abc.ABC):
 
     @property
     def given_names(self) -> tuple[str, ...]:
-        """Names of the data's own class ids, or of the model's if either has plain numbers."""
+        """Names of the data's class ids, or of the model's if either has numbers."""
         both = self.manifest.label_names, self.trained.manifest.label_names
         return both[0] if both[0] and both[1] else self.trained.label_names
 
