@@ -1,6 +1,6 @@
 """Keyword arguments of `build` and `plan`, as types for editors and type checkers.
 
-They are the options of `prep-tfrecords build`, which has their descriptions and defaults; a test compares the two.
+They are the options of `prep-tfrecords build`, with the same defaults; a test compares the two.
 """
 
 import os

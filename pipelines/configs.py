@@ -18,7 +18,7 @@ from pipelines.prepare.options.config import (
     TokenizerConfig,
 )
 
-# Options that keep their order, also between the two.
+# Options that keep their common order.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 
@@ -59,10 +59,10 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
 
 
 def is_word(value: Any) -> bool:
-    """Return whether a value from a file or Python can be one word of the command line."""
+    """Return whether a value can be one word of the command line."""
     return isinstance(value, str | int | float | os.PathLike | datetime.date) and not isinstance(value, bool)
 
 
 def listed(value: Any) -> list[Any]:
-    """Return an option's values from a file or Python: several, one, or none."""
+    """Return an option's values: several, one, or none."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

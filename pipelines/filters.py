@@ -4,8 +4,8 @@
 
 Each reads the column `text`, or `column=`. Settings are from datatrove 0.10.
 
-A dataset records the version of each function that it was made with, and of the packages and files that affect its
-results. Raise a function's number in `_VERSIONS` when it gives another result for any row; golden results guard it.
+A dataset records the version of each function, and of the packages and files that affect its results. Raise a
+function's number in `_VERSIONS` when it gives another result for any row; golden results guard it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _network(text: str) -> tuple[int, int]:
     return int.from_bytes(bytes(map(int, start.split("."))), "big"), int(size or 32)
 
 
-# Addresses that aren't global by IANA's registry of special-purpose addresses, and exceptions. The table of Python's
-# `ipaddress` changes with patch releases.
+# Addresses that aren't global by IANA's registry of special-purpose addresses. Python's table changes with patch
+# releases.
 _NOT_PUBLIC = [
     _network(network)
     for network in (
@@ -101,7 +101,7 @@ def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
 def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
     """Replace email addresses by email@example.com, and public IP addresses by 22.214.171.124, as datatrove does.
 
-    datatrove alternates several replacements, depending on earlier rows; here a row's result depends only on that row.
+    datatrove alternates several replacements; here a row's result depends only on that row.
     """
     texts = pc.replace_substring_regex(_column(table, column), _MAIL, "email@example.com")
     rows = np.flatnonzero(pc.match_substring_regex(texts, _IP).fill_null(False).to_numpy(zero_copy_only=False))

@@ -2,9 +2,8 @@
 
     max_length: int | None = option("Tokens in a row.", None, group="Layout", metavar="N", least=1)
 
-This field defines the command line, its --help, the options file, Python's keywords, the checks and the fingerprint.
-Its type is the option's type (a Literal lists the allowed words), a tuple as default makes it repeatable, and its name
-becomes --max-length, or `max_length` in Python.
+This field defines the command line, its --help, the options file, Python's keywords, the checks and the fingerprint. A
+tuple as default makes it repeatable.
 """
 
 import dataclasses
@@ -23,16 +22,16 @@ class Option:
     """Declaration of an option, with its field.
 
     text, metavar, group: its line in --help-all, and the title above it.
-    brief: its line in --help, for the options that most people need.
-    flags: its spellings, if not derived from the field's name: `--on/--off`, or several separated by spaces.
+    brief: its line in --help, for common options.
+    flags: its spellings, if not from the field's name: `--on/--off`, or several separated by spaces.
     choices: the allowed words, if the type is no Literal.
-    parse: converts the typed value to the field's value; `typed_default` is the default before this conversion.
-    least, most, above, below, remedy: the bounds of a number, and the remedy for a number outside them.
-    taken_with: the words of another option, such as layouts, that allow this option; empty for all.
-    fingerprint: "always" part of it, or only if "changed" from the default; None for an option that affects no bytes,
-        or affects them only through other content of the fingerprint (the source, the tokenizer's files).
+    parse: converts the typed value; `typed_default` is the default before this conversion.
+    least, most, above, below, remedy: a number's bounds, and the remedy outside them.
+    taken_with: the words of another option that allow this option; empty for all.
+    fingerprint: "always" part of it, or only if "changed" from the default; None if it
+        affects no bytes, or other parts cover its effect.
     key: its name in the fingerprint, if not the field's name.
-    field, kind, default: the field's name, its type as `declared` finds it, and its default, None if it has none.
+    field, kind, default: the field's name, its type, and its default, None if it has none.
     """
 
     text: str
@@ -57,7 +56,7 @@ class Option:
 
     @property
     def spellings(self) -> list[str]:
-        """The option's spellings, the main one first; `--on/--off` counts as one."""
+        """The option's spellings, the main one first."""
         return (self.flags or "--" + self.field.replace("_", "-")).split()
 
     @property
@@ -67,7 +66,7 @@ class Option:
 
     @property
     def name(self) -> str:
-        """The option's name among all options of a command: its flag as a Python keyword."""
+        """The option's flag as a Python keyword."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
@@ -97,7 +96,7 @@ def declared(config: Any) -> tuple[Option, ...]:
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    """Return the type for a hint (a union's first one), and the words of a Literal."""
+    """Return the type for a hint (a union's first one), and a Literal's words."""
     every = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if (first := every[0]) in (bool, int, float):
         return first, ()
@@ -121,7 +120,7 @@ def check(config: Any) -> None:
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Check that each option with a value is allowed with `flag` set to `word`. Raises: ConfigError."""
+    """Check that each given option is allowed with `flag` set to `word`. Raises: ConfigError."""
     for each in declared(config.__class__):
         if each.taken_with and word not in each.taken_with and getattr(config, each.field) != each.default:
             expected = " or ".join(each.taken_with)
@@ -132,7 +131,7 @@ def require_taken(config: Any, flag: str, word: str) -> None:
 
 
 def _missed(number: Any, each: Option) -> str:
-    """Describe the bound that a number misses, such as `at least 1`; empty if there is none."""
+    """Describe the bound that a number misses, if any, such as `at least 1`."""
     if each.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
         return "a whole number"
     if each.kind is float and not math.isfinite(number):
@@ -148,7 +147,7 @@ def _missed(number: Any, each: Option) -> str:
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:
-    """Return the options that are part of the fingerprint, by their names in it."""
+    """Return the options in the fingerprint, by their names in it."""
     found = {}
     for each in declared(config.__class__):
         value, covered = getattr(config, each.field), each.fingerprint
@@ -158,7 +157,7 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `config` for which a value was typed; `typed` has a command's options by name."""
+    """Return the fields of `config` with a typed value; `typed`: a command's options by name."""
     found = {}
     for each in declared(config):
         if (value := typed.get(each.name)) not in (None, ()):

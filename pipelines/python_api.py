@@ -9,9 +9,9 @@
 split, a pandas or polars DataFrame, or a pyarrow.Table. Tokenizer: one of `transformers`. `map` and `filter`:
 functions.
 
-Keyword arguments are the options of `prep-tfrecords build` with underscores (`--text-column` is `text_column`) and the
-same defaults. A repeatable option takes a list; a flag takes True or False (`shuffle=False` is --no-shuffle). `map` and
-`filter` run in the order of the arguments. Results are dataclasses. Errors are the classes of `tfrecord_io.errors`.
+Keyword arguments are the options of `prep-tfrecords build` with underscores (`--text-column` is `text_column`). A
+repeatable option takes a list; a flag takes True or False (`shuffle=False` is --no-shuffle). `map` and `filter` run in
+the order of the arguments. Results are dataclasses. Errors are the classes of `tfrecord_io.errors`.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ def build(
     """Build a dataset, or complete an unfinished one, like `prep-tfrecords build`.
 
     datasets: a hub id, files by path or glob, a folder, or one object. An object's rows are first written to Parquet in
-        a temporary folder; their digest identifies the source, so that the same rows resume the same build.
+        a temporary folder; the same rows resume the same build.
     tokenizer: a hub id, a folder or a tokenizer. beam_args: the arguments after `--` on the command line.
-    progress: called once a second, from another thread, with the counts of rows, tokens, bytes and shards so far and
-        the total number of rows to read; and once more at the end.
+    progress: called once a second, from another thread, with the counts of rows, tokens, bytes and shards and the total
+        number of rows to read; and once more at the end.
 
     Raises: ConfigError for an unknown option; every PrepError of a build.
     """
@@ -134,7 +134,7 @@ def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Pla
 
 
 def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) -> Inspected:
-    """Return the manifest of a finished dataset and the first `rows` rows of each split, or of the splits in `split`.
+    """Return the manifest of a finished dataset and the first `rows` rows of each split, or of those in `split`.
 
     Raises: ManifestError if there is no finished dataset; ReaderError if there is no such split.
     """
@@ -149,7 +149,7 @@ def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) ->
 
 
 def verify(dataset: Text) -> Verified:
-    """Check every file of a finished dataset. Damage is reported in the result, not raised.
+    """Check every file of a finished dataset. Damage is in the result, not raised.
 
     Raises: ManifestError if there is no finished dataset.
     """
@@ -177,9 +177,7 @@ def export(
 ) -> Exported:
     """Export a finished dataset to the format of another trainer, like `prep-tfrecords export`.
 
-    rename: maps current column names to new ones. The other arguments are the options of the same names. The result has
-        the export's `root`, its `shards` with their files, and like a build's `shards_made`, `shards_kept` and
-        `seconds`.
+    rename: maps current column names to new ones. The other arguments are the options of the same names.
 
     Raises:
         ManifestError: there is no finished dataset.

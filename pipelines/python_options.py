@@ -104,7 +104,7 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
 def parsed(
     datasets: Sequence[str | os.PathLike[str]], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Convert options to the parameters that `build` receives. Raises: ConfigError for a wrong name or value."""
+    """Convert options to the parameters of `build`. Raises: ConfigError for a wrong name or value."""
     if isinstance(beam_args, str):
         raise ConfigError(f"beam_args={beam_args!r}, expected a list of words", remedy=f"give [{beam_args!r}]")
     if not datasets:
@@ -126,7 +126,7 @@ def parsed(
 
 
 def keywords() -> dict[str, tuple[Option, bool]]:
-    """Map the keywords of options to the option, and to whether True switches it on."""
+    """Map the keywords of options to the option, and whether True switches it on."""
     found = {}
     for option in (option for config in configs.CONFIGS for option in declared(config)):
         for spelling in filter(lambda text: text.startswith("--"), option.spellings):

@@ -1,8 +1,7 @@
-"""Log lines for the stages of a command before it has rows to count, shown on a terminal."""
+"""Log lines for a command's stages, shown on a terminal."""
 
 import logging
 
-# Name of the logger; the console shows its records on a terminal.
 STAGES = "pipelines.stages"
 
 

@@ -95,7 +95,6 @@ def build(**request: Any) -> None:
 
 
 def _begun(request: dict[str, Any]) -> PrepareConfig:
-    """Make the config of a request, log the first stage, and configure the process."""
     config = config_of(request)
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
     configure(config)

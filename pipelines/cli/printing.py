@@ -32,9 +32,9 @@ from tfrecord_io.shown import some, without_secrets
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
-# Minimum columns for a complete line of progress.
+# Minimum width for a complete line of progress.
 _WIDE = 100
-# Maximum number of shards with rejected rows that are named.
+# Maximum number of listed shards with rejected rows.
 _LISTED = 5
 
 
@@ -46,7 +46,7 @@ def count(number: int) -> str:
 
 
 def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractContextManager[None]:
-    """Show the progress of making the shards of `tasks` during the context; show nothing without tasks."""
+    """Show the progress of making the shards of `tasks`, if any, during the context."""
     if not tasks:
         return contextlib.nullcontext()
     doing = f"making {some(len(tasks), 'shard')}, reading"
@@ -55,7 +55,7 @@ def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractCont
 
 @contextlib.contextmanager
 def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
-    """Show progress over `total` rows during the context, and its notes: a bar on a terminal, else lines."""
+    """Show progress over `total` rows during the context: a bar on a terminal, else lines."""
     out, bar, seconds = console(), None, _LINE_SECONDS
     out.print(f"{doing} {some(total, 'row')}")
     if not shows_progress():
@@ -78,7 +78,7 @@ def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
         counts, passed = progress.read(), now - began
         text = f"{counts.rows / passed:,.0f} rows/s"
         if counts.tokens or counts.shards:
-            if bar is None or out.width >= _WIDE:  # on a narrow terminal, the times after the text matter more
+            if bar is None or out.width >= _WIDE:  # on a narrow terminal, the times matter more
                 text += f"  {counts.tokens / passed:,.0f} tokens/s"
             text += f"  {some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
         if bar is None:
@@ -145,7 +145,7 @@ def traced(record: Traced, *, width: int = 400) -> None:
         for name, value in row.texts.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             text = text if len(text) <= width else f"{text[:width]} … ({some(len(text), 'character')})"
-            for line in f"{name}: {text}".split("\n"):  # indented, so that no line looks like ours
+            for line in f"{name}: {text}".split("\n"):  # indented, unlike our lines
                 out.print(f"    {line}", soft_wrap=True)
 
 
@@ -154,7 +154,7 @@ def _headed(out: Console, head: str, rest: str) -> None:
 
 
 def estimates(estimated: list[Estimate], *, free: int | None) -> None:
-    """Print the tables of `plan`. `free`: bytes of the output's disk, None if the output is remote or not named."""
+    """Print the tables of `plan`. `free`: bytes of the output's disk, None if remote or not named."""
     out = console(results())
     filtered = any(each.rows_filtered for each in estimated)
     names = ["rows", *["filtered"] * filtered, "rejected", "tokens", "shards", "bytes", "tokenizing"]

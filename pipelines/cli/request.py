@@ -1,7 +1,7 @@
 """Arguments and options that several commands share, and their parsing.
 
-The fields of a build's config declare its options (`pipelines.prepare.options`). This module adds options without a
-field: functions in their order, arguments for Beam, and options from a file.
+The fields of a build's config declare its options (`pipelines.prepare.options`). Here are options without a field:
+functions, arguments for Beam, and options from a file.
 """
 
 import itertools
@@ -31,7 +31,7 @@ _DATASET = click.argument("datasets", nargs=-1, required=True, metavar="DATASET.
 
 
 def _function(kind: str, help_text: str) -> Callable[[Any], Any]:
-    # Not from the environment: --map and --filter keep the order of the command line.
+    # Not from the environment, which has no order.
     return click.option(f"--{kind}", multiple=True, allow_from_autoenv=False, metavar="MODULE:FUNCTION", help=help_text)
 
 
@@ -49,7 +49,7 @@ _FUNCTION_OPTIONS = [
 
 
 def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
-    """Add the options of a build to a command. `plan` takes all of them, so that only the command's name differs."""
+    """Add the options of a build to a command. `plan` takes all of them, too."""
     options_file = click.option(
         "--options",
         "options_file",
@@ -75,7 +75,7 @@ def takes_source(command: Command) -> Command:
 
 
 def takes_consent(command: Command) -> Command:
-    """Add the options of consent to a command: without them it runs no code of a dataset and fetches nothing."""
+    """Add the options of consent: without them a command runs no code of a dataset and fetches nothing."""
     return cloup.option_group(
         "Source",
         click.option("--source", metavar="DATASET", help="The source, if it was moved, or is not on this machine."),
@@ -91,7 +91,7 @@ def takes_consent(command: Command) -> Command:
 
 
 def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Return the folder of a dataset, from its path or its manifest's path."""
+    """Return a dataset's folder, from its path or its manifest's path."""
     return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
 
 
@@ -99,7 +99,7 @@ takes_dataset = click.argument("dataset", callback=folder)
 
 
 def configure(config: PrepareConfig | None = None) -> None:
-    """Make allocators keep less memory and Numba import less, if the running command owns the process."""
+    """Make allocators keep less memory and Numba import less, if the command owns the process."""
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return
@@ -111,13 +111,10 @@ def configure(config: PrepareConfig | None = None) -> None:
 
 
 class WithFunctions(cloup.Command):
-    """Command that collects --map and --filter in one parameter `functions`, in the order of the command line.
-
-    Its value is pairs of name and value; if none were typed, the options file's.
-    """
+    """Command that collects --map and --filter in one parameter `functions`, as pairs of name and value, in order."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse once for the order between options, which click does not keep, and once normally."""
+        """Parse twice: click does not keep the order between options."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         rest = super().parse_args(ctx, args)
         values: dict[str, Any] = {name: iter(ctx.params.pop(name) or ()) for name in FUNCTIONS}
@@ -128,7 +125,7 @@ class WithFunctions(cloup.Command):
 
 
 class BeamArguments(cloup.Command):
-    """Command that passes the arguments after `--`, which are for Beam, as its parameter `beam_args`."""
+    """Command that passes the arguments after `--` as its parameter `beam_args`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split off the arguments for Beam, and parse the others."""
@@ -143,7 +140,7 @@ class WithBeam(BeamArguments, WithFunctions, ShortHelp):
 
 
 def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
-    """Map long names without dashes (DATASET is `dataset`) to the parameter, and whether the name switches it on."""
+    """Map long names without dashes to the parameter, and whether the name switches it on."""
     found = {}
     for parameter in command.params:
         names = (
@@ -158,7 +155,7 @@ def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
 def default_of(
     known: Mapping[str, tuple[click.Parameter, bool]], name: str, value: Any, *, place: str
 ) -> dict[str, Any]:
-    """Convert a value to a default-map entry of click, empty for None. `known`: from `by_name`. Raises: UsageError."""
+    """Convert a value to a default-map entry of click. `known`: from `by_name`. Raises: UsageError."""
     parameter, means_yes = known[name]
     if value is None:
         return {}

@@ -1,4 +1,4 @@
-"""Conversion of declared options (`option_fields`) to click's options, and of typed values to a config's fields."""
+"""Conversion of declared options (`option_fields`) to click's options."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ _SHOWS_ALL = f"{__name__}.shows_all"
 
 
 class DeclaredOption(click.Option):
-    """Click option with its line in the short help; `brief` is empty for an option that only --help-all shows."""
+    """Click option with its line in the short help; `brief` is empty if only --help-all shows it."""
 
     def __init__(self, *names: Any, brief: str = "", **given: Any) -> None:
         super().__init__(*names, **given)
@@ -25,7 +25,7 @@ class DeclaredOption(click.Option):
 
 
 class ShortHelp(cloup.Command):
-    """Command with many options: --help shows the brief ones, required ones first; --help-all shows all, in groups."""
+    """Command with many options: --help shows the brief ones; --help-all shows all, in groups."""
 
     def __init__(self, *names: Any, **given: Any) -> None:
         super().__init__(*names, **given)
@@ -94,7 +94,7 @@ def takes(
     more: Mapping[str, list[Any]] | None = None,
     leave_out: Iterable[str] = (),
 ) -> Callable[[Command], Command]:
-    """Add the options of these `configs` to a command, in these groups and this order. The group "" has no title.
+    """Add the options of these `configs` to a command, in this order of groups. The group "" has no title.
 
     required: names of required options. more: options to append to a group. leave_out: names of options to omit.
     """

@@ -25,7 +25,7 @@ from pipelines.terminal.ending import own_temporary_folder, terminable
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import bounded, visible, visible_line, without_secrets
 
-# Limit for the message of an unexpected error: libraries quote whole requests and schemas.
+# Limit for the message of an unexpected error.
 _MOST_CHARACTERS = 500
 _INTERRUPTED = ("interrupted", "run the same command again")
 _MORE_MEMORY = (
@@ -38,7 +38,7 @@ _MESSAGE_FLAGS = ("--json", "--quiet", "-q", "--no-progress", "--verbose", "-v")
 def common(*, interrupted: tuple[str, str] = _INTERRUPTED, progress: bool = True) -> Callable[[Any], Any]:
     """Add the common options, two-line errors (`errors`) and quiet libraries to a command.
 
-    `progress`: whether the command shows progress, and so takes --no-progress.
+    `progress`: whether the command takes --no-progress.
     """
 
     def decorate(command: Callable[..., Any]) -> Any:
@@ -81,7 +81,7 @@ def shows_progress() -> bool:
 
 
 def results() -> TextIO:
-    """Return the stream for human-readable results: stdout, or stderr with --json."""
+    """Return the stream for people's results: stdout, or stderr with --json."""
     return sys.stderr if _is_given("as_json") else sys.stdout
 
 
@@ -92,7 +92,7 @@ def write_json(content: Any) -> None:
 
 
 class TwoLineErrors(click.Group):
-    """Group of commands that reports wrong options like other errors: cause and remedy."""
+    """Group of commands that reports wrong options like other errors."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _replace_streams()
@@ -110,7 +110,7 @@ class TwoLineErrors(click.Group):
             page = f"`{error.ctx.command_path} --help`" if error.ctx else "--help"
             said = error.format_message().removesuffix(".")
             status = _fail(said[:1].lower() + said[1:], f"see {page}", status=error.exit_code).code
-        except click.Abort:  # an interrupt before the command starts
+        except click.Abort:  # before the command starts
             status = 1
         sys.exit(status)
 
@@ -118,8 +118,8 @@ class TwoLineErrors(click.Group):
 class Program(TwoLineErrors):
     """Group of all commands of a program.
 
-    Called as the program, it exits the process at once after an error, and after a command that sets `leaves_at_once`,
-    without waiting for a runner's threads. Called as a function (`main.main(args)`), it only raises SystemExit.
+    As the program, it exits after an error, and after a command that sets `leaves_at_once`, without waiting for a
+    runner's threads. As a function (`main.main(args)`), it only raises SystemExit.
     """
 
     leaves_at_once = False
@@ -127,19 +127,18 @@ class Program(TwoLineErrors):
     owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the group's options, and move message flags to after the command."""
+        """Parse the group's options; move message flags to after the command."""
         own = {flag for parameter in self.params for flag in parameter.opts}
         flags = [*itertools.takewhile(lambda each: each in _MESSAGE_FLAGS and each not in own, args)]
         at = len(flags)
         return super().parse_args(ctx, [*args[at : at + 1], *flags, *args[at + 1 :]])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Nearly all of the half a million objects from imports stay: collecting them repeatedly took a fifth of the
-        # start-up, and once 0.2 s. Batches of rows are freed without garbage collection.
+        # Nearly all objects from imports stay: collecting them repeatedly took a fifth of the start-up.
         self.owns_process = True
         _replace_streams()
         gc.set_threshold(2_000_000, 50, 100)
-        # google-api-core warns about Python 3.10, which this project still supports.
+        # google-api-core warns about Python 3.10.
         warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
         with own_temporary_folder():
             try:
@@ -154,7 +153,7 @@ class Program(TwoLineErrors):
 
 
 class _Unending(io.FileIO):
-    """File that drops its output when its reader is gone: `build … | head` completes the dataset, with status 0."""
+    """File that drops its output without a reader, so that `build … | head` completes the dataset."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -166,7 +165,7 @@ class _Unending(io.FileIO):
 def _replace_streams() -> None:
     # Replace characters that the terminal's encoding lacks by ?
     sys.stdout, sys.stderr = _unending(sys.stdout, errors="replace"), _unending(sys.stderr)
-    # If the shell closed an output (`>&-`), libraries would print into the next file that is opened.
+    # With a closed output (`>&-`), libraries would print into the next file that is opened.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -183,10 +182,9 @@ def _unending(stream: TextIO, *, errors: str | None = None) -> TextIO:
 
 @contextlib.contextmanager
 def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Iterator[None]:
-    """Report any error as two lines, and exit.
+    """Report any error as two lines, and exit: 2 for a wrong option, 128 plus a signal's number, 1 for other errors.
 
-    The exit status is 2 for a wrong option, 128 plus the number of a signal, and 1 for other errors. `interrupted` is
-    the message after a signal: cause and remedy.
+    `interrupted`: the message after a signal, cause and remedy.
     """
     try:
         with terminable():
@@ -203,7 +201,7 @@ def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Ite
         if isinstance(error, OSError) and error.errno == errno.EPIPE:  # a closed stdout, which click handles
             raise
         lines = str(error).strip().splitlines() or ["no message"]
-        # A runner quotes its worker's traceback; the last line is the error.
+        # A runner quotes its worker's traceback, with the error last.
         text = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
         text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
         remedy = "run the same command again with --verbose, and report its output to the project's issue tracker"
@@ -227,17 +225,17 @@ def _fail(cause: str, remedy: str, *, status: int, verbose: bool = False) -> Sys
 
 
 def say(text: str, *, lines: bool = False) -> None:
-    """Print a line, or several with `lines`, on stderr, without secrets and with escape sequences spelt out."""
+    """Print a line, or several with `lines`, on stderr, without secrets and escape sequences."""
     click.echo(visible(without_secrets(text), lines=lines), err=True)
 
 
 def show(text: str, *, lines: bool = False) -> None:
-    """Print a result on the stream for results, formatted like a message of `say`."""
+    """Print a result like a message of `say`."""
     click.echo(visible(without_secrets(text), lines=lines), file=results())
 
 
 def _signal_status(error: BaseException | None) -> int:
-    """Return the exit status after a signal, 128 plus its number as in shells; 0 for other errors."""
+    """Return the exit status after a signal, 128 plus its number; 0 for other errors."""
     if number := getattr(error, "signal_number", 0):
         return 128 + int(number)
     if isinstance(error, KeyboardInterrupt):
@@ -258,7 +256,7 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
         return
     handler.setFormatter(_SafeFormatter("%(shown)s%(message)s"))
     ours.addHandler(handler)
-    # Without a handler at the root, Python prints warnings, and a runner's threads outlive this context.
+    # Without a handler at the root, Python prints warnings.
     logging.getLogger().addHandler(logging.NullHandler())
     level = ours.level
     if sys.stderr.isatty() and shows_progress():
@@ -272,10 +270,7 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Log formatter without secrets and escape sequences. `shown`: the level, as in `warning: …`; empty for INFO.
-
-    A record may bring another one: `extra={"shown": "note: "}`.
-    """
+    """Log formatter without secrets and escape sequences. `shown`: the level, as in `warning: …`; empty for INFO."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "

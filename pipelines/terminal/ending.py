@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-# Delay before a signal is sent again, for Python to leave a callback.
+# Delay before a signal is sent again.
 _AGAIN_SECONDS = 0.05
 
 
@@ -45,7 +45,7 @@ def _raising(error: type[KeyboardInterrupt]) -> Callable[[int, FrameType | None]
 
 
 def _is_discarded(frame: FrameType | None) -> bool:
-    """Return whether Python may discard an exception raised now: in callbacks of LLVM (ctypes), and in finalizers."""
+    """Return whether Python may discard an exception now: in callbacks of LLVM (ctypes), and in finalizers."""
     while frame is not None:
         if frame.f_code.co_name == "__del__" or str(frame.f_globals.get("__name__")).startswith("llvmlite."):
             return True
@@ -55,17 +55,16 @@ def _is_discarded(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Make this process and its children create temporary files in one folder, and remove it at the end.
+    """Keep temporary files of this process and its children in one folder, and remove it at the end.
 
-    It also removes files of killed children, and of libraries that clean up only at an orderly exit. Users without a
-    home folder get it as HOME, so their caches are not kept.
+    It also removes files of killed children. Users without a home folder get it as HOME.
     """
     before = os.environ.get("TMPDIR", "")
     with contextlib.ExitStack() as removed:
-        with contextlib.suppress(OSError):  # without a folder, its first user reports the error
+        with contextlib.suppress(OSError):  # the first user reports the error
             folder = tempfile.TemporaryDirectory(prefix="prep-tfrecords-", ignore_cleanup_errors=True)
             os.environ["TMPDIR"] = tempfile.tempdir = removed.enter_context(folder)
-            if os.path.expanduser("~") == "~":  # a container's --user; kagglehub, which Keras imports, needs a home
+            if os.path.expanduser("~") == "~":  # a container's --user; kagglehub needs a home
                 os.environ["HOME"] = folder.name
                 removed.callback(os.environ.pop, "HOME", None)
         try:

@@ -1,6 +1,6 @@
 """Console for tables and lines that prints names and texts from data safely.
 
-Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji, and escape sequences are spelt out.
+Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji.
 """
 
 import sys
@@ -21,7 +21,7 @@ _TABLE_COLUMNS = 80
 
 
 class _Console(Console):
-    """Console that escapes every plain text: rich renders lines, cells, headers and titles by `render_str`."""
+    """Console that escapes every plain text; rich renders all of them by `render_str`."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
@@ -35,7 +35,7 @@ def console(file: TextIO | None = None, *, always: bool = False) -> Console:
 
 
 def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Constrain:
-    """Return a table of at most 80 columns; the last `numbers` of `names` are right-aligned and never wrapped."""
+    """Return a table of at most 80 columns; the last `numbers` of `names` are right-aligned."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
     for at, name in enumerate(names):
         number = at >= len(names) - numbers

@@ -1,7 +1,6 @@
 """Import of TensorFlow without its messages; no setting turns off all of them:
 
     WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
-    I0000 00:00:1795341063.773306   29615 port.cc:153] oneDNN custom operations are on. …
     E0000 00:00:1795341078.929193   29615 cuda_platform.cc:52] failed call to cuInit: …
 
 Its C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL applies.
@@ -20,7 +19,7 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 def load(*, verbose: bool = False) -> None:
     """Import TensorFlow, and let it look for GPUs. Raises: ImportError.
 
-    Its messages are shown only if the import fails or it cannot use a GPU of this machine; with `verbose`, or if
+    Its messages are shown if the import fails or it cannot use a GPU of this machine; with `verbose`, or if
     TF_CPP_MIN_LOG_LEVEL asks for messages, they are shown at once.
     """
     if verbose or os.environ.setdefault(_LOG_LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
@@ -32,7 +31,7 @@ def load(*, verbose: bool = False) -> None:
         os.dup2(notes.fileno(), 2)
         try:
             tensorflow = importlib.import_module("tensorflow")
-            gpus = tensorflow.config.list_physical_devices("GPU")  # loads their libraries, which print notes too
+            gpus = tensorflow.config.list_physical_devices("GPU")  # prints notes too
             hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
             matters = bool(glob.glob("/dev/nvidia[0-9]*")) and not hidden and not gpus
         finally:

@@ -1,6 +1,6 @@
-"""Import Keras with the chosen backend, after a command's options are checked, and open the backend of its devices.
+"""Import Keras with the chosen backend, and open the backend of its devices.
 
-TensorFlow reads the data on either backend; with JAX it gets no accelerator. Startup logs need `--verbose`.
+TensorFlow reads the data on either backend; with JAX it gets no accelerator.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
 
 
 def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend:
-    """Open the backend for a target; warn on stderr if `--tpu auto` found no TPU. Call it before anything uses devices.
+    """Open the backend for a target; warn on stderr if `--tpu auto` found no TPU. Call before anything uses devices.
 
     Raises: DeviceError if there are no such devices; ConfigError if they cannot share a batch equally.
     """
@@ -61,7 +61,7 @@ def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend
 
         backend = TensorFlowBackend(target, replicas=config.replicas, zone=config.zone, project=config.project)
     doing = "training" if isinstance(config, TrainConfig) else "predicting"
-    for line in targets.missed_tpu(target, f"{doing} on {backend.hardware}"):  # before a model takes minutes to load
+    for line in targets.missed_tpu(target, f"{doing} on {backend.hardware}"):  # before a model is loaded
         print(line, file=sys.stderr, flush=True)
     config.require_equal_parts(backend.replicas)
     return backend

@@ -5,9 +5,8 @@
     MODEL_DIR/best/ckpt-80.*           the checkpoint of the best evaluation, with --keep-best
     MODEL_DIR/evaluations.json         [{"step": 10, "metrics": {"loss": 0.61, "accuracy": 0.70}}, ...]
 
-The step is also the reader's position: with the same identity, batch 120 is the same on every run. If the newest
-checkpoint is damaged, the one before it is taken: they are found by their names, so one may also be deleted by hand. A
-training resumed at step S drops the evaluations after S and repeats them, so the best one is an uninterrupted run's.
+With the same identity, batch 120 is the same on every run. Checkpoints are found by name, so one may be deleted by
+hand. A training resumed at step S drops the evaluations after S and repeats them.
 """
 
 import abc
@@ -36,23 +35,22 @@ from tfrecord_io.format.json_fields import Count
 
 SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
-# Key in run.json, with what a resumed training keeps or refuses by itself: see `device_backend.InputParts`.
+# Key in run.json: see `device_backend.InputParts`.
 PARTS = "input_parts"
-# Key in run.json, with the numbers of --steps and --warmup, which may change: the newest run's.
+# Key in run.json: the newest run's --steps and --warmup, which may change.
 COURSE = "course"
-# The last file that TensorFlow writes of a checkpoint, ckpt-120.index, or Orbax' folder ckpt_120/.
+# The last file of a checkpoint: TensorFlow's ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
-# In the identity: the weights of a mixture's later stages, by the step from which they hold.
+# Key in the identity: the weights of a mixture's later stages, by first step.
 STAGES = "stages"
-# Types of the values in run.json that are more than compared.
+# Checked types of values in run.json.
 _TYPES = {
     PARTS: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("hosts", "parts"), Count))],
     COURSE: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("steps", "warmup"), Count))],
     STAGES: dict[Annotated[str, lambda step: json_fields.count(int(json_fields.text(step)))], tuple[float, ...]],
 }
-# Longer names of keys in error messages.
 _NAMED = {"data": "fingerprint of the data", STAGES: "weights from steps"}
-# What TensorFlow adds around an error's message: the graph node before it, the operation after it.
+# Text that TensorFlow adds around an error's message.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
 _MOST_BYTES = 1 << 20
 _EVALUATIONS = "evaluations.json"
@@ -62,10 +60,10 @@ _MOST_EVALUATIONS_BYTES = 1 << 26
 def claimed(
     model_dir: str, *, identity: Mapping[str, Any], writes: bool, may_change: bool = False
 ) -> Mapping[str, Any]:
-    """Return the identity in the folder's run.json, or else `identity`, which is written there if `writes`.
+    """Return the identity in the folder's run.json, or else `identity`, written there if `writes`.
 
-    With `may_change`, the options in TUNED may differ from run.json. The stages of a mixture that begin after the last
-    checkpoint may always differ, and so may the course. Then run.json is written again. Returns the earlier course.
+    With `may_change`, the options in TUNED may differ from run.json. The course may always differ, as may stages of a
+    mixture that begin after the last checkpoint. Then run.json is written again. Returns the earlier course.
 
     Raises: FingerprintMismatchError if the folder holds another training; OutputError if it cannot be used.
     """
@@ -116,12 +114,12 @@ def claimed(
 
 @contextlib.contextmanager
 def locked(model_dir: str) -> Iterator[None]:
-    """Hold the lock of a local model folder on this machine. Raises: OutputError if another training holds it."""
+    """Hold the lock of a local model folder. Raises: OutputError if another training holds it."""
     with contextlib.ExitStack() as stack:
         if "://" not in model_dir:
             with usable(model_dir):
                 tf.io.gfile.makedirs(model_dir)
-            folder = os.open(model_dir, os.O_RDONLY)  # its lock ends with this process, also by a kill
+            folder = os.open(model_dir, os.O_RDONLY)  # also a kill releases its lock
             stack.callback(os.close, folder)
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -130,24 +128,24 @@ def locked(model_dir: str) -> Iterator[None]:
                     f"--model-dir {model_dir}: another training is at work in it",
                     remedy="wait until it ends, or give another --model-dir",
                 ) from error
-            except OSError:  # a network's file system without locks
+            except OSError:  # a file system without locks
                 pass
         yield
 
 
 def steps_in(folder: str) -> list[int]:
-    """Return the steps of the checkpoints in a folder, in ascending order."""
+    """Return the steps of the checkpoints in a folder, ascending."""
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     return sorted(int(found[1] or found[2]) for name in names if (found := _CHECKPOINT.match(name)))
 
 
 class Saves(abc.ABC):
-    """Checkpoints of a learner in a folder, local or gs://. Only the newest are kept."""
+    """Checkpoints of a learner in a folder, local or gs://, of which only the newest are kept."""
 
     @property
     @abc.abstractmethod
     def steps(self) -> list[int]:
-        """Steps of all complete checkpoints, in ascending order."""
+        """Steps of all complete checkpoints, ascending."""
 
     @abc.abstractmethod
     def save(self) -> None:
@@ -162,9 +160,9 @@ class Saves(abc.ABC):
         """Wait until all checkpoints are written."""
 
     def restore(self, *, note: Callable[[str], None]) -> int:
-        """Load the newest checkpoint that can be read; return its step, 0 if there is no checkpoint.
+        """Load the newest checkpoint that can be read; return its step, or 0.
 
-        `note` gets a warning for each that is damaged. Raises: OutputError if all of them are.
+        `note` gets a warning for each damaged one. Raises: OutputError if all are damaged.
         """
         oldest, *later = self.steps or [0]
         for step in reversed(later):
@@ -179,7 +177,7 @@ class Saves(abc.ABC):
 
 
 def unwritten(folder: str, error: BaseException) -> OutputError:
-    """Return the error for a checkpoint that could not be written."""
+    """Return the error for an unwritten checkpoint."""
     return OutputError(
         f"--model-dir {folder}: a checkpoint cannot be written ({_first_line(error)})",
         remedy="make room or give the right to write, and run the same command again",
@@ -187,7 +185,7 @@ def unwritten(folder: str, error: BaseException) -> OutputError:
 
 
 def damaged(path: str, error: BaseException) -> OutputError:
-    """Return the error for a checkpoint that could not be restored."""
+    """Return the error for an unreadable checkpoint."""
     return OutputError(
         f"{path}: it does not fit this model or is damaged ({_first_line(error)})",
         remedy="delete it if it is damaged; else give the version of the model that wrote it, or another --model-dir",
@@ -195,7 +193,7 @@ def damaged(path: str, error: BaseException) -> OutputError:
 
 
 def write_json(folder: str, name: str, document: Any) -> None:
-    """Write a JSON file atomically: a kill leaves no partial file. Raises: OutputError if it cannot be written."""
+    """Write a JSON file atomically. Raises: OutputError if it cannot be written."""
     with usable(folder):
         tf.io.gfile.makedirs(folder)
         path = f"{folder.rstrip('/')}/{name}"
@@ -210,7 +208,7 @@ def as_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def require_savable(model: keras.Model, *, model_name: str) -> None:
-    """Check before the first step that Keras can write the model's layers. Raises: ConfigError if not."""
+    """Check that Keras can write the model's layers. Raises: ConfigError if not."""
     try:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
@@ -225,7 +223,7 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
     names = ("model.keras", "model.weights.h5")
     targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
-        # Keras writes local files only, because h5 and zip need to seek. Copying them then works for every file system.
+        # Keras writes local files only, because h5 and zip need to seek.
         made = [os.path.join(folder, name) for name in names]
         model.save(made[0])
         model.save_weights(made[1])
@@ -251,7 +249,7 @@ def save_weights(model: Any, weights: Sequence[np.ndarray], path: str) -> None:
 
 def put(local: str, path: str) -> None:
     """Copy a local file atomically to any file system. Raises: TensorFlow's OpError."""
-    if "://" in path:  # an object becomes visible only when the upload is complete
+    if "://" in path:  # uploads are atomic
         tf.io.gfile.copy(local, path, overwrite=True)
         return
     tf.io.gfile.makedirs(os.path.dirname(os.path.abspath(path)))
@@ -261,7 +259,7 @@ def put(local: str, path: str) -> None:
 
 @contextlib.contextmanager
 def usable(folder: str) -> Iterator[None]:
-    """Turn TensorFlow's file errors in a `with` block into an OutputError about the model folder."""
+    """Turn TensorFlow's file errors into an OutputError about the model folder."""
     try:
         yield
     except (tf.errors.OpError, ValueError, OSError) as error:
@@ -277,7 +275,7 @@ def _first_line(error: BaseException) -> str:
 
 @dataclasses.dataclass
 class History:
-    """Evaluations in a folder, local or gs://, by step and ranked by one metric. `writes`: whether we save them."""
+    """Evaluations in a folder, by step and ranked by one metric. `writes`: whether this process saves them."""
 
     model_dir: str
     metric: str
@@ -285,7 +283,7 @@ class History:
     evaluations: dict[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
     def open(self, start: int) -> None:
-        """Load the evaluations of an earlier run, up to step `start`. Raises: OutputError if they cannot be read."""
+        """Load the earlier evaluations, up to step `start`. Raises: OutputError if they cannot be read."""
         path = f"{self.model_dir.rstrip('/')}/{_EVALUATIONS}"
         if not start or not tf.io.gfile.exists(path):
             return
@@ -305,7 +303,7 @@ class History:
             ) from error
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Add an evaluation and save the file; return whether it is the best so far. Raises: OutputError."""
+        """Add and save an evaluation; return whether it is the best so far. Raises: OutputError."""
         self.evaluations.pop(step, None)
         self.evaluations[step] = dict(metrics)
         if self.writes:
@@ -315,7 +313,7 @@ class History:
 
     @property
     def best(self) -> int | None:
-        """Step of the best evaluation, the first of equal ones; None if none has the metric."""
+        """Step of the best evaluation, the first of equal ones, if any has the metric."""
         best: int | None = None
         for step, metrics in self.evaluations.items():
             than = None if best is None else self.evaluations[best][self.metric]
@@ -325,6 +323,6 @@ class History:
 
     @property
     def since_best(self) -> int:
-        """Number of evaluations after the best one, or of all if there is no best."""
+        """Number of evaluations after the best one, or of all if none is best."""
         best = self.best
         return sum(best is None or each > best for each in self.evaluations)

@@ -1,8 +1,7 @@
 """The command line of `train-tpu`, and its commands `predict` and `export`.
 
-It turns options into a TrainConfig, and errors into two lines. TensorFlow is imported only after the options are
-checked. Exit status: 0 done, 1 an error with its cause and remedy, 2 a wrong option, 130 Ctrl-C. Messages for people go
-to stderr, results for programs to stdout (--json).
+Exit status: 0 done, 1 an error with its cause and remedy, 2 a wrong option, 130 Ctrl-C. Messages go to stderr, results
+for programs to stdout (--json).
 """
 
 import json
@@ -37,7 +36,7 @@ Examples:
 
 
 class _TrainingGroup(TwoLineErrors, cloup.Group):
-    """Command group that trains if no command is named; the training's options are required only then."""
+    """Command group that trains if no command is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
@@ -81,7 +80,7 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
 
 
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    """Run the training or the preflight; return the result of `run.train`, or {} after a preflight."""
+    """Run the training or the preflight; return its result, or {} after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
         # By default TensorFlow reads a block of 64 MiB at each position; see `global_records`.
         os.environ.setdefault(GCS_BLOCK_SIZE, "0")
@@ -101,7 +100,7 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
             preflight.require_fit(found)
             return {}
         return run.train(config, as_json=as_json)
-    except tf.errors.OpError as error:  # a failure inside the graph, such as a damaged record
+    except tf.errors.OpError as error:  # such as a damaged record
         asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
         remedy = "give --accumulate, lower the batch size, choose a smaller model, or --precision bfloat16"
         raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error

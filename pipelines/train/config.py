@@ -1,4 +1,4 @@
-"""Options of a training and of a prediction: frozen dataclasses that validate themselves, without TensorFlow.
+"""Options of a training and of a prediction: frozen dataclasses that validate themselves.
 
 `log_every`, `eval_every` and `save_every` are multiples of `steps_per_call`, because Python gets control only between
 calls of a compiled function.
@@ -22,7 +22,6 @@ Pooling = Literal["auto", "first", "mean", "last"]
 Schedule = Literal["cosine", "linear", "constant"]
 DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 
-# Titles in --help.
 GROUPS = ("Data", "Task and model", "Length and rate", "Evaluate and keep", "Where and how", "Preflight")
 _data, _model, _length, _kept, _where, _preflight = (functools.partial(option, group=title) for title in GROUPS)
 
@@ -35,10 +34,9 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All options of a training. Raises: ConfigError if one is wrong or two contradict each other.
+    """All options of a training. Raises: ConfigError if they are wrong or contradictory.
 
-    `model_dir` is empty where nothing is written, as in a preflight. With `epochs`, `steps` is None until `sized`
-    computes it from the number of rows.
+    `model_dir` is empty if nothing is written, as in a preflight. `steps` is None with `epochs`, until `sized`.
     """
 
     data: str | tuple[str, ...] = _data(
@@ -114,7 +112,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check(self)
         for one, other in (("steps", "epochs"), ("warmup", "warmup_ratio")):
-            # --warmup 0 is the default, so it does not contradict --warmup-ratio.
+            # --warmup 0 is the default, so it contradicts nothing.
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
                 raise ConfigError(f"{_flag(one)} and {_flag(other)} together, expected one of them")
         if self.steps is None and self.epochs is None:
@@ -182,7 +180,7 @@ class TrainConfig:
 
     @property
     def data_stages(self) -> dict[int, tuple[float, ...]]:
-        """Mixing weights of each dataset by the step from which they hold; empty without `--weights`."""
+        """Mixing weights by the step from which they hold; empty without `--weights`."""
         if self.weights_from and self.weights is None:
             raise ConfigError("--weights-from without --weights, expected the weights of the first steps too")
         stages = {}
@@ -202,9 +200,9 @@ class TrainConfig:
         return self.steps
 
     def sized(self, *, rows: int) -> TrainConfig:
-        """Return the config with epochs and warm-up ratio converted to steps, for a split with `rows` rows.
+        """Return the config with epochs and warm-up ratio converted to steps, for `rows` rows.
 
-        An epoch has as many steps as it takes to read that many rows, rounded up to whole calls.
+        An epoch takes enough steps to read all rows, rounded up to whole calls.
 
         Raises: ConfigError if the resulting numbers contradict another option.
         """
@@ -217,10 +215,7 @@ class TrainConfig:
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Check that the batch divides evenly by replicas and `accumulate` parts. `place`: their TPU, such as v3-8.
-
-        Raises: ConfigError if it does not.
-        """
+        """Check that replicas and `accumulate` divide the batch. `place`: their TPU, like v3-8. Raises: ConfigError."""
         size, parts = self.global_batch_size, replicas * self.accumulate
         if rest := size % parts:
             lower, upper = size - rest, size - rest + parts
@@ -240,7 +235,7 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that identify the training in a model folder: those that decide batches and steps."""
+        """Return the options that identify the training in a model folder."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
         return {name: getattr(self, name) for name in (*names, *more, *TUNED)}
@@ -252,7 +247,7 @@ def _flag(field: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """All options of a prediction on a split. Raises: ConfigError if one is wrong or two contradict each other."""
+    """All options of a prediction. Raises: ConfigError if they are wrong or contradictory."""
 
     model_dir: str = _what("The --model-dir of a training.", flags="--model", metavar="MODEL_DIR")
     data: str = _what("Folder that prep-tfrecords built, local or gs://.", "", metavar="OUT")
@@ -280,7 +275,7 @@ class PredictConfig:
             raise ConfigError(f"--output {self.output}, expected a name that ends in {' or '.join(_SUFFIXES)}")
 
     def require_equal_parts(self, replicas: int) -> None:
-        """Check that the batch size is a multiple of the number of replicas. Raises: ConfigError if not."""
+        """Check that the replicas divide the batch. Raises: ConfigError if not."""
         if rest := self.batch_size % replicas:
             raise ConfigError(
                 f"--batch-size {self.batch_size} on {replicas} replicas, expected a multiple of {replicas}",

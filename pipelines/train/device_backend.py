@@ -1,8 +1,7 @@
-"""Interface of the backends that drive the devices (TensorFlow's strategies or JAX), and their batches.
+"""Interface of the backends that drive the devices (TensorFlow or JAX), and their batches.
 
-Keras' backend at import determines which one. Both backends share everything else: tasks, models, losses, AdamW,
-logging and checkpointing. Rows of several lengths come as one stream of batches per length, each with its own compiled
-step:
+Keras' backend at import determines which one. Rows of several lengths come as one stream of batches per length, each
+with its own compiled step:
 
     rows of one length         {64: input_fn}                      64, 64, 64, 64, ...
     a dataset with buckets     {32: input_fn, 64: input_fn}        64, 32, 64, 64, ...      see `tfrecord_io.buckets`
@@ -33,33 +32,30 @@ from tfrecord_io.reader import Data
 
 # (steps taken, loss of the last step) -> whether to go on
 AfterCall = Callable[[int, float], bool]
-# The reader's input functions by row length; the row length of each step's batch, in order.
+# The reader's input functions by row length; each step's row length.
 Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputParts:
-    """Numbers of hosts that make a batch and of parts that they make; 0 parts means one per replica.
+    """Numbers of hosts that read a batch and of parts that they make; 0 parts means one per replica.
 
-    Both are recorded when a training begins, and kept when it resumes with other hosts or devices. In the order of
-    hosts, batches depend on the number of hosts that read them, and masks on the number of parts, one per device. JAX
-    takes a batch as a whole. So if a training that began on 4 hosts of 2 devices resumes on 2 hosts of 1 device, each
-    host reads for two of the earlier ones:
+    Both are recorded when a training begins, because batches depend on the number of hosts, and masks on the number of
+    parts. If a training that began on 4 hosts of 2 devices resumes on 2 hosts of 1 device, each host reads for two:
 
         parts         0 1 │ 2 3 │ 4 5 │ 6 7
         before       host 0│  1  │  2  │  3           4 streams of rows, each makes 2 parts of a step
         now          host 0      │  1                 2 of these streams each
 
-    With more hosts than before, several read the same stream, and each keeps its parts. The global order depends on
-    none of this. TensorFlow's strategies ask each host for its own part, so they cannot resume with another number of
-    hosts.
+    With more hosts, several read the same stream. The global order depends on none of this. TensorFlow's strategies ask
+    each host for its own part, so they cannot resume with another number of hosts.
     """
 
     hosts: int
     parts: int = 0
 
     def kept(self, recorded: Mapping[str, Any], *, order: str, model_dir: str) -> InputParts:
-        """Return the hosts and parts to resume with, from those `recorded` when the training began.
+        """Return the hosts and parts to resume with, from those `recorded` at the beginning.
 
         Raises: FingerprintMismatchError if these hosts cannot make its batches.
         """
@@ -75,7 +71,7 @@ class InputParts:
         )
 
     def read(self, make: Callable[[tf.distribute.InputContext], tf.data.Dataset], *, host: int, hosts: int) -> Any:
-        """Return the part of each global batch that host `host` of `hosts` reads: arrays [parts / hosts, rows, ...]."""
+        """Return the arrays [parts / hosts, rows, ...] of each global batch that host `host` of `hosts` reads."""
         each_made = self.parts // self.hosts
         first, last = (self.parts // hosts * at for at in (host, host + 1))
 
@@ -93,7 +89,7 @@ class InputParts:
 
 
 class DeviceBackend(Protocol):
-    """Devices of a training, as `replicas` equal replicas. `is_first`: this process writes for all of them."""
+    """Devices of a training, as `replicas` equal replicas. `is_first`: whether this process writes for all."""
 
     replicas: int
     input_parts: InputParts
@@ -108,16 +104,16 @@ class DeviceBackend(Protocol):
         """Return the Keras model with the learner's current weights."""
 
     def frozen(self, learner: Any) -> list[np.ndarray]:
-        """Return the reference's weights, [] for a task without one."""
+        """Return the reference's weights, [] without one."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
         """Open a folder of checkpoints that keeps the newest `keep`."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
-        """Train until step `until` in calls of `steps_per_call` steps; stop early if `after_call` returns False."""
+        """Train until step `until`; stop early if `after_call` returns False."""
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
-        """Evaluate all batches of the feed; return the task's sums and its per-row values."""
+        """Evaluate all batches; return the task's sums and its per-row values."""
 
     def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
         """Load a model onto the devices to predict with."""
@@ -125,13 +121,13 @@ class DeviceBackend(Protocol):
     def predict(
         self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
     ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        """Return a function from a batch's features, in the shapes of `like`, to its rows' outputs, in order.
+        """Return a function from a batch's features, in the shapes of `like`, to its rows' outputs.
 
         `outputs(call, features)` computes them on the devices; `call` maps features to logits.
         """
 
     def anywhere(self, here: bool) -> bool:
-        """Return whether `here` is true in any process of this training. All processes must call this."""
+        """Return whether `here` is true in any process. All processes must call this."""
 
 
 def built(job: TrainingSetup) -> BuiltModel:
@@ -152,7 +148,7 @@ def built(job: TrainingSetup) -> BuiltModel:
 def feed(
     job: TrainingSetup, backend: DeviceBackend, data: InputFunctions, split: str, *, training: bool, start_step: int = 0
 ) -> Feed:
-    """Return the batches of a split: endless from step `start_step` for training, each example once for evaluation."""
+    """Return the batches of a split: endless from `start_step` for training, each example once for evaluation."""
     config, length = job.config, data.manifest.row_length
     given: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
     given |= {"seed": config.seed, "objective": job.task.objective, "training": training}

@@ -54,7 +54,7 @@ class StoppedError(PrepError):
 
 
 class StepError(PrepError):
-    """The training step cannot be compiled for a TPU. The cause names the operation and its place in the code."""
+    """The training step cannot be compiled for a TPU. The cause names the operation and its line."""
 
 
 class UnfitError(PrepError):

@@ -5,13 +5,12 @@
     sums           losses, weights                   ──►  loss, perplexity
                    rows, if sums are not enough      ──►  mae, pearson, spearman, exact_match, token_f1
 
-Sums are added over replicas and steps. Rows are gathered, and fill rows dropped. Classification metrics match
-scikit-learn's. Regression metrics match SciPy's: in float64 from all pairs, because float32 moments of labels such as
-years leave no correct digit.
+Classification metrics match scikit-learn's. Regression metrics match SciPy's, in float64 from all pairs, because
+float32 moments of labels such as years leave no correct digit.
 
-If a row's text was cut into windows, its answer is the best of all windows. The row has no answer if "no answer" scores
-at least as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared with the label by tokens and
-their characters in the text; SQuAD's own script compares words without articles and punctuation.
+If a row's text was cut into windows, its answer is the best of all windows. It has none if "no answer" scores at least
+as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens; SQuAD's own script
+compares words without articles and punctuation.
 """
 
 import dataclasses
@@ -23,18 +22,17 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-# Column of `rows` with each row's dataset number, if several datasets are evaluated together.
+# Column of `rows` with each row's dataset number.
 PART = "part"
 # Column of `rows` that is 0 on fill rows.
 WEIGHT = "weight"
-# Number of evaluation steps per fetch of results from the devices.
 _WAITING = 100
 _LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """Results of an evaluation, by name: `sums` float64 of any shape; `rows` with one value or vector per example."""
+    """Results of an evaluation, by name: `sums` float64; `rows` with one value or vector per example."""
 
     sums: Mapping[str, np.ndarray]
     rows: Mapping[str, np.ndarray]
@@ -46,7 +44,7 @@ class Evaluated:
 
 
 def together(found: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets, with the column PART in `rows`."""
+    """Merge the results of several datasets; `rows` gets the column PART."""
     sums = {name: np.sum([each.sums[name] for each in found], axis=0) for name in found[0].sums}
     rows: dict[str, np.ndarray] = {}
     if found[0].rows:
@@ -59,7 +57,7 @@ def together(found: Sequence[Evaluated]) -> Evaluated:
 def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
     """Add up the sums of all steps of an evaluation, and join their per-row values.
 
-    `fetch` copies device values to NumPy, for many steps at once, so that the devices don't wait for the host.
+    `fetch` copies the values of many steps to NumPy at once, so that devices don't wait.
     """
     total: dict[str, Any] = {}
     parts: list[dict[str, np.ndarray]] = []
@@ -73,7 +71,6 @@ def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
 
 
 def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Join the rows of all steps without fill rows. Rows of several lengths are padded to the longest."""
     joined = {}
     for name in parts[0] if parts else ():
         values = [each[name] for each in parts]
@@ -85,7 +82,7 @@ def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def is_better(name: str, value: float, than: float | None) -> bool:
-    """Return whether `value` beats the previous best, `than`. NaN beats nothing."""
+    """Return whether `value` beats `than`, the previous best. NaN beats nothing."""
     if math.isnan(value):
         return False
     if than is None:
@@ -94,7 +91,7 @@ def is_better(name: str, value: float, than: float | None) -> bool:
 
 
 def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
-    """Count correct, predicted and actual examples per class, by weight: float32 [3, C]. Arguments have one shape."""
+    """Count correct, predicted and actual examples per class, by weight: float32 [3, C]."""
     predicted, labels, weights = (ops.reshape(each, [-1]) for each in (predicted, labels, weights))
     right = ops.where(predicted == labels, weights, 0.0)
     return ops.stack(
@@ -106,31 +103,31 @@ def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any
 
 
 def accuracy(counts: np.ndarray) -> float:
-    """Return the share of correctly predicted examples; NaN without examples."""
+    """Return the share of correct predictions; NaN without examples."""
     right, _, actual = counts.sum(axis=1).tolist()
     return float(right / actual) if actual else math.nan
 
 
 def f1(counts: np.ndarray, *, positive: int = 1) -> float:
-    """Return F1 of one class, 0 if it is neither predicted nor actual: scikit-learn's `f1_score(average="binary")`."""
+    """Return F1 of one class, 0 if it is neither predicted nor actual."""
     right, predicted, actual = counts[:, positive].tolist()
     return float(2 * right / (predicted + actual)) if predicted + actual else 0.0
 
 
 def micro_f1(counts: np.ndarray) -> float:
-    """Return F1 of all classes together, 0 if none is predicted or actual: `f1_score(average="micro")`."""
+    """Return F1 of all classes together, 0 if none is predicted or actual."""
     return f1(counts.sum(axis=1, keepdims=True), positive=0)
 
 
 def macro_f1(counts: np.ndarray) -> float:
-    """Return the mean F1 of the classes that are predicted or actual: `f1_score(average="macro")`."""
+    """Return the mean F1 of the classes that are predicted or actual."""
     right, predicted, actual = counts
     seen = predicted + actual > 0
     return float(np.mean(2 * right[seen] / (predicted + actual)[seen])) if seen.any() else math.nan
 
 
 def matthews(counts: np.ndarray) -> float:
-    """Return Matthews' correlation coefficient of C classes (Gorodkin, 2004, equation 8); 0 if it is 0 / 0."""
+    """Return Matthews' correlation coefficient (Gorodkin, 2004, equation 8); 0 if it is 0 / 0."""
     right, predicted, actual = counts
     total = actual.sum()
     covariance = right.sum() * total - predicted @ actual
@@ -153,7 +150,7 @@ def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return Spearman's rank correlation, like `scipy.stats.spearmanr`; equal values share their mean rank."""
+    """Return Spearman's rank correlation; equal values share their mean rank."""
     return pearson(_ranks(predicted), _ranks(labels))
 
 
@@ -168,10 +165,10 @@ MOST_ANSWER_TOKENS = 30
 
 
 def best_spans(logits: Any, text: Any) -> dict[str, Any]:
-    """Find the best answer span in each window, from logits float32 [B, L, 2] and its allowed tokens, bool [B, L].
+    """Find the best answer in each window, from logits float32 [B, L, 2] and its allowed tokens, bool [B, L].
 
-    Returns: `first` and `last` int32 [B]; `score` float32 [B], -inf in a window without text; `none` float32 [B], the
-        score of "no answer", which is the first position's.
+    Returns: `first` and `last` int32 [B]; `score` float32 [B], -inf without text; `none` float32 [B], the first
+        position's score, which means "no answer".
     """
     start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
     length = logits.shape[1]
@@ -191,8 +188,8 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
     """Return exact match and token F1 of answers, as means over source rows; NaN without rows.
 
-    `rows`: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the labelled first and last
-    position, 0 twice without an answer; `char_starts`, `char_ends` [N, L]; `part` [N] if there are several datasets.
+    `rows`: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the first and last position,
+    0 twice without an answer; `char_starts`, `char_ends` [N, L]; `part` [N] if there are several datasets.
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)
@@ -223,6 +220,6 @@ def _labelled(rows: Mapping[str, np.ndarray], windows: np.ndarray) -> frozenset[
 
 
 def _tokens(rows: Mapping[str, np.ndarray], window: int, first: int, last: int) -> frozenset[tuple[int, int]]:
-    """Return an answer's tokens as (start, end) characters in the text, which are the same in every window."""
+    """Return (start, end) of an answer's tokens in the text, which are the same in every window."""
     starts, ends = (rows[name][window][first : last + 1].tolist() for name in ("char_starts", "char_ends"))
     return frozenset(zip(starts, ends, strict=True))

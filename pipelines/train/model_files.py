@@ -9,7 +9,7 @@
      "mask_probability": 0.15, "beta": 1.0, "decoder_start": null, "precision": "float32", "steps": 40,
      "eval_split": "validation", "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 
-A folder without model.json holds no finished model.
+A folder without model.json has no finished model.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ TOKENIZER = "tokenizer"
 REFERENCE = "reference.weights.h5"
 _FILE_NAME = "model.json"
 _VERSION = 1
-_MOST_BYTES = 64 << 20  # a manifest without splits is small, but label names may be many
-_SOURCE = ("kind", "name", "revision")  # fields of the source kept with a model: no paths, no row ranges
+_MOST_BYTES = 64 << 20  # label names may be many
+_SOURCE = ("kind", "name", "revision")  # no paths, no row ranges
 
 
 def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
@@ -67,9 +67,9 @@ def write(model_dir: str, model: TrainedModel) -> None:
 
 
 def read(model_dir: str) -> TrainedModel:
-    """Read the description of the finished model in a folder, local or gs://.
+    """Read the description of a finished model, local or gs://.
 
-    Raises: ReaderError if there is none, or a link or pipe; FormatError if its description is damaged.
+    Raises: ReaderError if there is none, or a link or pipe; FormatError if it is damaged.
     """
     path = f"{model_dir.rstrip('/')}/{_FILE_NAME}"
     local_paths.require_regular(path)
@@ -100,7 +100,7 @@ def has_tokenizer(folder: str) -> bool:
 
 
 def copy_tokenizer(folder: str, target: str) -> None:
-    """Copy the tokenizer's files, without subfolders, from a dataset or a model into the folder `target`.
+    """Copy the tokenizer's files, without subfolders, from a dataset or model folder to `target`.
 
     Raises: ReaderError if there is no tokenizer, or a file is a link.
     """

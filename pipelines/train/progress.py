@@ -1,10 +1,9 @@
-"""Progress reports of a training: lines for people, JSON lines for programs, TensorBoard scalars for both.
+"""Progress reports of a training: lines for people, JSON lines for programs, TensorBoard scalars.
 
     step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
 
-MFU (model FLOPs utilization) is the share of the devices' peak rate that the step uses, by XLA's count; only for JAX on
-a TPU. The rates exclude the first call, which compiles, and the time for evaluating and saving. Scalars are buffered
-for half a minute, because each write to gs:// sends the whole file again.
+MFU (model FLOPs utilization) is the used share of the devices' peak rate, by XLA's count; only for JAX on a TPU. The
+rates exclude compiling, evaluating and saving. Scalars are buffered, because each write to gs:// sends the whole file.
 """
 
 import dataclasses
@@ -17,15 +16,15 @@ import tensorflow as tf
 from pipelines.terminal.console import say
 
 _FLUSH_SECONDS = 30
-_GATHERED = 10_000  # scalars of some 100 bytes each; TensorFlow's default writes after 10
+_GATHERED = 10_000  # scalars of some 100 bytes each
 
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingProgress:
-    """Clock and reporter of a training. `speaks`: whether this host reports; only the first does.
+    """Clock and reporter of a training. `speaks`: whether this host reports.
 
-    `tokens_per_example`: mean of the split at a step, from the manifest. `peak_flops`: per second and device, 0 if
-    unknown. `since`: step, time and FLOPs when the clock was started, if it was.
+    `tokens_per_example`: mean at a step. `peak_flops`: per second and device, 0 if unknown. `since`: step, time and
+    FLOPs at the start of the clock.
     """
 
     log_dir: str
@@ -45,11 +44,11 @@ class TrainingProgress:
         self._writer = opened
 
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
-        """Start measuring rates at this step. `flops`: FLOPs of one device so far."""
+        """Start measuring rates at this step. `flops`: one device's FLOPs so far."""
         self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """Report a call: its last step's loss, and the rates since the clock was started."""
+        """Report a call: its last loss, and the rates."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())
@@ -57,20 +56,20 @@ class TrainingProgress:
         self._emit({"step": step, "loss": loss, "learning_rate": learning_rate, **rates})
 
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
-        """Report the metrics of a pass over an evaluation split."""
+        """Report the metrics of an evaluation."""
         self._scalars(step, split, metrics)
-        self._writer.flush()  # evaluations are rare, and people wait for them
+        self._writer.flush()  # people wait for evaluations
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         self.note(f"step {step:>7,}/{self.total:,}  {split}: {shown}  ({examples:,} examples)")
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
 
     def note(self, text: str) -> None:
-        """Print a line for people on stderr, if this host reports."""
+        """Print a line for people, if this host reports."""
         if self.speaks:
             say(text)
 
     def close(self) -> None:
-        """Flush the scalars for TensorBoard and close their file."""
+        """Close the file of scalars for TensorBoard."""
         self._writer.close()
 
     def _rates(self, step: int, flops: float) -> dict[str, float]:
@@ -85,7 +84,7 @@ class TrainingProgress:
         return rates
 
     def _scalars(self, step: int, group: str, values: Mapping[str, float]) -> None:
-        # tf.summary.scalar needs the package tensorboard, which TensorFlow no longer installs; the format does not.
+        # tf.summary.scalar needs the package tensorboard.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
         )

@@ -29,8 +29,8 @@ _NO_TOKENIZER = "warning: {} has no tokenizer/, so the model's folder will have 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
     """Train until `config.steps`, resuming where an earlier run with the same model folder stopped.
 
-    With a TPU or several CPU replicas, call before anything else in the process uses TensorFlow. Return the `steps`,
-    the path of the `model`, and its metrics, if it was evaluated; nothing in a process that does not write.
+    With a TPU or several CPU replicas, call before anything else uses TensorFlow. Return the `steps`, the path of the
+    `model`, and its metrics, if evaluated; {} in a process that does not write.
 
     Raises: a subclass of PrepError, by cause; StoppedError after SIGTERM or SIGINT, with the state saved.
     """
@@ -42,7 +42,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
 
 
 class _Run:
-    """State of one training, with the actions after each call: log, evaluate, save, stop."""
+    """State of one training, with the actions after each call."""
 
     def __init__(self, job: TrainingSetup, *, backend: DeviceBackend, stop: list[int], as_json: bool) -> None:
         config = job.config
@@ -103,12 +103,11 @@ class _Run:
                 f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}, which is saved",
                 remedy="run the same command again: it goes on with the next batch",
             )
-            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # if the signal went to another host
+            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # the signal of another host
             raise error
         return self._finish()
 
     def _open(self) -> int:
-        """Restore the state of an earlier run; return the number of steps it took."""
         parts, folder = self._backend.input_parts, self._config.model_dir
         course = {"steps": self._config.total_steps, "warmup": self._config.warmup}
         kept = {checkpoints.PARTS: dataclasses.asdict(parts), checkpoints.COURSE: course}
@@ -139,7 +138,6 @@ class _Run:
         return start
 
     def _note_course(self, start: int, *, before: Mapping[str, Any]) -> None:
-        """Report a learning rate that follows other numbers of steps than before."""
         ours = self._learner.optimizer
         earlier = dataclasses.replace(ours, steps=int(before["steps"]), warmup=int(before["warmup"]))
         if earlier != ours and ours.schedule != "constant":
@@ -161,7 +159,7 @@ class _Run:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
             )
-        if self._backend.anywhere(bool(self._stop)):  # checked on all hosts, so that they save the same step
+        if self._backend.anywhere(bool(self._stop)):  # so that all hosts save the same step
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
@@ -222,7 +220,6 @@ class _Run:
         )
 
     def _describe(self) -> None:
-        """Write the model's description and tokenizer for `predict` and `export`."""
         model_dir, data_folder = self._config.model_dir, self._config.data_folders[0]
         if model_files.has_tokenizer(data_folder):
             with checkpoints.usable(model_dir):
@@ -244,13 +241,12 @@ class _Run:
         self._evaluated_at = step
         is_best = self._history.add(step, self._metrics)
         if is_best and self._config.keep_best:
-            # Save the latest checkpoint first: if it were older than the best one, a resumed run would forget that.
+            # Latest checkpoint first: if it were older than the best one, a resumed run would forget that.
             self._save()
             self._saves.close()
             self._best_saves.save()
 
     def _measured(self, split: str) -> Mapping[str, float]:
-        """Evaluate a split and return its metrics; of a mixture, report each dataset, then all together."""
         parts = jobs.evaluated(self._data, split)
         found = {
             name: self._backend.evaluate(self._learner, feed(self._job, self._backend, each, split, training=False))
@@ -276,8 +272,7 @@ class _Run:
 def _stoppable() -> Iterator[list[int]]:
     """Yield a list that collects SIGTERM (preemption) and SIGINT; a second signal of the same kind acts as usual.
 
-    A signal that the parent has this process ignore, as a shell does with the SIGINT of a job in the background, stays
-    ignored.
+    An ignored signal stays ignored, such as SIGINT in a background job of a shell.
     """
     stop: list[int] = []
     if threading.current_thread() is not threading.main_thread():

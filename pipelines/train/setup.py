@@ -1,9 +1,8 @@
-"""Set up a training and check it before any device is used: mistakes show in a second, not after a wait for a TPU.
+"""Set up a training and check it before any device is used, because a TPU takes long to start.
 
-For a TPU, the input pipelines are also built and inspected on this machine (`tfrecord_io.readiness`). Elsewhere that
-would be too early, because a CPU can be split only before TensorFlow uses it. A mixture's datasets have the names in
-their manifests (see `tfrecord_io.mixture`); a second one with the same name is NAME-2. Each is evaluated separately,
-then all together.
+For a TPU, the input pipelines are also built and inspected (`tfrecord_io.readiness`). Elsewhere that would be too
+early, because a CPU can be split only before TensorFlow uses it. A mixture's datasets have the names in their
+manifests; a second one with the same name is NAME-2.
 """
 
 import dataclasses
@@ -30,7 +29,7 @@ from tfrecord_io.reader import Data
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """Checked setup of a training. `warnings`: lines on inputs that are needlessly slow on a TPU."""
+    """Checked setup of a training. `warnings`: lines on slow inputs for a TPU."""
 
     config: TrainConfig
     target: Target
@@ -41,7 +40,7 @@ class TrainingSetup:
 
 
 def check(config: TrainConfig) -> TrainingSetup:
-    """Check a training's options, data and model folder. Raises: a subclass of PrepError, by cause."""
+    """Check a training's options, data and model folder. Raises: a PrepError, by cause."""
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
@@ -61,13 +60,13 @@ def check(config: TrainConfig) -> TrainingSetup:
 
 
 def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
-    """Open the data, set the options that follow from them, and bind the task. Raises: a PrepError, by cause."""
+    """Open the data, set the options that follow from it, and bind the task. Raises: a PrepError, by cause."""
     data = open_data(config)
     eval_split = _eval_split(config, data)
     require_labels(config, data, eval_split=eval_split)
     config = with_num_labels(config, data, eval_split=eval_split)
     config = config.sized(rows=data.num_examples(config.train_split))
-    # bfloat16 is fastest on a TPU and exact enough for training, with weights and losses in float32.
+    # bfloat16 is fastest on a TPU; weights and losses stay in float32.
     config = dataclasses.replace(config, precision=config.precision or ("bfloat16" if target.is_tpu else "float32"))
     task = tasks.bind(config, data.manifest)
     backbones.require_known(config.model)
@@ -75,7 +74,6 @@ def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
 
 
 def _unfit(job: TrainingSetup) -> list[str]:
-    """Return lines on inputs that are needlessly slow on a TPU. Raises: ReaderError if an input cannot run there."""
     config = job.config
     inputs = [(part, config.train_split, True) for part in by_length(job.data).values()]
     if job.eval_split is not None:
@@ -103,8 +101,8 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """Return the identity of a training, as its model folder records it (see `checkpoints`)."""
-    # Stages after the first, which the fingerprint covers. Future stages may change (see `checkpoints.claimed`).
+    """Return the identity of a training, for its model folder (see `checkpoints`)."""
+    # Only later stages: the fingerprint covers the first.
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
     more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}
     if tasks.TASKS[config.task].reference:
@@ -132,8 +130,7 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
 def open_data(config: TrainConfig) -> InputFunctions:
     """Open the dataset, or the mixture of several.
 
-    Raises: ReaderError if one cannot be opened or they do not fit together; ConfigError if one in a mixture has
-        buckets.
+    Raises: ReaderError if one cannot be opened or they do not fit together; ConfigError for buckets in a mixture.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     if len(opened) == 1:
@@ -154,7 +151,7 @@ def open_data(config: TrainConfig) -> InputFunctions:
 
 
 def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
-    """Return rows, tokens and epochs of each dataset of a mixture in the whole training; empty for one dataset."""
+    """Return rows, tokens and epochs of each dataset of a mixture; empty for one dataset."""
     if not isinstance(job.data, Mixture):
         return {}
     config = job.config
@@ -162,7 +159,7 @@ def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """Return a dataset for each row length, in ascending order."""
+    """Return a dataset for each row length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
@@ -179,7 +176,7 @@ def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
 
 
 def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
-    """Check that a dataset (each one if `all_have_it`) has examples in a split. Raises: ConfigError if not."""
+    """Check that a dataset (each one if `all_have_it`) has examples in a split. Raises: ConfigError."""
     have, datasets = len(evaluated(data, split)), len(data.datasets) if isinstance(data, Mixture) else 1
     if have < (datasets if all_have_it else 1):
         raise ConfigError(
@@ -195,7 +192,7 @@ def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
 
 
 def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
-    """Return the config with `num_labels` inferred from integer labels without names, if their range is known.
+    """Return the config with `num_labels` inferred from integer labels, if their range is known.
 
     Raises: ConfigError if they are not 0 to n - 1, or not below `--num-labels`.
     """
@@ -209,7 +206,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
     fits = labels.smallest >= 0 and labels.largest < num_labels
     if fits and (config.num_labels or not labels.has_gaps_from_0):
         return dataclasses.replace(config, num_labels=num_labels)
-    # The number of distinct labels may be unknown for several splits together.
+    # Several splits together may have an unknown number of labels.
     shown = ranges[0] if ranges[0].has_gaps_from_0 else labels
     expected = config.num_labels or shown.distinct or labels.largest + 1
     given = f"--num-labels {config.num_labels}: " if config.num_labels else ""
@@ -223,7 +220,7 @@ def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: st
 
 
 def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:
-    """Check that both splits have labels; test splits often keep them secret. Raises: ConfigError if not."""
+    """Check that both splits have labels. Raises: ConfigError if not."""
     for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
         if split is not None and not has_labels(config, data, split):
             raise ConfigError(

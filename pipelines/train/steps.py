@@ -1,11 +1,11 @@
 """Training step as pure functions in `keras.ops`, shared by both backends: loss, gradients and AdamW.
 
-Weights are passed in as values, and updated state is returned: a graph is traced once for any loop, and seeds of
-dropout are functions of (seed, step), so a resumed training draws what an uninterrupted one would.
+A graph is traced once, and seeds of dropout are functions of (seed, step), so a resumed training draws what an
+uninterrupted one would.
 
-The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping. Keras' own follows another
-rule on TensorFlow (3.15.1): it squares an embedding's gradient token by token, without adding those of one id first
-(docs/how-to/read.md), and each replica clips its own gradients, so the result depends on the number of replicas.
+The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping. Keras' own (3.15.1)
+follows another rule on TensorFlow: it squares an embedding's gradient token by token, without adding those of one id
+first, and each replica clips its own gradients, so the result depends on the number of replicas.
 
     t = step + 1    g: gradients, summed over the replicas, scaled so that their global norm is at most `clip_norm`
     m <- b1 m + (1 - b1) g            v <- b2 v + (1 - b2) g^2
@@ -31,17 +31,17 @@ from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.tasks.kinds import Batch
 
-# Names of biases, and of the factors and offsets of norms, in Keras and KerasHub.
+# Names of biases, and of norms' factors and offsets, in Keras and KerasHub.
 _UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
 
 
 class Learner(abc.ABC):
-    """Model in training with its task and optimizer; each backend adds the operations that Keras does not have.
+    """Model in training with its task and optimizer; each backend adds operations.
 
-    `shares`: parts of a global batch whose losses are added; `gradients` takes `--accumulate` of them in a row.
+    `shares`: parts of a global batch whose losses are added.
     """
 
-    flops = 0.0  # done by one device in this process, 0 where not counted
+    flops = 0.0  # one device's, 0 if not counted
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, shares: int) -> None:
         config = job.config
@@ -60,10 +60,9 @@ class Learner(abc.ABC):
         self._shares = shares
         self._accumulate = config.accumulate
         variables = self.model.non_trainable_variables
-        # The state is the model's own, then the reference's weights.
         self._own = len(variables)
         self._seeds = [at for at, each in enumerate(variables) if each.name == "seed_generator_state"]
-        # Indices of the state that lasts beyond a call, such as running means.
+        # State that lasts beyond a call, such as running means.
         self._kept = [at for at, each in enumerate(variables) if at not in self._seeds and "float" in each.dtype]
 
     @property
@@ -78,7 +77,7 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
-        """Return `loss`, its gradients with respect to the weights, and all new state."""
+        """Return `loss`, its gradients, and all new state."""
 
     @abc.abstractmethod
     def fold_in(self, seed: Any, number: Any) -> Any:
@@ -91,10 +90,7 @@ class Learner(abc.ABC):
     def gradients(
         self, weights: list[Any], state: list[Any], batch: Batch, total: Any, seed: Any
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Return the loss, gradients and new kept state from these rows' share of the global batch.
-
-        Weighted losses are summed, so the gradients of the parts add up to those of the whole.
-        """
+        """Return the loss, gradients and new kept state for these rows of the global batch."""
         state = self._seeded(state, lambda index: self.fold_in(seed, index))
         if self._accumulate == 1:
             loss, gradients, new = self.differentiated(weights, state, batch, total)
@@ -121,17 +117,17 @@ class Learner(abc.ABC):
         return given
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
-        """Return these rows' share of the global batch's loss, and all new state. `total`: its sum of weights."""
+        """Return these rows' share of the global loss, and all new state. `total`: its sum of weights."""
         _, labels, example_weights = batch
         example_weights = self.task.weights(labels, example_weights)
         logits, new_state, penalties = self._called(weights, state, batch, training=True)
         losses = self.task.losses(logits, labels, smoothing=True)
         loss = ops.divide_no_nan(ops.sum(losses * example_weights), total)
-        # Losses of the model's own regularizers: each part of a global batch adds its share.
+        # The model's regularizers: each part of a global batch adds its share.
         return loss + sum(ops.cast(each, "float32") for each in penalties) / self._shares, new_state
 
     def sums(self, weights: list[Any], state: list[Any], batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the task's evaluation sums, and the values that it needs of each row."""
+        """Return the task's evaluation sums, and its per-row values."""
         inputs, labels, example_weights = batch
         logits, _, _ = self._called(weights, state, batch, training=False)
         example_weights = self.task.weights(labels, example_weights)
@@ -141,9 +137,9 @@ class Learner(abc.ABC):
     def _called(
         self, weights: list[Any], state: list[Any], batch: Batch, *, training: bool
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Call the model; return the logits aligned with the labels, the new state, and the regularization losses.
+        """Return the logits aligned with the labels, the new state, and the regularization losses.
 
-        With a reference, the logits are the differences from its own.
+        With a reference, the logits are the differences from the reference's.
         """
         features = models.taken(self.model, self.task.features(batch[0]))
         own, reference = state[: self._own], state[self._own :]
@@ -158,7 +154,7 @@ class Learner(abc.ABC):
 
 
 def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a pure function from weights, state and features to a prediction's `outputs(call, features)`."""
+    """Return a pure function from weights, state and features to `outputs(call, features)`."""
 
     def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
         def call(features: Mapping[str, Any]) -> Any:
@@ -170,16 +166,13 @@ def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., 
 
 
 def is_decayed(variable: Any) -> bool:
-    """Return whether weight decay applies: not to biases, of one dimension or several, nor to the weights of norms."""
+    """Return whether weight decay applies: not to biases of any shape, nor to norms."""
     return len(variable.shape) > 1 and not _UNDECAYED.search(variable.name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """AdamW, for a training of `steps` steps. `rate`: the highest, after `warmup` steps. `schedule`: its course.
-
-    `decayed`: for each weight, whether `decay` applies to it.
-    """
+    """AdamW. `rate`: the highest, after `warmup` of `steps` steps. `decayed`: for each weight, whether it decays."""
 
     rate: float
     warmup: int
@@ -193,7 +186,7 @@ class AdamW:
     epsilon: float = 1e-8
 
     def learning_rate(self, step: Any) -> Any:
-        """Return a step's rate: linear from rate / (warmup + 1) up, then a cosine or a line to 0, or constant."""
+        """Return a step's rate: linear up to `rate`, then a cosine or a line to 0, or constant."""
         done = ops.cast(step, "float32")
         rising = (done + 1.0) / (self.warmup + 1.0)
         share = ops.clip((done - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)
@@ -206,11 +199,11 @@ class AdamW:
     def update(
         self, step: Any, weights: Sequence[Any], gradients: Sequence[Any], means: Sequence[Any], squares: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return the new weights, means and squares. `step`: the number of steps taken before."""
+        """Return the new weights, means and squares. `step`: the number of earlier steps."""
         norm = ops.sqrt(sum(ops.sum(ops.square(each)) for each in gradients))
         shrunk = self.clip_norm / ops.maximum(norm, self.clip_norm)
         rate, time = self.learning_rate(step), ops.cast(step, "float32") + 1.0
-        # expm1, because 1 - 0.999**t in float32 has only 4 correct digits in the first steps.
+        # expm1, because 1 - 0.999**t in float32 has only 4 correct digits.
         first, second = (-ops.expm1(time * math.log(beta)) for beta in (self.beta_1, self.beta_2))
         found = []
         each_weight = zip(weights, gradients, means, squares, self.decayed, strict=True)

@@ -1,6 +1,6 @@
 """Target of a training: the accelerator that `--tpu` selects, and the backend that drives it.
 
-Nothing here imports TensorFlow or JAX, because Keras' backend must be known before either is imported.
+Nothing here imports TensorFlow or JAX, because Keras' backend must be known first.
 
     --tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
     --tpu NAME | grpc://IP:8470     a TPU Node: its host is another machine, which sees only gs://; TensorFlow
@@ -23,15 +23,15 @@ from tfrecord_io.errors import ConfigError
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
-# Variables that connect JAX' processes: the first one's address; their number, and this process's index.
+# JAX' variables for several processes: the first one's address; their number, and this process's index.
 COORDINATOR, CLUSTER = "JAX_COORDINATOR_ADDRESS", ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
-_HOSTS = ("cpu", "gpu", "cuda")  # otherwise they would be names of TPUs
+_HOSTS = ("cpu", "gpu", "cuda")  # not names of TPUs
 _NONE_FOUND = "no TPU found"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """Chosen accelerator. `address`: a TPU's name or grpc:// address, or empty. `chosen_by`: option or variable."""
+    """Chosen accelerator. `address`: a TPU's name or address, or empty. `chosen_by`: option or variable."""
 
     kind: Kind
     address: str = ""
@@ -39,7 +39,7 @@ class Target:
 
     @property
     def is_tpu(self) -> bool:
-        """Return whether the target is a TPU, on a TPU Node or in this machine."""
+        """Return whether the target is a TPU."""
         return self.kind != "host"
 
     def __str__(self) -> str:
@@ -47,9 +47,9 @@ class Target:
 
 
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
-    """Return the accelerator that `--tpu` selects. `chips_here`: whether this machine has a TPU, see `has_tpu_chips`.
+    """Return the accelerator that `--tpu` selects. `chips_here`: see `has_tpu_chips`.
 
-    Raises: ConfigError if `tpu` is neither a name, an address, nor a word of the list above.
+    Raises: ConfigError if `tpu` is no valid value.
     """
     if tpu == "none":
         return Target(kind="host", chosen_by="--tpu none")
@@ -71,7 +71,7 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
 
 
 def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
-    """Return the backend for `--backend`. Raises: ConfigError for JAX with a TPU Node, which it cannot reach."""
+    """Return the backend for `--backend`. Raises: ConfigError for JAX with a TPU Node."""
     if asked == "jax" and target.kind == "tpu-node":
         raise ConfigError(
             f"--backend jax with a TPU Node ({target.address}), expected a TPU in this machine",
@@ -87,7 +87,7 @@ def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
 
 
 def hardware(platform: str, count: int) -> str:
-    """Describe `count` devices of a platform, as TensorFlow or JAX names it, in words."""
+    """Describe `count` devices of a platform (TensorFlow's or JAX's name) in words."""
     return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or ("1 GPU" if count == 1 else f"{count} GPUs")
 
 
@@ -102,19 +102,19 @@ def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
 
 
 def place(target: Target, hardware: str) -> str:
-    """Describe in words where the replicas run, and the option or variable that chose it."""
+    """Describe where the replicas run, and the option or variable that chose it."""
     return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
 
 
 def has_tpu_chips() -> bool:
-    """Return whether this machine is a TPU VM: it has the chips' device files and libtpu."""
+    """Return whether this machine is a TPU VM, with the chips' device files and libtpu."""
     if glob.glob("/dev/accel[0-9]*"):
         return True
     return bool(glob.glob("/dev/vfio/[0-9]*")) and importlib.util.find_spec("libtpu") is not None
 
 
 def require_reachable_path(target: Target, *, option: str, path: str) -> None:
-    """Check that the host of a TPU Node can open a path. Raises: ConfigError if not."""
+    """Check that a TPU Node can open a path. Raises: ConfigError if not."""
     if target.kind == "tpu-node" and not path.startswith("gs://"):
         raise ConfigError(
             f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address: the TPU's host is another "
@@ -124,7 +124,7 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def require_whole_cluster(environment: Mapping[str, str]) -> None:
-    """Check that a cluster in the environment is JAX', and that all its variables are set. Raises: ConfigError."""
+    """Check that a cluster in the environment is JAX', with all its variables. Raises: ConfigError."""
     if environment.get(COORDINATOR):
         if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
             raise ConfigError(
@@ -139,7 +139,7 @@ def require_whole_cluster(environment: Mapping[str, str]) -> None:
     try:
         num_tasks = sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
     except (ValueError, AttributeError, TypeError):
-        num_tasks = 2  # unreadable, but somebody meant more than one process
+        num_tasks = 2  # unreadable, but meant as more than one process
     if num_tasks > 1:
         raise ConfigError(
             f"TF_CONFIG={text:.80}, expected no cluster: each of its processes would train alone, into one folder",
@@ -148,7 +148,6 @@ def require_whole_cluster(environment: Mapping[str, str]) -> None:
 
 
 def _is_address(value: str) -> bool:
-    """Return whether a value is an address, with a scheme or a port, rather than a TPU's name."""
     return "://" in value or re.fullmatch(r"[\w.\-]+:\d+", value) is not None
 
 

@@ -1,4 +1,4 @@
-"""Description of a finished model, as the file model.json of its folder holds it."""
+"""Description of a finished model, in its folder's model.json."""
 
 import dataclasses
 import json
@@ -23,10 +23,10 @@ def _manifest(value: Any) -> Manifest:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
-    """Description of a finished model. `pooling`: how rows were pooled for classify, else None.
+    """Description of a finished model. `pooling`: of rows for classify, else None.
 
-    `backbone`: KerasHub's class and its config; None for a user's own model. `manifest`: of the data, without splits.
-    `metrics`: of the evaluation of this model, on `eval_split`; {} and None without one.
+    `backbone`: KerasHub's class and config; None for a user's own model. `manifest`: of the data, without splits.
+    `metrics`: on `eval_split`; {} and None without one.
     """
 
     task: Task
@@ -46,5 +46,5 @@ class TrainedModel:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Name of each class, or its number where the dataset has no names."""
+        """Name of each class, by default its number."""
         return self.manifest.label_names or tuple(map(str, range(self.num_outputs)))

@@ -23,13 +23,12 @@ _log = logging.getLogger(__name__)
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Write the tokenizer, the TFDS files and the manifest, and return the manifest. Splits committed earlier stay.
 
-    An append adds its shards to the manifest, and keeps the previous one as `manifest-0.json`, `manifest-1.json` and so
-    on.
+    An append keeps the previous manifest as `manifest-0.json`, `manifest-1.json` and so on.
 
-    Raises: OutputError if a shard is missing, or another job has written here meanwhile; LedgerError if rows are
-        missing; RowsRejectedError if too many were rejected.
+    Raises: OutputError if a shard is missing, or another job has written here; LedgerError if rows are missing;
+        RowsRejectedError if too many were rejected.
     """
-    # Read before the manifest, so that another job's manifest in between is not replaced.
+    # Read before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     versions = storage.versions([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
@@ -45,7 +44,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
         _delete_tfds(job)
         _remove_copy(job)
-        return before  # an earlier attempt committed, but did not report its end
+        return before  # an earlier attempt committed
     splits, ranges, origins, engines = _merge(job, before, splits, receipts_of)
     made = Generation(
         fingerprint=job.fingerprint,
@@ -81,8 +80,8 @@ def _merge(
 ) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
     """Merge the job's `splits` into the previous manifest: replace them, or extend them in an append.
 
-    Returns: the splits; each one's row ranges; the source split of each renamed split; and per split and engine, the
-        rows tokenized and the rows compared with the reference.
+    Returns: the splits; their row ranges; the source split of each renamed split; per split and engine, the rows
+        tokenized and the rows compared with the reference.
     """
     old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
     source = before.source if before else {}
@@ -91,7 +90,7 @@ def _merge(
         counts: dict[str, Any] = {}
         if job.appends_to is not None and name in old_splits:
             old, new = old_splits[name], splits[name]
-            # Shards of one length stay together, old ones first.
+            # Shards of one length stay together.
             shards = tuple(sorted((*old.shards, *new.shards), key=lambda shard: shard.length or 0))
             labels = old.labels.joined(new.labels) if old.labels and new.labels else None
             splits[name] = Split(shards=shards, labels=labels)
@@ -112,7 +111,7 @@ def _merge(
 
 
 def _remove_copy(job: Job) -> None:
-    """Delete the ingested copy of the source; a leftover does no harm."""
+    """Delete the ingested copy of the source, if possible."""
     if job.ingested is None:
         return
     try:
@@ -124,7 +123,6 @@ def _remove_copy(job: Job) -> None:
 def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
     """Check that at most the fraction `limit` of the rows was rejected. Filtered rows don't count.
 
-    `unused`, `rows`: the unused rows and the number of rows of each split.
 
     Raises: RowsRejectedError if more rows were rejected.
     """
@@ -138,7 +136,7 @@ def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int
     if bad <= limit * total:
         return
     firsts = [(split, row) for split, of_split in sorted(unused.items()) for row in of_split.first]
-    # A chat template's message may be long, so only the first row gets one.
+    # A chat template's message may be long.
     named = [
         f"{split}[{row.row}] ({row.why if at == 0 else words_of(row.reason)})" for at, (split, row) in enumerate(firsts)
     ]
@@ -165,7 +163,7 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
 
 
 def _manifest_before(job: Job) -> Manifest | None:
-    """Return the manifest of an earlier run of the same job, or of the dataset to append to; None without one.
+    """Return the manifest of the same job's earlier run, or of the dataset to append to.
 
     Raises: OutputError if the manifest is another job's, or the dataset to append to is gone.
     """
@@ -186,9 +184,9 @@ def _manifest_before(job: Job) -> Manifest | None:
 
 
 def _write(job: Job, result: Manifest, files: Mapping[str, bytes], versions: Mapping[str, int]) -> None:
-    """Write the files, the manifest last; `versions` are those that may be replaced, by path."""
+    """Write the files, the manifest last; `versions`: those that may be replaced, by path."""
     if job.appends_to is not None:
-        # Keep the previous manifest, byte for byte, for readers that continue with its rows alone.
+        # For readers that continue with its rows alone.
         content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
         if manifest.parse(content).fingerprint == job.appends_to:
             path = storage.join(job.root, manifest.former_name(len(result.generations) - 2))
@@ -203,6 +201,5 @@ def _write(job: Job, result: Manifest, files: Mapping[str, bytes], versions: Map
 
 
 def _delete_tfds(job: Job) -> None:
-    """Delete the TFDS files, which list only the shards before the append."""
     for name in tfds.NAMES:
         storage.delete(storage.join(job.root, name), inside=job.root)

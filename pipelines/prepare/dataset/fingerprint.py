@@ -1,26 +1,24 @@
-"""Fingerprints: digests of everything that determines a dataset's bytes, and the differences between two."""
+"""Fingerprints: digests of everything that determines a dataset's bytes."""
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Increase this whenever the same request gives other bytes: another choice or order of rows, other shard boundaries,
-# another layout of tokens, another encoding. `tests/project/test_golden_bytes.py` fails until then. A dataset never
-# mixes shards of different algorithms.
+# Increase this whenever the same request gives other bytes. `tests/project/test_golden_bytes.py` fails until then. A
+# dataset never mixes shards of different algorithms.
 ALGORITHM = 1
 
-# Maximum number of differences that an error lists.
 _LISTED = 20
 
 
 def fingerprint_of(items: Mapping[str, Any]) -> str:
-    """Return the digest of `items`, everything that determines a dataset's bytes."""
+    """Return the digest of `items`."""
     return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def differences(before: Any, now: Any) -> str:
-    """Return a text with each differing item, at any depth, and its old and new values."""
+    """Describe each differing item, at any depth, with its old and new values."""
     found = list(_differences(before, now, name=""))
     more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return "; ".join(found[:_LISTED]) + more

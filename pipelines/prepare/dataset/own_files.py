@@ -4,7 +4,7 @@
     append       train  shards 3, 4       rows [1000, 1500)      new manifest.json; the former is manifest-0.json
 
 Only these files are changed or deleted. Each generation has a fingerprint, and a folder with plan and receipts. Task
-and row numbers continue from the previous generation.
+and row numbers continue.
 """
 
 import os
@@ -18,15 +18,14 @@ from tfrecord_io.manifest import Generation, Manifest
 
 WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
-# Contents of a dataset's folder besides its shards.
+# A dataset's files besides its shards.
 OWN_FILES = (manifest.FILE_NAME, *tfds.NAMES, *FOLDERS)
-# Manifests of earlier generations.
 FORMER = re.compile(r"manifest-\d+\.json")
 _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.pattern, r"(?s:.*)\.tfrecord(\.gz)?")))
 
 
 def read_manifest(root: str) -> Manifest | None:
-    """Return the manifest of the dataset in `root`, None if there is none. Raises: ManifestError if it is damaged."""
+    """Return the manifest of the dataset in `root`, if any. Raises: ManifestError if it is damaged."""
     path = storage.join(root, manifest.FILE_NAME)
     refuse_links(root)
     try:
@@ -36,7 +35,7 @@ def read_manifest(root: str) -> Manifest | None:
 
 
 def require_manifest(root: str) -> Manifest:
-    """Return the manifest of the finished dataset in `root`. Raises: ManifestError if it is missing or damaged."""
+    """Return the manifest of a finished dataset. Raises: ManifestError if it is missing or damaged."""
     found = read_manifest(root)
     if found is not None:
         return found
@@ -53,12 +52,12 @@ def require_manifest(root: str) -> Manifest:
 
 
 def refuse_links(root: str) -> None:
-    """Check that no own file or folder is a link, as writing to it would change other files. Raises: OutputError."""
+    """Check that no own file or folder is a link to other files. Raises: OutputError."""
     storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
-    """Return all generations of a dataset; a single one without appends."""
+    """Return all generations of a dataset."""
     if manifest.generations:
         return manifest.generations
     rows = manifest.source.get("splits", {})

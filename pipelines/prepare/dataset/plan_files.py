@@ -1,10 +1,10 @@
 """Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard.
 
     plan-00000.parquet, ...     64 shards each: one row per run of rows that is read together, with its shard and file;
-                                a worker reads the one with its shard, at most some megabytes
+                                at most some megabytes
     plan.json                   rows of each shard and of each source file; written last
 
-Only a task's (split, index, count) travels, a few bytes; a worker looks up the rest here.
+Only a task's (split, index, count) travels; a worker looks up the rest here.
 """
 
 import collections
@@ -30,11 +30,10 @@ from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputErro
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, text
 
-# A task as plain values: split, index, count.
 TaskKey = tuple[str, int, int]
 
 _GROUP_SHARDS = 64
-# Approximate limit of pieces in a file; with tiny row groups in the source, it holds fewer shards.
+# Approximate limit of pieces in a file.
 _GROUP_PIECES = 1 << 18
 _FILES_HELD = 4
 _WRITERS = 32
@@ -43,7 +42,7 @@ _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.json"
 _START_OVER = "start over with --overwrite"
-# The columns of a `DataFile`, then a piece's columns, with their arrays in `Pieces`.
+# The columns of a `DataFile`, then a piece's, with their arrays in `Pieces`.
 _OF_FILES = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -70,9 +69,9 @@ def key_of(task: ShardTask) -> TaskKey:
 
 
 def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
-    """Write the plan of a split that has none yet, before its first shard.
+    """Write the plan of a split, before its first shard.
 
-    Raises: OutputError if another job has written another plan meanwhile (on a local disk the lock prevents that).
+    Raises: OutputError if another job has written another plan (a local lock prevents that).
     """
     groups = _relative(groups, job.root)
     shard_pieces = (len(groups) + len(plan.spans_of(0, plan.num_shards))) / plan.num_shards
@@ -102,7 +101,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Write the addresses and versions of `groups` into a plan from an earlier run of the same job.
 
-    The same content may have moved since: the fingerprint covers only content.
+    The same content may have moved: the fingerprint covers only content.
 
     Raises: FormatError if the plan is damaged; OutputError.
     """
@@ -122,7 +121,7 @@ def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
 
 def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, firsts: range) -> None:
-    groups.ends  # noqa: B018 - computed once, not by several threads
+    groups.ends  # noqa: B018 - computed by one thread
     threads = 1 if storage.local_path(job.root) else _WRITERS
     collections.deque(ordered_map(function, firsts, threads=threads), maxlen=0)
     _open.cache_clear()
@@ -130,7 +129,7 @@ def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, f
 
 
 def _relative(groups: Groups, root: str) -> Groups:
-    """Make paths in the output relative, so that a plan does not depend on the output's location."""
+    """Make paths in the output relative to it, so that it can be moved."""
     inside = storage.join(root, "")
     files = tuple(dataclasses.replace(file, path=file.path.removeprefix(inside)) for file in groups.files)
     return dataclasses.replace(groups, files=files)
@@ -159,9 +158,9 @@ def _name_of_group(number: int) -> str:
 
 
 def read(job: Job, split: str) -> SplitPlan | None:
-    """Read the plan of a split from an earlier run, without spans; None if there is none.
+    """Read the plan of a split from an earlier run, if any, without spans.
 
-    Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
+    Raises: FingerprintMismatchError if it is for other rows of the split; FormatError if it is damaged.
     """
     found = _find(job.work_path(split, _FILE))
     return None if found is None else _of_job(found, job, split)
@@ -173,7 +172,7 @@ def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
-    """Yield the row numbers of each shard in reading order, int64 [N]; reads only the plan.
+    """Yield the row numbers of each shard in reading order, int64 [N].
 
     Raises: FormatError if the plan is gone or damaged.
     """
@@ -216,7 +215,7 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PlanFile:
-    """Opened plan, with the number of shards per Parquet file and of rows per source file."""
+    """Plan, with the number of shards per Parquet file and of rows per source file."""
 
     path: str
     plan: SplitPlan
@@ -251,7 +250,7 @@ def _find(path: str) -> _PlanFile | None:
 
 @functools.lru_cache(maxsize=_FILES_HELD)
 def _open(path: str, size: int) -> _PlanFile:
-    # A job writes a plan once, so a process that makes many of its shards reads it once.
+    # A plan is written once, so a process reads it once.
     content = storage.read_bytes(path)
     try:
         fields = mapping(json_fields.load(content))
@@ -315,7 +314,7 @@ def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:
 
 
 def _pieces(table: pa.Table) -> Pieces:
-    """Return the pieces in the table of a plan file. Raises: ValueError if a value is missing or out of range."""
+    """Return the pieces in a table. Raises: ValueError if a value is missing or out of range."""
     names = [name for name in table.column_names if name != "stamp"]
     if not len(table) or any(table.column(name).null_count for name in names):
         raise ValueError("no pieces, or pieces with a part missing")

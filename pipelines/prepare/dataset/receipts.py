@@ -1,4 +1,4 @@
-"""Receipts: small JSON files, each written after its task's shards. A shard with a valid receipt is not made again."""
+"""Receipts: small JSON files, written after a task's shards. A shard with a valid receipt is not made again."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, Count, Fingerprint, Name, decoded, integer, items, mapping
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 
-# Limit of counted labels; more distinct values are no class ids.
+# Limit of counted labels, beyond which they are no class ids.
 _MOST_LABELS = 10_000
 
 
@@ -30,8 +30,8 @@ def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as 
 class Receipt:
     """Result of one task: its shard, or one shard per record length.
 
-    `engine`: name and version of the tokenizing engine. The reference engine also tokenized `rows_checked` of the rows,
-    with the same result. `labels`: the distinct unnamed integer labels, as from `with_labels`; None for other labels.
+    `engine`: name and version of the tokenizing engine. The reference engine also tokenized `rows_checked` rows, with
+    the same result. `labels`: the distinct unnamed integer labels, from `with_labels`; None for other labels.
     """
 
     fingerprint: Fingerprint
@@ -49,7 +49,7 @@ class Receipt:
 
 
 def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Return the distinct values of both arrays, ascending; past 10,000 only the 10,000 smallest and the largest."""
+    """Return the distinct values, ascending; past 10,000 only the 10,000 smallest and the largest."""
     every = np.union1d(known, more)
     return np.append(every[:_MOST_LABELS], every[-1]) if len(every) > _MOST_LABELS else every
 
@@ -61,10 +61,10 @@ def dump(receipt: Receipt) -> bytes:
 
 
 def parse(text: bytes, *, path: str) -> Receipt:
-    """Parse the JSON text of a receipt; `path` names the file in errors. Raises: FormatError."""
+    """Parse a receipt; `path` names the file in errors. Raises: FormatError."""
     try:
         receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
-        # A resumed build makes shards again that a manifest would refuse.
+        # A manifest would refuse such shards, so they are made again.
         if not receipt.shards or not all(each.num_examples and each.ledger.balanced for each in receipt.shards):
             raise ValueError("no shard, no example, or rows that are neither used nor rejected")
     except WRONG as error:
@@ -75,14 +75,13 @@ def parse(text: bytes, *, path: str) -> Receipt:
 
 
 def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
-    """Combine all receipts of a split, each with a balanced ledger, into the split's manifest entry.
+    """Combine all receipts of a split into the split's manifest entry.
 
     Raises: LedgerError if rows are missing or were counted twice.
     """
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
-    # Keep shards of one length together.
     by_length = tuple(sorted(in_order, key=lambda shard: shard.length or 0))
-    # There is no label range without labels, or if any receipt omits them.
+    # No label range without labels, or if a receipt omits them.
     known = [np.array(each.labels, np.int64) for each in receipts if each.labels is not None]
     every = functools.reduce(with_labels, known, np.zeros(0, np.int64))
     labels = None
@@ -104,7 +103,7 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     """Return each task's receipt if it is valid, else None.
 
     A valid receipt belongs to exactly this task, its shards have the recorded sizes, and, with --engine hf, the
-    reference engine made them. Receipts are read concurrently, since there may be thousands on remote storage.
+    reference engine made them. Receipts are read concurrently.
     """
     sizes = storage.sizes(job.root)
     existing = {
@@ -121,7 +120,7 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
             receipt = parse(contents.get(path) or b"", path=path)
         except FormatError:
             return None
-        # One shard, or one for each of some of the job's lengths.
+        # One shard, or one for each of some lengths.
         lengths = [shard.length for shard in receipt.shards]
         allowed: list[int | None] = [length for length in job.spec.layout.buckets if length in lengths] or [None]
         shards = [(job.shard_name(task, length=each), each, None if each is None else task.index) for each in allowed]

@@ -1,6 +1,6 @@
-"""Rejected rows, which can't be used: counted by reason, the first ones named, all of them listed in a file.
+"""Rejected rows: counted by reason, the first ones named, all of them listed in a file.
 
-Filtered rows are only counted: there may be millions, and reading the source again identifies them.
+Filtered rows are only counted, because there may be millions.
 """
 
 import collections
@@ -21,7 +21,7 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, decoded, mapping
 
 _ROW_BYTES = 4096
-# JSON text within JSON may take six bytes per byte, and a chat template's details may be long.
+# JSON text within JSON may take six bytes per byte.
 _MOST_LINE_BYTES = 1 << 20
 _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
 
@@ -34,10 +34,7 @@ class RejectedContent(RejectedRow):
 
 
 class RejectedRows:
-    """Rejected rows of a task that reads `row_ranges`; `rejected` and `filtered` count rows by reason.
-
-    Lines go to a temporary file, since there may be one per row of the task.
-    """
+    """Rejected rows of a task that reads `row_ranges`; `rejected` and `filtered` count rows by reason."""
 
     def __init__(self, row_ranges: RowRanges) -> None:
         self.rejected, self.filtered = collections.Counter[str](), collections.Counter[str]()
@@ -54,7 +51,7 @@ class RejectedRows:
         *,
         details: Mapping[int, str] | None = None,
     ) -> None:
-        """Add the rows of `batch` that have a reason; `numbers` are the batch's row numbers in the split.
+        """Add the rows of `batch` that have a reason; `numbers`: the batch's row numbers in the split.
 
         `details` explain a reason, by index into the batch.
         """
@@ -74,15 +71,12 @@ class RejectedRows:
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
-        """Write the rows as JSON lines to `path`; without rows, delete the file of an earlier run.
-
-        `inside`, `replacing`: as in `storage`.
-        """
+        """Write the rows as JSON lines to `path`; without rows, delete an earlier file. Options: as in `storage`."""
         if self._lines.tell():
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
             storage.write_atomic(path, chunks, inside=inside, replacing=replacing)
-        elif replacing != 0:  # 0: no file existed when this worker began, so it is not ours
+        elif replacing != 0:  # 0: a file that is not ours
             storage.delete(path, inside=inside)
 
 
@@ -98,7 +92,7 @@ def read(path: str) -> Iterator[RejectedContent]:
 
 
 def _content(row: pa.RecordBatch) -> str:
-    """Return one row as JSON text, cut at 4 KB; text that is not UTF-8 shows its bytes."""
+    """Return one row as JSON text, cut at 4 KB, with bytes that are not UTF-8 escaped."""
     content: dict[str, object] = {}
     for name, column in zip(row.schema.names, row.columns, strict=True):
         is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)

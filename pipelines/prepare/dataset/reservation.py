@@ -28,18 +28,18 @@ from tfrecord_io.format.json_fields import NAME, WRONG, mapping
 from tfrecord_io.manifest import Manifest
 
 JOB_FILE = "job.json"
-# Prefix of folders with an ingested copy of a source.
+# Prefix of folders with an ingested source.
 INGESTED = "rows-"
 
 
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
     """Check that a job may write to the output, without changing anything.
 
-    `items`: the fingerprint's content, None if not known yet. `former`: the finished dataset to append to; with
-    `overwrite` the job replaces an unfinished append.
+    `items`: the fingerprint's content, if known. `former`: the finished dataset to append to; with `overwrite` the job
+    replaces an unfinished append.
 
-    Raises: FingerprintMismatchError if the output holds (part of) another dataset, unless with `overwrite`; OutputError
-        if it holds something else.
+    Raises: FingerprintMismatchError for another dataset in the output, unless with `overwrite`; OutputError for
+        anything else there.
     """
     committed = _committed(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
@@ -63,7 +63,7 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Check the output as `check` does, then write the fingerprint's content, the source's location and the tokenizer.
+    """Check the output as `check` does; write the fingerprint's content, the source's location and the tokenizer.
 
     Raises: as `check`.
     """
@@ -83,12 +83,12 @@ def reserve(
     path = source_record.source_path(job.root, job.fingerprint)
     for name, document in ((path, known), (job.work_path(JOB_FILE), dict(items))):
         storage.write_bytes(name, (json.dumps(document, sort_keys=True) + "\n").encode(), inside=job.root)
-    # Without a lock another job may have started at the same time: at least one of the two sees the other here.
+    # Without a lock another job may have started: at least one of the two sees the other here.
     _refuse_another(job.root, items, former=former)
 
 
 def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) -> None:
-    """Delete leftovers of other jobs: partial files, and copies of sources except `ingested`."""
+    """Delete partial files, and ingested sources except `ingested`."""
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
@@ -96,14 +96,14 @@ def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) ->
 
 
 def recorded_form(root: str) -> Mapping[str, Any] | None:
-    """Return the record form of the dataset in `root`, or of the unfinished job there; None without either."""
+    """Return the record form of the dataset or unfinished job in `root`, if any."""
     committed = _committed(root)
     found = [committed.options] if committed else [_read_job(root, name) for name in _work_names(root)]
     return found[0].get("form") if found else None
 
 
 def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> None:
-    """Delete the ingested copies of sources in `root`, except `but`.
+    """Delete the ingested sources in `root`, except `but`.
 
     On remote storage, which has no lock, another job may be reading them: only `overwrite` deletes them there.
     """
@@ -128,7 +128,7 @@ def clear(root: str) -> None:
     """Delete the dataset in `root`, and no other files."""
     shards = _own_shards(root)
     former = [name for name in storage.list_names(root) if own_files.FORMER.fullmatch(name)]
-    # The manifest first: without it there is no dataset, whatever remains.
+    # The manifest first: without it there is no dataset.
     for name in (*OWN_FILES, *former):
         storage.delete(storage.join(root, name), inside=root)
     storage.delete_files(root, shards, inside=root)
@@ -157,7 +157,7 @@ def _fingerprints(committed: Manifest) -> set[str]:
 
 
 def _committed(root: str) -> Manifest | None:
-    """Return the manifest in `root`; None if it is not ours, since other programs use that name too."""
+    """Return the manifest in `root`; None for another program's file of that name."""
     try:
         return read_manifest(root)
     except ManifestError:
@@ -174,7 +174,7 @@ def _own_shards(root: str) -> list[str]:
 
 
 def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | None) -> None:
-    """Check that `root` holds no other dataset or unfinished job, except the dataset to append to, `former`.
+    """Check that `root` holds nothing but this dataset or `former`, the dataset to append to.
 
     Raises: FingerprintMismatchError; OutputError if the dataset is no longer `former`.
     """

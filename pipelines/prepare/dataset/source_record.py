@@ -20,12 +20,12 @@ _FILE = "source.json"
 
 
 def identity_of(manifest: Manifest) -> dict[str, Any]:
-    """Return a source's identity from the manifest, in the form of `SourceListing.identity`."""
+    """Return a source's identity from the manifest, as `SourceListing.identity`."""
     return {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
 
 
 def files_of(manifest: Manifest) -> list[Mapping[str, Any]]:
-    """Return the entries of the source's files; empty for the hub, and for more files than the manifest lists."""
+    """Return the source's files; empty for the hub, and for more files than the manifest lists."""
     files = manifest.source.get("files", ())
     return [] if isinstance(files, Mapping) else list(files)
 
@@ -59,7 +59,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Return the entries of source.json: locations to open the source again, and the text of the user functions.
+    """Return the entries of source.json, with the locations and the text of the user functions.
 
     A location is an absolute path, an address without credentials or a pinned hub id.
     """

@@ -3,8 +3,8 @@
 The formats are TFDS's: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
 (core/proto/feature.proto), where 64-bit numbers are strings.
 
-Three kinds of datasets get none of these files. gzip: TFDS would report the first shard as damaged. Several record
-lengths: they have no common shape. Appends: TFDS expects the same number of shards in each name.
+Three kinds of datasets get none of these files. gzip: TFDS would report damage. Several record lengths: they have no
+common shape. Appends: TFDS expects the same number of shards in each name.
 """
 
 import json
@@ -21,7 +21,7 @@ _FEATURES = "tensorflow_datasets.core.features"
 def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
     """Return the content of each metadata file by name; empty for a dataset that TFDS cannot read.
 
-    file_format: TFDS's name of the files' format (`core/file_adapters.py`), which is also their suffix.
+    file_format: TFDS's name of the files' format (`core/file_adapters.py`), also their suffix.
     """
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}

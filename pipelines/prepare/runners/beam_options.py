@@ -19,17 +19,17 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.runners import dataflow
 from tfrecord_io.errors import ConfigError, PrepError
 
-# Run by FnApiRunner in this process, without a port.
+# Run in this process, without a port.
 _DIRECT = (None, "DirectRunner", "FnApiRunner", "SwitchingDirectRunner")
 _CONNECT_SECONDS = 20
-# Beam stops waiting for a job after --job_server_timeout, meant for single requests; default 300 s.
+# Beam's timeout also ends the waiting for a job; default 300 s.
 _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
     """Check Beam's options, and that the named job service answers.
 
-    Raises: ConfigError for wrong options, or if workers cannot reach the output in `root`; PrepError if no job service
+    Raises: ConfigError for wrong options, or an output in `root` that workers cannot reach; PrepError if no job service
         answers.
     """
     options = parse(beam_args)
@@ -53,12 +53,12 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
 
 
 def is_direct(options: PipelineOptions) -> bool:
-    """Return whether the job runs in this process, without opening a port."""
+    """Return whether the job runs in this process, without a port."""
     return runner_name(options) in _DIRECT
 
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Return an empty pipeline. Raises: ConfigError for options that its runner does not take."""
+    """Return an empty pipeline. Raises: ConfigError for options that its runner lacks."""
     # Beam's DirectRunner would download a Go binary.
     runner = FnApiRunner() if is_direct(options) else None
     try:
@@ -68,7 +68,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the runner's full name, or None. Beam also takes lower case and names without "Runner"."""
+    """Return the runner's full name, or None; Beam also takes short names."""
     given: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if given and given.lower() in (name.lower(), name.lower().removesuffix("runner")):
@@ -82,28 +82,28 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     defaults = {}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
-    if "--job_endpoint" in given:  # with Beam's value for every core, 0, its job service starts no worker
+    if "--job_endpoint" in given:  # with Beam's default, 0, its job service starts no worker
         defaults["--direct_num_workers"] = str(workers or cores())
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
     options = PipelineOptions([*beam_args, *added])
     unknown: list[str] = []
 
     def look(parser: Any) -> None:
-        parser.error = refuse  # Beam's prints a hundred lines before the error
+        parser.error = refuse  # Beam's prints a hundred lines
         unknown.extend(parser.parse_known_args(list(beam_args))[1])
 
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"Beam: {message}", remedy="see the Beam options after the --")
 
     options.get_all_options(add_extra_args_fn=look)
-    # Beam discards unknown options. Other runners have options that only their job servers know.
+    # Beam discards unknown options. Only other runners' job servers know all of theirs.
     if unknown and (is_direct(options) or runner_name(options) == dataflow.RUNNER):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
             remedy="check the spelling; our own options go before the --, and Beam's after it",
         )
     direct = options.view_as(DirectOptions)
-    # Its other modes open ports on all addresses, let anybody connect, and unpickle their input.
+    # Its other modes open ports on all addresses, and unpickle what anybody sends.
     if is_direct(options) and (direct.direct_running_mode != "in_memory" or direct.direct_num_workers != 1):
         raise ConfigError(
             f"--direct_running_mode={direct.direct_running_mode} --direct_num_workers={direct.direct_num_workers}: "
@@ -116,10 +116,10 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 
 @contextlib.contextmanager
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Run the runner's job server, if it needs one, such as Flink's. Call this in the main thread.
+    """Run the job server that a runner such as Flink's needs, in the main thread.
 
-    Beam would start it in `Pipeline.run`, which we run in another thread, and set an interrupt handler.
-    Raises: PrepError if the server does not start, or this is not the main thread.
+    Beam would start it in `Pipeline.run`, which we run in another thread. Raises: PrepError if the server does not
+    start, or this is not the main thread.
     """
     runner = pipeline.runner
     if not isinstance(runner, PortableRunner) or options.view_as(PortableOptions).job_endpoint:
@@ -142,7 +142,6 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
             "--job_endpoint",
         ) from error
     finally:
-        # Beam's handler would stop the server before any other code sees the interrupt.
         signal.signal(signal.SIGINT, on_interrupt)
     runner.default_job_server = lambda _: server
     try:

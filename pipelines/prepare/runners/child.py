@@ -21,7 +21,7 @@ from pipelines.prepare.runners import child_process
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 _END_SECONDS = 5.0
-# Least memory limit of a child, otherwise half of the machine's: Arrow and its threads reserve some.
+# Least memory limit of a child, otherwise half of the machine's.
 _LEAST_MEMORY = 4 << 30
 
 _stems: set[Child] = set()
@@ -29,7 +29,7 @@ _starting = threading.Lock()
 
 
 class WorkerDiedError(Exception):
-    """Death of a child process while it worked on `task`; `how` describes it."""
+    """Death of a child process at work on `task`."""
 
     def __init__(self, task: Any, exit_code: int) -> None:
         self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
@@ -40,7 +40,7 @@ class WorkerDiedError(Exception):
 
     @property
     def is_killed(self) -> bool:
-        """Return whether SIGKILL ended the child, as the system does when memory is exhausted."""
+        """Return whether SIGKILL ended the child, as when memory is exhausted."""
         return self.exit_code == -signal.SIGKILL
 
 
@@ -56,7 +56,7 @@ class Child:
         target: Callable[..., None] | None = None,
         function: Callable[[Any, Progress], Any] | None = None,
     ) -> None:
-        """Start a stem with `target`, a fork with `function`, or else a reusable child by `spawn`."""
+        """Start a stem with `target`, a fork with `function`, or a reusable child."""
         self.owner, self.is_stem = os.getpid(), target is not None
         self.is_reusable = target is None and function is None
         if function is not None:
@@ -80,17 +80,17 @@ class Child:
             _stems.add(self)
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, with the pickled function if it differs from the last one."""
+        """Send the child a task; send the pickled function only if it changes."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` reports the death
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Add counts to `progress`; return the task's answer, None before its end. Raises: WorkerDiedError."""
+        """Add counts to `progress`; return the task's answer, if complete. Raises: WorkerDiedError."""
         try:
             counts, answer = self.pipe.recv()
-        except (EOFError, OSError):  # OSError: it died while it sent more than the pipe holds
+        except (EOFError, OSError):  # OSError: it died while it sent
             self.process.join()
             raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
         progress.add(**counts._asdict())
@@ -98,7 +98,7 @@ class Child:
         return received
 
     def rest(self) -> None:
-        """Let the process end if no task comes for some time."""
+        """Let the process end when it is idle for some time."""
         with contextlib.suppress(OSError):
             self.pipe.send(None)
 
@@ -112,13 +112,13 @@ class Child:
         return True
 
     def stop(self) -> None:
-        """Make the process end. A stem kills its children first."""
+        """End the process. A stem kills its children first."""
         self.pipe.close()
         if not self.is_stem:
             self.process.kill()
 
     def end(self) -> None:
-        """Let the process end, and kill it after `_END_SECONDS`."""
+        """Let the process end; kill it after `_END_SECONDS`."""
         _stems.discard(self)
         self.pipe.close()
         self.process.join(_END_SECONDS)
@@ -134,10 +134,10 @@ def end_stems() -> None:
 
 
 def _spawn(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a process completely, even during an interrupt; a half-started one prints a traceback."""
+    """Start a process completely even during an interrupt."""
 
     def start() -> None:
-        # The child inherits this, and so ignores the signal while it imports.
+        # Inherited: the child ignores the signal while it imports.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         with _starting, _without_main():
             process.start()
@@ -151,7 +151,7 @@ def _spawn(process: multiprocessing.process.BaseProcess) -> None:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module: `spawn` would run it again, possibly without a `__name__` guard."""
+    """Hide the main module: `spawn` would run it again."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = type(main)("__main__")
     try:

@@ -23,7 +23,6 @@ from typing import Any, NoReturn
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
 
-# How long an idle child waits for another task.
 IDLE_SECONDS = 20.0
 
 Answer = tuple[Any, Exception | None, str]
@@ -32,9 +31,9 @@ Answer = tuple[Any, Exception | None, str]
 def begin(most_memory: int) -> None:
     """Prepare a child; allocating more than `most_memory` bytes raises MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the launcher ends this one
-    gc.set_threshold(2_000_000, 50, 100)  # as in the command's process: opening a tokenizer takes 2.0 s of CPU, not 2.3
-    # A kill reports the named locks of a spawned child as leaked; locks of `fork` have no names.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher ends this one
+    gc.set_threshold(2_000_000, 50, 100)  # as in the command's process
+    # A kill reports a spawned child's named locks as leaked; `fork` uses no names.
     multiprocessing.set_start_method("fork", force=True)
     if sys.platform == "linux":  # elsewhere the limit excludes mapped memory
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
@@ -43,7 +42,7 @@ def begin(most_memory: int) -> None:
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
     """Run tasks until the pipe is closed or the process is idle for `IDLE_SECONDS`.
 
-    `most_memory`: for a spawned process; None for one forked to run `function`.
+    `most_memory`: None for a process forked to run `function`.
     """
     if most_memory is not None:
         begin(most_memory)
@@ -63,7 +62,7 @@ def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Pr
 
 
 class Channel:
-    """A child's side of its pipe: sends answers and counts."""
+    """A child's side of its pipe."""
 
     result: Any
 
@@ -93,7 +92,7 @@ class Channel:
 def leave(status: int) -> NoReturn:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
-    os._exit(status)  # an orderly exit takes 0.1 s with these libraries
+    os._exit(status)  # an orderly exit takes 0.1 s
 
 
 def _report(channel: Channel) -> None:

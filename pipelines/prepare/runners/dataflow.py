@@ -27,14 +27,14 @@ from pipelines.prepare.runners import shipping
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
-# Namespace of the workers' metrics; the shown counters, and their names in `Progress.add`.
+# The workers' metrics; the shown counters, and their names in `Progress.add`.
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
-# The service updates counters every few seconds, and allows a few hundred requests a minute per project.
+# The service updates counters every few seconds.
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
-# Beam would upload the launcher's `pip freeze`, possibly with passwords in package addresses.
+# Beam would upload the launcher's `pip freeze`, possibly with passwords.
 _EXPERIMENT = "disable_logging_submission_environment"
 
 _log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ _log = logging.getLogger(__name__)
 def check(options: PipelineOptions, *, root: str) -> None:
     """Check the options for Dataflow.
 
-    Raises: ConfigError if an option is missing, or workers cannot reach the output; OutputError if the location for
-        temporary files cannot be listed.
+    Raises: ConfigError if an option is missing, or workers cannot reach the output; OutputError if the temporary
+        location cannot be listed.
     """
     if importlib.util.find_spec("google.cloud.dataflow") is None:
         raise ConfigError(
@@ -69,12 +69,12 @@ def check(options: PipelineOptions, *, root: str) -> None:
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
     """Set the missing `options`. The Beam job's name contains `name` and a digest of `work`.
 
-    `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent to workers.
+    `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent.
     """
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
     cloud = options.view_as(GoogleCloudOptions)
-    if not cloud.job_name:  # the service never runs two jobs with one name at a time
+    if not cloud.job_name:  # the service refuses a second running job with this name
         digest = hashlib.sha256(work.encode()).hexdigest()[:12]
         room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
         shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
@@ -82,7 +82,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
 
 
 class Monitor:
-    """Monitor of a Dataflow job that adds to `progress`. `completes`: the job makes the dataset, not only ingests."""
+    """Monitor of a Dataflow job. `completes`: whether the job makes the dataset, not only ingests."""
 
     def __init__(self, options: PipelineOptions, *, completes: bool, progress: Progress) -> None:
         self._completes = completes
@@ -93,7 +93,7 @@ class Monitor:
         self._ended = threading.Event()
 
     def follow(self, result: Any) -> None:
-        """Show a link to the job of Beam's `result`, and follow its counters."""
+        """Show a link to the job of Beam's `result`, and count its progress."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
@@ -105,7 +105,7 @@ class Monitor:
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:
-        """Return the error to raise on an interrupt; None if there is no job yet."""
+        """Return the error for an interrupt, if there is a job."""
         if self._job_id is None:
             return None
         does, kept = (
@@ -123,7 +123,7 @@ class Monitor:
         before = dict.fromkeys(_COUNTERS, 0)
         while not self._ended.wait(_POLL_SECONDS):
             now = dict.fromkeys(_COUNTERS, 0)
-            try:  # attempted counts include running work, but are not always known
+            try:  # counts are not always known
                 for counter in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
                     if (name := counter.key.metric.name) in now:
                         now[name] += int(counter.committed or 0 if counter.attempted is None else counter.attempted)

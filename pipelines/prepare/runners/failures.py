@@ -1,11 +1,10 @@
 """Transport of errors from the workers of a Beam job to the launcher.
 
-    where the task runs           result of a failure
-    local process                 the error itself
-    a Beam runner                 the runner's text, which contains the error as one line of JSON
-    a process that died there     Beam's message about a broken connection
+    where the task runs     result of a failure
+    a Beam runner           the runner's text, which contains the error as JSON
+    a process that died     Beam's message about a broken connection
 
-Any error of a Beam job becomes a PrepError. Its traceback was printed there, or is in the runner's log.
+Any error of a Beam job becomes a PrepError. Its traceback is in the worker's output or the runner's log.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ AGAIN = "run the same command again; finished shards are kept"
 
 _ERROR_PREFIX = "prep-tfrecords error "
 
-# Runners' messages about failures that our code could not report: pattern, cause, remedy.
+# Runners' messages about failures in foreign code: pattern, cause, remedy.
 _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",
@@ -69,22 +68,22 @@ _KNOWN = (
 
 
 class Reported(Exception):
-    """PrepError encoded as text, for runners that pass on only text."""
+    """PrepError encoded as text, because runners pass on only text."""
 
     @classmethod
     def of(cls, error: PrepError) -> Reported:
-        """Encode an error as text that `from_text` finds within any other text."""
+        """Encode an error as text."""
         facts = {"kind": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
         return cls(_ERROR_PREFIX + json.dumps(facts))
 
 
 def from_text(text: str) -> PrepError:
-    """Decode the error from a runner's message about a failed Beam job."""
+    """Decode the error from a runner's message."""
     rest = text.partition(_ERROR_PREFIX)[2]
-    with contextlib.suppress(json.JSONDecodeError):  # a runner may cut long messages, or the error is not ours
+    with contextlib.suppress(json.JSONDecodeError):  # runners may cut long messages
         facts, _ = json.JSONDecoder().raw_decode(rest)
         kind = getattr(errors, facts["kind"], None)
-        # An error of a class defined elsewhere arrives as a PrepError.
+        # Classes defined elsewhere arrive as PrepError.
         known = kind if isinstance(kind, type) and issubclass(kind, PrepError) else PrepError
         return known(facts["cause"], remedy=facts["remedy"])
     for pattern, cause, remedy in _KNOWN:
@@ -98,7 +97,7 @@ def from_text(text: str) -> PrepError:
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Raise Reported in place of a PrepError: the runner's text contains all causes."""
+    """Raise Reported in place of a PrepError."""
     try:
         yield
     except PrepError as error:

@@ -8,10 +8,8 @@
              ◄─── counts, results ────      ◄─── as above ───
 
 A single child is started by `spawn`. Several are forked from a stem, a spawned child that does their common imports
-once: 16 children with Arrow and Numba took 0.8 s of CPU, the last answering after 2.4 s, where 16 spawned ones took 10
-s and 23 s. The stem runs no Python thread; OpenBLAS and jemalloc stop theirs around a fork. A child ends with the
-launcher and shares only a pipe with it. If it dies, the error names its task and the cause. On Linux each child has a
-memory limit.
+once, which is ten times as fast for 16 children. The stem runs no Python thread; OpenBLAS and jemalloc stop theirs
+around a fork. A child ends with the launcher and shares only a pipe with it. On Linux each child has a memory limit.
 """
 
 from __future__ import annotations
@@ -43,13 +41,11 @@ Result = TypeVar("Result")
 # Elsewhere system libraries may run threads, which a fork interrupts.
 _FORKS = sys.platform == "linux"
 
-# With less to read or write, children don't pay: one with a tokenizer takes 2 s of CPU to start, enough to make shards
-# of 120 MB of text.
+# With less to read or write, children don't pay: one with a tokenizer takes 2 s of CPU to start.
 _SMALL_BYTES = 400_000_000
-# On two cores (byte-level BPE, concat) 1 GB of text took 12.2 s in one process with two threads and 13.2 s in two
-# processes; 4 GB took 38.8 and 32.8 s.
+# On two cores, two threads were faster for 1 GB of text, two processes for 4 GB.
 _THREADED_BYTES = 750_000_000
-# Memory of a child with a tokenizer before its first shard; a shard adds three times its bytes.
+# Memory of a child with a tokenizer; a shard adds three times its bytes.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
 
@@ -79,12 +75,11 @@ def run(
     processes: int,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """Call a picklable function for each task in child processes; return the results in the order of the tasks.
+    """Call a picklable function for each task in child processes; return the results in order.
 
-    With 0 `processes`, and in a daemon of `multiprocessing`, which may have no children, tasks run in this process.
-    After an error no other task begins; it is raised when the running tasks are done. A child that a signal ended from
-    outside is replaced, once per task. A single child stays for the next call, since starting it takes 0.8 s of CPU. A
-    stem calls the function's `prepare`, if any, before it forks.
+    With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process.
+    After an error no other task begins; it is raised when the running tasks are done. A child that a signal ended is
+    replaced, once per task. A single child stays for the next call. A stem first calls the function's `prepare`.
 
     Raises: errors of the function; WorkerDiedError, with the first task if the stem died.
     """
@@ -94,7 +89,7 @@ def run(
     pickled = pickle.dumps(function)
     if processes == 1 or not _FORKS:
         return _deal(tasks, pickled, lambda: _take_idle() or Child(), processes=processes, progress=progress)
-    end_idle()  # a child that has read the source holds 100 MB or more
+    end_idle()  # an idle child may hold 100 MB
     whole = (tasks, processes)
     try:
         results: list[Result]
@@ -115,10 +110,7 @@ def _deal(
     progress: Progress,
     tick: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """Distribute the tasks; return the results. `pickled` is None for forked children.
-
-    `tick` is called several times a second. Raises: as `run`.
-    """
+    """Distribute the tasks; return the results. `pickled` is None for forked children."""
     results: dict[int, Any] = {}
     waiting = list(reversed(range(len(tasks))))
     restarted: set[int] = set()
@@ -128,7 +120,7 @@ def _deal(
     try:
         while busy or (waiting and failed is None):
             if failed is None:
-                # Start all before feeding one: a full pipe would wait for one child's imports after another.
+                # Start all before feeding one: a full pipe waits for a child's imports.
                 free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
                 while waiting and free:
                     child, number = free.pop(), waiting.pop()
@@ -168,7 +160,7 @@ def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
     _idle.extend(kept)
     ended = [*busy, *(child for child in free if not child.is_reusable)]
     for child in ended:
-        child.stop()  # all of them first, so that they end in parallel
+        child.stop()  # all of them first, to end in parallel
     for child in ended:
         child.end()
 
@@ -184,9 +176,9 @@ def number(
 ) -> int:
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
-    `wanted` is the user's number. Without it, take `default` or the number of cores, limited by memory and by `most`,
-    beyond which nothing is faster. Useless children are left out: 4 tasks take as long in 2 children as in 3.
-    `threaded`: this process alone would use all cores, too.
+    `wanted`: the user's number. Without it, take `default` or the number of cores, limited by memory and by `most`,
+    beyond which nothing is faster. Useless children are left out: 3 take as long as 2 for 4 tasks.
+    `threaded`: whether this process alone uses all cores.
     """
     asked = min(tasks, wanted or default or cores())
     if asked <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
@@ -205,7 +197,7 @@ def number(
 
 
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a module-level function in a child process, which stays for the next call.
+    """Call a module-level function in a child process that stays for the next call.
 
     Raises: errors of the function; WorkerDiedError, with the last argument as its task.
     """
@@ -219,7 +211,7 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
 
 
 def end_idle() -> None:
-    """End the idle children of this process, and wait for them."""
+    """End this process's idle children, and wait for them."""
     while _idle:
         if (child := _idle.pop()).owner == os.getpid():
             child.end()
@@ -235,14 +227,14 @@ def _take_idle() -> Child | None:
     while _idle:
         if (child := _idle.pop()).owner != os.getpid():
             continue
-        if child.is_awake():  # a child about to end after idling does not answer
+        if child.is_awake():  # an idle child may be ending
             return child
         child.end()
     return None
 
 
 def _serve_stem(pipe: Connection, most_memory: int) -> None:
-    """Run the tasks of one message in forked children; this process runs no Python thread."""
+    """Run the tasks of one message in forked children."""
     child_process.begin(most_memory)
     channel = child_process.Channel(pipe)
     launcher = multiprocessing.parent_process()
@@ -259,7 +251,7 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
             function = pickle.loads(pickled)
             if (prepare := getattr(function, "prepare", None)) is not None:
                 prepare()
-            gc.freeze()  # keeps collections from touching, and so copying, shared pages
+            gc.freeze()  # keeps collections from copying shared pages
             channel.result = _deal(
                 tasks,
                 None,

@@ -2,7 +2,7 @@
 
     Create(tasks) | Reshuffle | Call(function) | ToList | Call(finish)
 
-DirectRunner makes one shard at a time in this process, without a port: a rehearsal for Dataflow or Flink.
+DirectRunner makes one shard at a time in this process: a rehearsal for Dataflow or Flink.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tfrecord_io.shown import without_secrets
 _LAST_MESSAGES_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
-# Counters of this process's jobs by id; None after an interrupt, for tasks that DirectRunner still begins.
+# Counters of this process's jobs by id; None after an interrupt.
 _jobs: dict[str, Progress | None] = {}
 
 
@@ -48,7 +48,7 @@ class OnBeam:
         self._args, self._workers = beam_args, workers
 
     def check(self, root: str) -> None:
-        """Check Beam's options, and that the named job service answers. Raises: as `beam_options.check`."""
+        """Check Beam's options, as `beam_options.check` does."""
         beam_options.check(self._args, root=root)
 
     def run(self, work: Work, progress: Progress) -> None:
@@ -94,13 +94,12 @@ def add_steps(pipeline: beam.Pipeline, work: Work, *, job_id: str = "") -> None:
 def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Monitor | None) -> None:
     try:
         with stderr_held_back(), beam_options.job_server_running(pipeline, options):
-            # On the main thread, Beam would turn an interrupt into an error of the current step, or continue until
-            # every thread has made its shards.
+            # On the main thread, Beam would turn an interrupt into an error, or continue.
             wait_for(in_background(lambda: _require_done(pipeline.run(), monitor)))
     except PrepError:
         raise
     except Exception as error:
-        # Beam raises RuntimeErrors; DirectRunner keeps the type of a task's error.
+        # DirectRunner keeps the type of a task's error.
         text = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
         raise failures.from_text(text) from error
 
@@ -115,12 +114,9 @@ def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
 
 @contextlib.contextmanager
 def _without_ipython() -> Iterator[None]:
-    """Hide IPython while a graph is built, so that Beam does not take this process for a notebook.
-
-    There, Beam imports its interactive mode to number the steps by cell, which fails with pandas 3.
-    """
+    """Hide IPython while a graph is built: in a notebook, Beam imports an interactive mode that fails with pandas 3."""
     hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is how Python marks a missing module
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None marks a missing module
     try:
         yield
     finally:
@@ -128,7 +124,7 @@ def _without_ipython() -> Iterator[None]:
 
 
 class _Stderr:
-    """Replacement for sys.stderr that collects the output of threads started after it, until `release`."""
+    """Replacement for sys.stderr that collects the output of new threads, until `release`."""
 
     def __init__(self) -> None:
         self.said, self.below = io.StringIO(), sys.stderr
@@ -151,16 +147,15 @@ class _Stderr:
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Log the stderr output of threads that start during the context. A process may run several jobs at a time.
+    """Log the stderr output of threads that start during the context.
 
-    Beam prints the traceback of a failed worker at any log level, and its threads print one when their connection
-    breaks; a PrepError reports the same in two lines.
+    Beam prints the traceback of a failed worker at any log level; a PrepError reports it in two lines.
     """
     sys.stderr = held = _Stderr()
     try:
         yield
     except Exception:
-        # A thread that reads the job's messages ends with a traceback after a broken connection.
+        # Threads may end with a traceback after a broken connection.
         give_up = time.monotonic() + _LAST_MESSAGES_SECONDS
         for thread in filter(held.is_held, threading.enumerate()):
             thread.join(max(0.0, give_up - time.monotonic()))
@@ -171,9 +166,9 @@ def stderr_held_back() -> Iterator[None]:
 
 
 class Call(beam.DoFn):
-    """The only DoFn of our jobs: call a function per task, on a worker with the launcher's versions.
+    """Call a function per task, on a worker with the launcher's versions.
 
-    The threads of a worker process share the function and the objects that it opens.
+    The threads of a worker process share the function.
     """
 
     def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:
@@ -181,14 +176,14 @@ class Call(beam.DoFn):
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        """Compare the worker's versions with the launcher's, once per worker. Raises: Reported."""
+        """Compare versions with the launcher's. Raises: Reported."""
         with failures.reported():
             shipping.require_versions(self._versions)
         self._function = self._shared.acquire(lambda: self._function)
 
     def process(self, task: Any) -> Iterator[None]:
-        """Yield once when a task is done. Raises: Reported in place of a PrepError."""
-        progress = _jobs.get(self._job_id, Progress())  # nobody reads the counters of a remote process
+        """Yield once when a task is done. Raises: Reported."""
+        progress = _jobs.get(self._job_id, Progress())  # unread in a remote process
         if progress is None:
             raise InterruptedError("the job was interrupted")
         with failures.reported():
@@ -199,6 +194,6 @@ class Call(beam.DoFn):
 
 
 def finish_after(finish: Callable[[], object], ends: Sequence[None], progress: Progress) -> Mapping[str, int]:
-    """Finish the work. Its task is the list of the `ends` of all others."""
+    """Finish the work; the task is the list of all others' `ends`."""
     finish()
     return {}

@@ -2,8 +2,8 @@
 
 runner.run(work) ──► function(task, progress) ... function(task, progress) ──► finish()
 
-here        local worker processes, or this process alone for a small job; the default
-on Beam     every runner that Beam has, from DirectRunner to Dataflow, with the same graph
+here        local worker processes, or this process for a small job; the default
+on Beam     every runner that Beam has
 """
 
 import dataclasses
@@ -15,12 +15,11 @@ from pipelines.prepare.process.progress import Progress
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Tasks to run. The functions travel by pickle: module functions, or objects of module-level classes.
+    """Tasks to run. The functions travel by pickle.
 
     `function` returns the counts that a task adds to a Beam job's metrics. `finish` runs after all tasks, where they
     run: a remote job completes without this process. `processes`: local child processes, 0 for none. `name` is for
-    people. `place`, the folder of the results, identifies the work: a remote service never runs the same name and place
-    twice at a time.
+    people. `place`, the folder of the results, identifies the work: a remote service refuses to run it twice at a time.
     """
 
     function: Callable[[Any, Progress], Mapping[str, int]]
@@ -36,17 +35,17 @@ class Runner(Protocol):
 
     @property
     def is_here(self) -> bool:
-        """Return whether tasks run in local processes, which see this machine's files."""
+        """Return whether tasks run on this machine."""
 
     def check(self, root: str) -> None:
-        """Check that the runner is reachable, and that its workers can reach the output `root`.
+        """Check that the runner is reachable, and its workers can reach the output `root`.
 
         Raises: ConfigError; PrepError.
         """
 
     def run(self, work: Work, progress: Progress) -> None:
-        """Run all tasks, and finish; `progress` counts finished work, if the workers report it.
+        """Run all tasks, and finish; `progress` counts finished work, if workers report it.
 
-        Raises: the first failed task's error, once the running tasks have ended; WorkerDiedError on this machine;
+        Raises: the first failed task's error, when the running tasks have ended; WorkerDiedError on this machine;
             PrepError for any other failure of a remote job.
         """

@@ -5,9 +5,9 @@
     datasets, tokenizers, transformers, external engines, and packages that an        --requirements_file
     export or a ready function needs, in the launcher's versions
 
-Workers get base dependencies only, without TensorFlow. An --extra_package is installed even if the same version is
-present. A user's own --setup_file, --extra_package or --sdk_container_image takes precedence and must provide this
-package. Each worker compares its versions with the launcher's.
+Workers get base dependencies only, without TensorFlow. A user's own --setup_file, --extra_package or
+--sdk_container_image takes precedence and must provide this package. Each worker compares its versions with the
+launcher's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_FOR_WORKERS = {"train", "cli", "report"}
 
 
 def versions() -> dict[str, str]:
-    """Return the package versions that must be the same on launcher and workers."""
+    """Return the package versions that must be equal on launcher and workers."""
     return {
         _DISTRIBUTION: tfrecord_io.__version__,
         **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 
 def require_versions(expected: Mapping[str, str]) -> None:
-    """Check a worker's versions. Raises: PrepError if they differ from the launcher's."""
+    """Check a worker's versions. Raises: PrepError if they differ."""
     if wrong := [
         f"{name} {found}, expected {expected[name]}"
         for name, found in versions().items()
@@ -55,7 +55,7 @@ def require_versions(expected: Mapping[str, str]) -> None:
 
 
 def ship(setup: Any, worker: Any, folder: str) -> None:
-    """Add packages for workers to Beam's SetupOptions, unless the user chose some there or in WorkerOptions.
+    """Add packages for workers to Beam's SetupOptions, unless the user chose some.
 
     `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent.
     """
@@ -66,7 +66,7 @@ def ship(setup: Any, worker: Any, folder: str) -> None:
         requirements = Path(folder, "requirements.txt")
         requirements.write_text("".join(f"{pin}\n" for pin in _pins()))
         setup.requirements_file = str(requirements)
-        # Otherwise Beam would download them here, and upload them again.
+        # Beam would download them here, and upload them again.
         setup.requirements_cache = "skip"
 
 
@@ -75,7 +75,7 @@ def _pins() -> Iterator[str]:
         if package.sent == "installed" or (package.sent == "loaded" and package.name in sys.modules):
             with contextlib.suppress(metadata.PackageNotFoundError):
                 version = metadata.version(package.name)
-                if "+" not in version:  # a local build, which no registry has
+                if "+" not in version:  # no registry has a local build
                     yield f"{package.name}=={version}"
 
 

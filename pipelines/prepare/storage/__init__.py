@@ -1,15 +1,13 @@
 """Read, write, list and delete files by path: local folders, gs:// and every other fsspec scheme.
 
-    storage ──┬── local_storage       temporary name, fsync, rename, fsync of the folder; the folder lock
+    storage ──┬── local_storage       local folders and their lock
               ├── gcs                 gs://, through google-cloud-storage and gcsfs
-              └── object_storage      other services, through fsspec; ranges of any remote file
+              └── object_storage      other services, through fsspec
 
 `options.addresses` lists modules with conditional writes by scheme.
 
-Writes are atomic: a file appears whole or not at all. Modules for remote storage are imported on first use.
-
-Transient errors are retried. FileNotFoundError of a read reaches the caller unchanged; every other file system error
-becomes a PrepError with a remedy (`storage_errors`).
+Writes are atomic. Transient errors are retried. FileNotFoundError of a read reaches the caller unchanged; every other
+error becomes a PrepError with a remedy (`storage_errors`).
 """
 
 import contextlib
@@ -32,22 +30,19 @@ from pipelines.prepare.storage.storage_errors import as_output_error, retry_tran
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
-# Limit of a file read into memory. The largest tokenizers have 40 MB.
+# Limit of a file in memory. The largest tokenizers have 40 MB.
 _MOST_BYTES = 256 << 20
-# Threads that read remote files: each small file costs a round trip.
+# Threads that read remote files, because each small file costs a round trip.
 _READERS = 32
 
 
 def join(root: str, *parts: str) -> str:
-    """Join a root and parts with one slash between them, for paths and URLs."""
+    """Join a root and parts with one slash between them."""
     return posixpath.join(root.rstrip("/") or "/", *parts)
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address and the path inside it.
-
-    Raises: ConfigError for an address that nothing can open.
-    """
+    """Return the fsspec file system of an address and the path inside it. Raises: ConfigError."""
     fs, inner = store_of(path).open_fs(path)
     return fs, inner
 
@@ -55,8 +50,7 @@ def file_system(path: str) -> tuple[Any, str]:
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
     """Return a service's metadata of a remote file or folder: type, size, checksums or version.
 
-    Errors for which `passes` is true are retried.
-    Raises: FileNotFoundError; errors of the service's library, for `as_source_error` to translate.
+    Errors for which `passes` is true are retried. Raises: FileNotFoundError; errors of the service's library.
     """
     return dict(store_of(path).info(path, passes=passes))
 
@@ -77,9 +71,9 @@ def size(path: str) -> int | None:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the size in bytes of each file in `folder`, by sorted name; empty if the folder does not exist.
+    """Return the size in bytes of each file in `folder`, without temporary ones, by sorted name; {} without a folder.
 
-    One listing request; no temporary files. Raises: OutputError.
+    Raises: OutputError.
     """
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
@@ -95,7 +89,7 @@ def free_bytes(folder: str) -> int | None:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the sorted names in `folder`, except temporary files; empty if the folder does not exist.
+    """Return the sorted names in `folder`, except temporary files; [] without a folder.
 
     Raises: OutputError, also if the bucket does not exist.
     """
@@ -103,7 +97,7 @@ def list_names(folder: str) -> list[str]:
 
 
 def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Read a whole file. Raises: FileNotFoundError; FormatError if it exceeds `most_bytes`; OutputError."""
+    """Read a whole file. Raises: FileNotFoundError; FormatError above `most_bytes`; OutputError."""
     if local_path(path) is None:
         fs, inner = file_system(path)
         with _reading(path):
@@ -122,13 +116,13 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Read all files below a folder by relative name (`inner/file`), except temporary files.
+    """Read all files below a folder by relative path, except temporary ones.
 
     Raises: FormatError if they exceed 256 MiB together; OutputError.
     """
     found: dict[str, bytes] = {}
     folders = [""]
-    for inner in folders:  # grows during the loop
+    for inner in folders:  # which grows
         for name in (inner + entry for entry in _entries(join(folder, inner))):
             if name.endswith("/"):
                 folders.append(name)
@@ -139,7 +133,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
-    """Read whole files, remote ones concurrently; None for a missing file. Raises: OutputError."""
+    """Read files, remote ones concurrently; None for a missing file. Raises: OutputError."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -153,7 +147,7 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
 
 @contextlib.contextmanager
 def read_stream(path: str) -> Iterator[BinaryIO]:
-    """Open a file for reading from its start. Raises: FileNotFoundError; OutputError."""
+    """Open a file for reading. Raises: FileNotFoundError; OutputError."""
     local = local_path(path)
     with _reading(path):
         opened = _open_remote(path) if local is None else os.fdopen(local_storage.open_file(local), "rb")
@@ -186,9 +180,9 @@ def _open_remote(path: str) -> BinaryIO:
 
 
 def versions(paths: Sequence[str]) -> dict[str, int]:
-    """Return the version of each file, 0 for a missing one; empty for storage without conditional writes.
+    """Return the version of each file for `write_atomic(replacing=...)`, 0 for a missing one.
 
-    Pass them to `write_atomic(replacing=...)`. Raises: OutputError.
+    Empty for storage without conditional writes. Raises: OutputError.
     """
     if not paths or bucket_of(paths[0]) is None:
         return {}
@@ -197,12 +191,12 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def pinned(path: str, version: str) -> dict[str, str]:
-    """Return the arguments of fsspec's `cat_file` that name a version of a remote file; empty if it takes none."""
+    """Return `cat_file` arguments for a version of a remote file; empty if it takes none."""
     return dict(store_of(path).pinned(version)) if bucket_of(path) else {}
 
 
 def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write a file atomically, with the options of `write_atomic`. Raises: OutputError."""
+    """Write a file as `write_atomic` does. Raises: OutputError."""
     write_atomic(path, [content], inside=inside, replacing=replacing)
 
 
@@ -210,9 +204,9 @@ def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None,
     """Write buffers to a file that appears whole or not at all.
 
     inside: an existing folder; only folders below it are made, so that a folder deleted during a job does not come back
-        half full. Links below it are not followed, here and in `delete` and `sweep`. Local only.
+        half full. Links below it are not followed. Local only.
     replacing: the version that may be replaced (see `versions`), 0 for none. An object of another version stays, and
-        counts as written if its content is the same. Without conditional writes the last writer wins.
+        counts as written if its content is the same.
     Raises: OutputError, also if an object of another version has other content; errors of `chunks`.
     """
     store, place = _at(path)
@@ -242,7 +236,7 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the files of a folder that exist, remote ones concurrently. Raises: OutputError."""
+    """Delete the existing files of a folder, remote ones concurrently. Raises: OutputError."""
     store, place = _at(folder)
     with as_output_error(folder):
         store.delete_files([join(place, name) for name in names], inside=inside)

@@ -3,17 +3,17 @@
     metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
     reading                                 `open_fs`, of gcsfs
 
-Both libraries are imported on first use, and share credentials, endpoint and the project to bill. The `GCSFileSystem`
-that `gcsfs` exports may ask another service for the bucket's type; that of `gcsfs.core` does not.
+Both libraries share credentials, endpoint and the project to bill. The `GCSFileSystem` that `gcsfs` exports may ask
+another service for the bucket's type; that of `gcsfs.core` does not.
 
-An upload of up to one block is one request, with a checksum that the service compares. A larger upload is a session of
-parts; the object appears with the last part, if its checksum is right. After an error the client sends the part again
-(https://cloud.google.com/storage/docs/performing-resumable-uploads). If the service lost the session or kept less than
-a part, the client cannot continue, because earlier parts are no longer in memory.
+An upload of up to one block is one request. A larger upload is a session of parts; the object appears with the last
+part, if its checksum is right. After an error the client sends the part again
+(https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session
+or kept less than a part, because earlier parts are no longer in memory.
 
-An upload may name the generation that it replaces, 0 for none. The service answers 412 if the object has another one
-(https://cloud.google.com/storage/docs/request-preconditions). That object may be ours, from a request with a lost
-answer, or another worker's with the same content, so its checksum is compared.
+An upload may name the generation to replace, 0 for none. The service answers 412 if the object has another one
+(https://cloud.google.com/storage/docs/request-preconditions). Its checksum is compared,
+because a request may have lost its answer, or another worker may have written the same content.
 """
 
 import base64
@@ -34,14 +34,13 @@ from pipelines.prepare.storage.gcs_account import explanation as explanation
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import cause_without_secrets
 
-# Limits of one gcsfs request (at most one block), of silence on a connection, and of connecting.
+# Limits of one gcsfs request, of silence on a connection, and of connecting.
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
 TIMEOUT = (_CONNECT_SECONDS, _SILENCE_SECONDS)
-# Number of connections that the client keeps.
 _REQUESTS_AT_ONCE = 10
-# Answers that end an upload session: it is unknown, or the service kept less than a part.
+# Answers that end an upload session.
 _SESSION_LOST = (308, 404, 410)
 
 _lock = threading.Lock()
@@ -51,8 +50,8 @@ _lock = threading.Lock()
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
     """Yield the bucket of an address, and the object's name in it. Threads share one client.
 
-    Raises: ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS; FileNotFoundError instead of 404;
-        other errors of the client.
+    Raises: ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS; FileNotFoundError; other errors of the
+        client.
     """
     from google.api_core.exceptions import NotFound, RetryError
 
@@ -70,7 +69,7 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the gcsfs file system, shared by all threads, and the BUCKET/KEY of an address.
+    """Return the shared gcsfs file system, and the BUCKET/KEY of an address.
 
     Raises: ConfigError without a bucket, or if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
@@ -82,7 +81,7 @@ def open_fs(path: str) -> tuple[Any, str]:
 
 
 def forget() -> None:
-    """Drop connections and credentials; the next use looks for credentials again."""
+    """Drop connections and credentials."""
     _client.cache_clear()
     _file_system.cache_clear()
 
@@ -97,7 +96,7 @@ def _client(process: int, emulator: str, key_file: str) -> Any:
     from google.cloud import storage
 
     fs = _file_system(process, emulator, key_file)
-    # Without this, the client requests the bucket's metadata for traces on the first request and after a 404.
+    # Without this, the client also requests the bucket's metadata.
     os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
     return storage.Client(
         project=None,
@@ -114,7 +113,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     options: dict[str, Any] = {
         "use_listings_cache": False,
         "skip_instance_cache": True,
-        # Use HTTPS_PROXY and NO_PROXY, which the other client reads by default.
+        # HTTPS_PROXY and NO_PROXY, as in the other client.
         "session_kwargs": {"trust_env": True, **configured().get("session_kwargs", {})},
         "requests_timeout": aiohttp.ClientTimeout(
             total=_REQUEST_SECONDS, sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS
@@ -126,7 +125,7 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the metadata of an object or a folder; a folder exists if objects have it as their prefix.
+    """Return the metadata of an object or a folder, which exists if objects have it as their prefix.
 
     Raises: FileNotFoundError; errors of the client, as do all functions here.
     """
@@ -141,7 +140,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def versions(paths: Sequence[str]) -> dict[str, int]:
-    """Return the version of each object, its generation, which changes at every upload; 0 for a missing object."""
+    """Return each object's generation, which changes at every upload; 0 for a missing object."""
 
     def request(path: str) -> int:
         with bucket(path) as (found, key):
@@ -152,12 +151,11 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in a folder, by name; None for a subfolder, named `folder/`."""
+    """Return the size in bytes of each file in a folder, by name; None for subfolders, named `folder/`."""
     with bucket(path) as (found, key):
         prefix = f"{key}/" if key else ""
         listing = found.list_blobs(prefix=prefix, delimiter="/", **_options(path))
         sizes = {blob.name: blob.size for blob in listing} | dict.fromkeys(listing.prefixes)
-    # A folder's marker object has the prefix as its name.
     return {inner: size for name, size in sizes.items() if (inner := name.removeprefix(prefix)).strip("/")}
 
 
@@ -184,11 +182,11 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             )
             return
         except PreconditionFailed:
-            pass  # raised below, outside of this error's context, because it names the session
+            pass  # raised below, because this error names the session
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
             answer = getattr(error, "response", None)
             is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
-            # The client raises a plain ValueError if the service kept less than a part.
+            # A plain ValueError: the service kept less than a part.
             is_plain = type(error) in (DataCorruption, ValueError)
             if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
                 raise
@@ -209,12 +207,12 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
 
 
 def pinned(version: str) -> dict[str, str]:
-    """Return the arguments of `cat_file` for an object of this version."""
+    """Return `cat_file` arguments for this version."""
     return {"generation": version} if version.isdecimal() else {}
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Delete an object, and all objects below it if it is a folder; never delete a bucket."""
+    """Delete an object or a folder; never delete a bucket."""
     with bucket(path) as (found, key):
         names = [blob.name for blob in found.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
         place = f"gs://{found.name}"
@@ -222,7 +220,7 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the objects that exist, with one request per object."""
+    """Delete the existing objects, one request each."""
 
     def delete_one(path: str) -> None:
         with contextlib.suppress(FileNotFoundError), bucket(path) as (found, key):
@@ -233,18 +231,18 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def require_bucket(name: str) -> None:
-    """Check that the bucket of a missing object exists. Raises: OutputError if it does not."""
+    """Check that the bucket of a missing object exists. Raises: OutputError."""
     try:
         info(f"gs://{name}")
     except FileNotFoundError as error:
         cause, remedy = explanation(name, "read", 404, "") or ("", "")
         raise OutputError(cause, remedy=remedy) from error
     except Exception:
-        return  # an account without permission to list a bucket may still read it
+        return  # the account may lack permission to list
 
 
 def checks(output: str, *, region: str | None) -> Iterator[Check]:
-    """Check credentials and bucket of an output, and whether the bucket is in the `region` of a TPU."""
+    """Check credentials and bucket of an output, and whether the bucket is in the TPU's `region`."""
     yield gcs_account.credentials_check()
     try:
         with storage_errors.as_output_error(output), bucket(output) as (described, _):
@@ -267,7 +265,7 @@ def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors
 
 
 class _Content:
-    """File-like body of an upload: each `read` returns the next block and updates byte count and CRC-32C."""
+    """File-like body of an upload that updates byte count and CRC-32C."""
 
     def __init__(self, chunks: Iterable[Any]) -> None:
         self._chunks = iter(chunks)
@@ -294,7 +292,7 @@ class _Content:
         return self._num_bytes
 
     def is_same(self, metadata: dict[str, Any]) -> bool:
-        """Read the rest, and return whether an object has the same size and CRC-32C."""
+        """Read the rest; return whether an object has the same size and CRC-32C."""
         while self.read():
             pass  # updates the checksum
         checksum = base64.b64encode(self._checksum.digest()).decode()

@@ -16,7 +16,7 @@ _LOGIN_REMEDY = (
     "it a service account and the scope cloud-platform"
 )
 _ACCOUNT = re.compile(r"(\S+@\S+?)\s+does not have storage\.")
-# Remedies for a refusal (400, 403), by a word in the answer; by default a role on the bucket.
+# Remedies for a refusal (400, 403), by a word in the answer.
 _REMEDY_BY_WORD = {
     "scope": "give the VM the scope cloud-platform: gcloud compute instances set-service-account --help",
     "billing": "link a billing account to the project: gcloud billing projects link --help",
@@ -25,12 +25,12 @@ _REMEDY_BY_WORD = {
 }
 _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 
-# Name, whether it is all right (None if uncertain), what was found, and the remedy.
+# Name, whether it is all right (None if uncertain), finding, remedy.
 Check = tuple[str, bool | None, str, str]
 
 
 def find_credentials() -> Any | None:
-    """Return the application default credentials; None if there are none or an emulator is set.
+    """Return the application default credentials, None without any or with an emulator.
 
     Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
@@ -41,7 +41,7 @@ def find_credentials() -> Any | None:
 
     try:
         with warnings.catch_warnings():
-            # google.auth warns about a missing quota project, which storage does not need.
+            # It warns about a missing quota project, which storage does not need.
             warnings.simplefilter("ignore")
             credentials, _ = google.auth.default(scopes=[_SCOPE])
     except DefaultCredentialsError as error:
@@ -62,7 +62,7 @@ def configured() -> dict[str, Any]:
 
 
 def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[str, str] | None:
-    """Return the cause and the remedy for a status of the service, None for those with no special one.
+    """Return the cause and the remedy for a status of the service, if it has special ones.
 
     done: `read` or `written`. said: the service's message.
     """
@@ -98,7 +98,7 @@ def credentials_check() -> Check:
 
 
 def region_check(described: Any, region: str) -> Check:
-    """Compare the location of a bucket, as the client describes it, with the region or zone of a TPU."""
+    """Compare a bucket's location with a TPU's region or zone."""
     region = re.sub(r"-[a-z]$", "", region.lower())
     location, ok, remedy = str(described.location or ""), True, ""
     if region in [location.lower(), *(str(each).lower() for each in described.data_locations or ())]:

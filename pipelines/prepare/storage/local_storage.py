@@ -4,13 +4,12 @@
 
 Listings leave out temporary files of killed processes, and the next run deletes them.
 
-Links are not followed at the end of a path, nor between it and the dataset folder `inside`, because the sender of a
-dataset, or another user who can write there, could redirect reads and writes. The path to `inside` may contain links.
+Links are not followed below the dataset folder `inside`, nor at the end of a path, because the sender of a dataset
+could redirect reads and writes.
 
-A job holds `.prep/lock` with flock; the kernel releases it when the process ends. The file names the holder and is
-deleted at the end. The library `filelock` leaves its file, names nobody, and accepts a hard link. Object stores have no
-locks: two jobs for the same dataset write the same bytes there, and a job for another dataset is refused because of the
-first one's work folder (`reservation`).
+A job holds `.prep/lock` with flock; the kernel releases it when the process ends. (`filelock` names no holder, and
+accepts a hard link.) Object stores have no locks: two jobs for the same dataset write the same bytes there, and a job
+for another dataset is refused because of the first one's work folder (`reservation`).
 """
 
 import contextlib
@@ -31,7 +30,7 @@ from tfrecord_io.local_paths import local_path
 PARTIAL = ".partial-"
 LOCK_FILE = "lock"
 
-# Errors of `flock` on file systems without locks, such as some network mounts.
+# Errors of `flock` on file systems without locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 _OF_LINKS = (errno.ELOOP, errno.EMLINK)
@@ -41,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and its parents, and sync them; skip remote ones. Raises: OutputError."""
+    """Make a local folder and its parents, and sync them. Raises: OutputError."""
     if (local := local_path(folder)) is None or os.path.isdir(local):
         return
     above = os.path.dirname(local)
@@ -57,10 +56,10 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a descriptor of a folder; with `make`, make missing folders, but never `inside`.
+    """Yield a folder's descriptor; with `make`, make missing folders below `inside`.
 
     A folder that was deleted during a job must not come back half full.
-    Raises: OutputError for a link between `inside` and the folder; OSError.
+    Raises: OutputError for a link below `inside`; OSError.
     """
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
@@ -78,13 +77,13 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 
 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """Open a regular file and return its descriptor; `folder` is its folder's descriptor, if that is open.
+    """Open a regular file and return its descriptor; `folder`: its folder's descriptor.
 
     Raises: OutputError for a link, a pipe or a device, which may block; OSError.
     """
     name = path if folder is None else os.path.basename(path)
     try:
-        # O_NONBLOCK: opening a pipe would wait for its other end.
+        # O_NONBLOCK: do not wait for a pipe's other end.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
     except OSError as error:
         if error.errno in _OF_LINKS:
@@ -107,7 +106,7 @@ def _link_refused(path: str) -> OutputError:
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
-    """Check that no `is_own` entry of a folder, and nothing below its `folders`, is a link. Raises: OutputError."""
+    """Check that neither an `is_own` entry nor anything below `folders` is a link. Raises: OutputError."""
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
         entries = sorted([*below, *names])
@@ -120,7 +119,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to a file, and make its missing folders; with `inside`, only those below it.
+    """Write buffers to a file; make missing folders, with `inside` only below it.
 
     Raises: OutputError; OSError; errors of `chunks`.
     """
@@ -169,7 +168,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def entries(folder: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in `folder`, by name; None for links and for folders, named `folder/`.
+    """Return the size in bytes of each file in `folder`, by name; None for links and folders, named `folder/`.
 
     Raises: OSError.
     """
@@ -183,7 +182,7 @@ def entries(folder: str) -> dict[str, int | None]:
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete temporary files of killed processes in a local folder; `below`: in subfolders too. Raises: OutputError."""
+    """Delete temporary files of killed processes; `below`: in subfolders too. Raises: OutputError."""
     if (local := local_path(folder)) is None:
         return
     with (
@@ -224,7 +223,7 @@ def _remove(name: str, folder: int) -> None:
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root`; at the end, remove its folder if it is empty.
+    """Hold the lock of the dataset in `root`; at the end, remove an empty folder.
 
     Raises: OutputError if another job holds it, or the folder is not writable.
     """
@@ -257,8 +256,8 @@ def _acquire(path: str, *, root: str) -> int:
             with _open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
         except FileNotFoundError:
-            continue  # the last holder has just removed the folder
-        if os.fstat(descriptor).st_nlink > 1:  # a hard link, possibly to somebody's data
+            continue  # the last holder removed the folder
+        if os.fstat(descriptor).st_nlink > 1:  # possibly somebody's data
             os.close(descriptor)
             raise _link_refused(path)
         try:
@@ -278,5 +277,4 @@ def _acquire(path: str, *, root: str) -> int:
                 f"{root}: another job is at work in this folder ({who or 'it has just begun'})",
                 remedy="wait until it has ended, or stop it; then run the same command again to go on where it stopped",
             ) from error
-        # The holder deleted and released the file between our open and our lock.
         os.close(descriptor)

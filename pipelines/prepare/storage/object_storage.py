@@ -1,4 +1,4 @@
-"""Write through fsspec to services without their own module; read ranges of any remote file, in blocks of 8 MiB."""
+"""Write through fsspec to services without their own module; read ranges of any remote file."""
 
 import contextlib
 import posixpath
@@ -19,7 +19,7 @@ _GLOB = frozenset("*?[")
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the fsspec file system of an address, and the path inside it. Raises: ConfigError."""
+    """Return the fsspec file system of an address, and the path in it. Raises: ConfigError."""
     try:
         fs, inner = fsspec.core.url_to_fs(path)
         return fs, inner
@@ -40,7 +40,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
         try:
             return dict(fs.info(inner))
         except FileNotFoundError as error:
-            # fsspec raises FileNotFoundError for any error of its HTTP client.
+            # fsspec raises it for any HTTP error.
             cause = error.__cause__
             if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
                 raise cause from None
@@ -50,7 +50,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in a folder, by name; None for a subfolder, named `folder/`.
+    """Return the size in bytes of each file in a folder, by name; None for subfolders, named `folder/`.
 
     Raises: FileNotFoundError.
     """
@@ -58,7 +58,7 @@ def entries(path: str) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for entry in retry_transient(lambda: fs.ls(inner, detail=True), path=path):
         name = str(entry["name"]).rstrip("/")
-        # The listing of a file, or of a folder with a marker object, contains itself.
+        # A file's listing contains itself, as does a folder with a marker object.
         if name != inner.rstrip("/"):
             name = posixpath.basename(name) + "/" * (entry["type"] == "directory")
             found[name] = int(entry["size"]) if entry["type"] == "file" else None
@@ -66,7 +66,7 @@ def entries(path: str) -> dict[str, int | None]:
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to an object that appears when all of them have arrived, replacing any object there.
+    """Write buffers to an object that appears when all have arrived.
 
     Raises: errors of `chunks`.
     """
@@ -80,7 +80,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
         with contextlib.suppress(Exception):
             stream.discard()
         with contextlib.suppress(Exception):
-            # Otherwise the garbage collector would close it and so publish a partial object.
+            # Otherwise the garbage collector would publish a partial object.
             stream.closed = True
         raise
     fs.invalidate_cache()
@@ -103,7 +103,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-    """Request bytes [start, stop) of a file with `get`; retry transient errors and incomplete answers.
+    """Request bytes [start, stop) with `get`; retry transient errors and incomplete answers.
 
     Raises: errors of `get`; ValueError if the server ignores ranges.
     """
@@ -120,7 +120,7 @@ def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str)
 
 
 class RemoteFile(fsspec.spec.AbstractBufferedFile):
-    """Read-only remote file of `size` bytes; `get(start, stop)` requests the bytes [start, stop)."""
+    """Read-only remote file; `get(start, stop)` requests the bytes [start, stop)."""
 
     def __init__(self, fs: Any, inner: str, *, get: Callable[[int, int], bytes], size: int, cache_type: str) -> None:
         self._get = get

@@ -1,9 +1,8 @@
 """Storage errors: retries of transient ones, messages and remedies for all others.
 
-Libraries use one exception for several causes. The HTTP status, errno or the service's message distinguishes them.
+HTTP status, errno or the service's message distinguish the causes of one exception.
 
-Transient errors, such as an overloaded service or a lost connection, are logged and retried for three minutes, with
-growing random pauses, so that a thousand workers do not retry at the same moment. google-cloud-storage retries its
+Transient errors are logged and retried for three minutes, with growing random pauses. google-cloud-storage retries its
 requests itself, with the same limits.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
@@ -45,14 +44,14 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "choose a shorter --output or --name",
 }
 _TRANSIENT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
-# Packages with exceptions that mean a connection error if they have no status.
+# Packages with exceptions that mean a connection error.
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 
 _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
 
 
 def store_of(path: str) -> ModuleType:
-    """Return the module for a remote path, imported on first use."""
+    """Import the module for a remote path."""
     return importlib.import_module(f"{__package__}.{STORES.get(path.partition('://')[0], 'object_storage')}")
 
 
@@ -67,20 +66,20 @@ def status_of(error: BaseException) -> int | None:
         return 502  # gcsfs raises it for a 502
     if isinstance(error, FileNotFoundError):
         return 404
-    text = str(error)  # gcsfs gives some statuses only as words
+    text = str(error)  # gcsfs puts some statuses in words
     if text.startswith("Forbidden"):
         return 403
     return 400 if text.startswith("Bad Request") or "requester pays" in text else None
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed a little later."""
+    """Return whether the same request may succeed later."""
     if getattr(error, "retryable", False):  # set by google.auth
         return True
     if (status := status_of(error)) is not None:
         return status in (408, 429) or 500 <= status < 600
     cause: BaseException | None = error
-    for _ in range(8):  # clients wrap a certificate error several times
+    for _ in range(8):  # clients wrap certificate errors
         if isinstance(cause, ssl.SSLCertVerificationError) or "Certificate" in type(cause).__name__:
             return False
         cause = cause and (cause.__cause__ or cause.__context__)
@@ -96,7 +95,7 @@ def is_transient(error: BaseException) -> bool:
 def retry_transient(
     attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes from the first one.
+    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes.
 
     Raises: the last error.
     """
@@ -158,7 +157,7 @@ def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
 
 def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
     if status_of(error) == 401 and bucket_of(path):
-        store_of(path).forget()  # look for credentials again: a metadata server may be silent for a moment
+        store_of(path).forget()  # a metadata server may be silent for a moment
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
         remedy = remedy.replace(_MAY_WRITE, "read it as a user who may")
@@ -188,7 +187,7 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
 
 
 def words(error: BaseException) -> str:
-    """Return an error's message, or the service's own one, on one line and without secrets."""
+    """Return the message of an error or its service, on one line and without secrets."""
     try:
         said = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):

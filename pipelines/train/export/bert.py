@@ -1,8 +1,7 @@
 """Conversion of BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-KerasHub computes BERT with a layer norm epsilon of 1e-12 and, except for checkpoints of transformers with another
-activation, with the tanh form of GELU (`gelu_new`); config.json has both. Only the class for rows has a pooler, so only
-its file has one. transformers has no class for rows pooled by their mean.
+KerasHub computes BERT with a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`); config.json
+has both. Only the class for rows has a pooler. transformers has no class for rows pooled by their mean.
 """
 
 import json
@@ -19,8 +18,8 @@ from pipelines.train.tasks import TASKS
 from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError
 
-# Layers of KerasHub's backbone, and of each of its blocks, to their names in transformers. A dense layer's kernel is
-# [in, out] in Keras, with attention heads as a dimension of their own; a weight of transformers is [out, in].
+# Layers of KerasHub's backbone, and of each block, to their names in transformers. A dense layer's kernel is [in, out]
+# in Keras, with attention heads as a separate dimension; a weight of transformers is [out, in].
 _EMBEDDINGS = {
     "token_embedding/embeddings": "word_embeddings.weight",
     "position_embedding/embeddings": "position_embeddings.weight",
@@ -38,7 +37,7 @@ _BLOCK = {
     "feedforward_output_dense": "output.dense",
     "feedforward_layer_norm": "output.LayerNorm",
 }
-# Dense layers whose outputs are split into attention heads: their kernels are [in, heads, width of a head].
+# Dense layers with kernels [in, heads, width of a head].
 _SPLIT = ("/query", "/key", "/value")
 _PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
@@ -94,7 +93,7 @@ def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray
     model, backbone = built.model, built.backbone
     width, values = backbone.hidden_dim, {}
     for layer in backbone.layers:
-        for variable in layer.variables:  # drop the prefix that enclosing models add to its path
+        for variable in layer.variables:  # drop the prefix of enclosing models
             values[f"{layer.name}/{variable.path.partition(f'{layer.name}/')[2]}"] = _float32(variable)
     found = {f"bert.embeddings.{theirs}": values[ours] for ours, theirs in _EMBEDDINGS.items()}
     for number in range(backbone.num_layers):
@@ -103,7 +102,7 @@ def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray
             found |= _layer(values, block, prefix, rows=width if ours.endswith(_SPLIT) else None)
     if TASKS[trained.task].head == "rows":
         found |= _layer(values, "pooled_dense", "bert.pooler.dense")
-    # The head of mlm is in a model with the backbone, nested in the whole model.
+    # The head of mlm is nested in the whole model.
     layers = [inner for layer in model.layers for inner in getattr(layer, "layers", [layer])]
     head = {f"{layer.name}/{each.name}": _float32(each) for layer in layers for each in layer.variables}
     if TASKS[trained.task].head == "masked":
@@ -122,7 +121,7 @@ def _float32(variable: Any) -> np.ndarray:
 def _layer(
     values: Mapping[str, np.ndarray], ours: str, theirs: str, *, rows: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Return a layer's weights by name in transformers. `rows`: input size of a dense layer with heads as outputs."""
+    """`rows`: input size of a dense layer with heads as outputs."""
     found = {}
     for part, name in _PARTS.items():
         if (value := values.get(f"{ours}/{part}")) is None:

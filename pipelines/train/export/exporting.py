@@ -1,10 +1,8 @@
-"""Export a trained model: build the folder with its model card in a temporary directory, then copy it to `--output`.
+"""Export a trained model: build the folder in a temporary directory, then copy it to `--output`.
 
 A local folder appears whole, by one rename. On gs://, which has no folders, README.md is written last.
 
-Decoders of `clm` are written by KerasHub's own exporter; config.json gets the class, and the tokenizer's special ids.
-As in KerasHub's CausalLM, the logits come from the token embedding. Where its output weights are not tied, they are
-in the file as the head.
+KerasHub's own exporter writes decoders of `clm`; config.json gets the class and the tokenizer's special ids.
 """
 
 import json
@@ -48,7 +46,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
         if kind == "transformers":
             longest = _write_transformers(model_dir, trained, folder, build)
         elif kind == "saved-model":
-            # Token ids in, logits out, for any batch size: TensorFlow has no op that tokenizes in the same way.
+            # From token ids to logits: TensorFlow has no op that tokenizes in the same way.
             model = loading.load_model(model_dir, trained, build=build).model
             model.export(str(folder), format="tf_saved_model", verbose=False)
         else:
@@ -57,7 +55,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
                 shutil.copy(path, folder / "model.keras")
         model_files.copy_tokenizer(model_dir, str(tokenizer))
         if longest and (settings := folder / "tokenizer_config.json").exists():
-            # Truncate texts at the model's last position: longer ones make PyTorch fail with an index error.
+            # Truncate texts at the model's last position: PyTorch fails with longer ones.
             config = json.loads(settings.read_text(encoding="utf-8"))
             if config.get("model_max_length", longest + 1) > longest:
                 config["model_max_length"] = longest
@@ -123,7 +121,7 @@ def _put(folder: Path, files: list[str], output: str) -> None:
             if unfinished == output:
                 tf.io.gfile.copy(str(folder / name), target, overwrite=True)
             else:
-                shutil.copyfile(folder / name, target)  # drops the mode of temporary files, which others cannot read
+                shutil.copyfile(folder / name, target)  # drops the private mode of temporary files
         if unfinished != output:
             os.replace(unfinished, output)  # replaces an empty folder, but fails on any other
     except (tf.errors.OpError, OSError) as error:
@@ -138,7 +136,6 @@ def _unwritable(output: str, error: Any) -> OutputError:
 
 
 def _card(trained: TrainedModel, *, kind: str) -> str:
-    """Return the model card README.md, in Markdown with the header that the hub reads."""
     manifest, facts = trained.manifest, trained.manifest.tokenizer
     revision = manifest.source.get("revision")
     rows = [
@@ -235,9 +232,9 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         config["activation_function"] = backbones.activation_of(backbone)
     if getattr(backbone, "head_dim", None) is not None:  # KerasHub writes hidden_size / heads for Mistral
         config["head_dim"] = backbone.head_dim
-    if (factor := getattr(backbone, "rope_scaling_factor", 1.0)) != 1.0:  # which KerasHub's exporter leaves out
+    if (factor := getattr(backbone, "rope_scaling_factor", 1.0)) != 1.0:  # KerasHub's exporter leaves it out
         config["rope_scaling"] = {"rope_type": "linear", "factor": factor}
-    if family == "QwenBackbone":  # KerasHub's reader needs these, but its exporter leaves them out
+    if family == "QwenBackbone":  # KerasHub's exporter leaves these out
         config["use_sliding_window"] = backbone.use_sliding_window_attention
         config["sliding_window"] = backbone.sliding_window_size
     for target, content in ((path, config), (folder / "generation_config.json", tokens)):

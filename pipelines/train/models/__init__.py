@@ -8,8 +8,7 @@ token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (if it takes them) �
 masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
 decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: the decoder's sequence, logits [B, T, V]
 
-building    puts the parts together, and checks that they fit     heads        from sequence to logits
-backbones   names that --model takes, and KerasHub's backbones    checkpoint   heads of transformers' checkpoints
+`building` puts the parts together: `backbones`, `heads`, and the heads of transformers' checkpoints (`checkpoint`).
 """
 
 from pipelines.train.models.building import BuiltModel, build, build_again, reference_of, users_model

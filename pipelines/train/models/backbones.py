@@ -5,9 +5,8 @@ In rows of several documents, attention is masked so that no document sees anoth
     a row           a b c | d e .        documents 1 1 1 1 2 2 0      positions 0 1 2 3 0 1 0
     who sees whom   tokens of one document; in a decoder, none that comes later; padding sees padding
 
-KerasHub's backbones take only a padding mask, but their layers take any mask and any positions. So the same layers are
-connected again under the same names: weights, checkpoints and exports equal an ordinary BERT's or GPT-2's. A document
-gets the same logits as in a separate row (arXiv:2107.02027), as a test checks.
+KerasHub's backbones take only a padding mask, but their layers take any mask and positions. So the same layers are
+connected again under the same names. A document gets the same logits as in a separate row (arXiv:2107.02027).
 """
 
 import difflib
@@ -30,7 +29,7 @@ from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 
-# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; xl is GPT-2's only.
+# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; only GPT-2 has xl.
 _SIZES = {
     "tiny": (2, 2, 128),
     "mini": (4, 4, 256),
@@ -40,7 +39,6 @@ _SIZES = {
     "large": (24, 16, 1024),
     "xl": (48, 25, 1600),
 }
-# Family and size of each model that is built from scratch.
 FROM_SCRATCH = {
     f"{name}-{size}": (family, size) for name, family in FAMILIES.items() if family.scratch for size in _SIZES
 }
@@ -51,12 +49,12 @@ _SEQ2SEQ_INPUTS = {"encoder_token_ids", "encoder_padding_mask", "decoder_token_i
 
 
 def is_users(name: str) -> bool:
-    """Return whether `name` refers to the user's own function, such as package.module:build."""
+    """Return whether `name` is a user's function, such as package.module:build."""
     return bool(_USERS.match(name))
 
 
 def require_known(name: str) -> None:
-    """Check that --model takes this name. Raises: ConfigError if not, with the names probably meant."""
+    """Check that --model takes this name. Raises: ConfigError if not, with similar names."""
     if os.path.isfile(os.path.join(name, "model.json")):
         raise ConfigError(
             f"--model {name}: this is the folder of a finished training of train-tpu, expected a model to begin with",
@@ -83,7 +81,7 @@ def require_known(name: str) -> None:
 
 
 def keras_hub(name: str) -> Any:
-    """Import KerasHub. Raises: ConfigError if that fails, naming the model `name` that needs it."""
+    """Import KerasHub for the model `name`. Raises: ConfigError if that fails."""
     try:
         return importlib.import_module("keras_hub")
     except ImportError as error:
@@ -94,22 +92,19 @@ def keras_hub(name: str) -> Any:
 
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    """Build the backbone that `--model` names; return it, and the checkpoint of transformers with its weights, if any.
-
-    Raises: ConfigError if it cannot be loaded.
-    """
+    """Build the backbone that `--model` names, and its transformers checkpoint, if any. Raises: ConfigError."""
     # T5's attention takes a mask argument, which Keras mistakes for a mask attached to its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
     return (_from_scratch(config, manifest), None) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
 
 def is_causal(backbone: Any) -> bool:
-    """Return whether the backbone is a decoder only, whose tokens do not see later ones."""
+    """Return whether the backbone is only a decoder."""
     return not is_seq2seq(backbone) and any("Decoder" in type(layer).__name__ for layer in backbone.layers)
 
 
 def is_seq2seq(backbone: Any) -> bool:
-    """Return whether the backbone is an encoder with a decoder."""
+    """Return whether the backbone has an encoder and a decoder."""
     return isinstance(backbone.input, dict) and "decoder_token_ids" in backbone.input
 
 
@@ -119,7 +114,7 @@ def scales_tied_logits(backbone: Any) -> bool:
 
 
 def check(backbone: Any, *, config: TrainConfig, task: BoundTask) -> None:
-    """Check that the task can use this kind of backbone. Raises: ConfigError if not."""
+    """Check that the task can use this backbone. Raises: ConfigError if not."""
     feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
     if not ({"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}) and (
         feeds != _SEQ2SEQ_INPUTS
@@ -185,17 +180,14 @@ def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | 
 
 
 def activation_of(backbone: Any) -> str | None:
-    """Return the activation of the layers, as in `settings.ACTIVATIONS`; None where KerasHub's family has one only."""
+    """Return the layers' activation; None if KerasHub's family has one only."""
     layer = next((each for each in backbone.layers if hasattr(each, "_feedforward_intermediate_dense")), None)
     name = getattr(getattr(layer, "activation", None), "__name__", None)
     return "gelu_new" if name == "gelu_approximate" else name
 
 
 def adapted(backbone: Any, *, activation: str | None = None) -> Any:
-    """Return the backbone with another activation, one of `settings.ACTIVATIONS`, and layers that can be saved.
-
-    KerasHub's constructors take no activation, so the layers get it.
-    """
+    """Set another activation in the layers, because KerasHub's constructors take none; make the layers savable."""
     for layer in backbone.layers:
         _repair_config(layer)
     if activation is not None and activation != activation_of(backbone):
@@ -208,16 +200,16 @@ def adapted(backbone: Any, *, activation: str | None = None) -> Any:
 
 
 def connected(backbone: Any) -> Any:
-    """Return the backbone; or an ordinary Keras model of its layers, where its config would not name the activation."""
+    """Return the backbone, or a plain Keras model if its config would not name the activation."""
     if activation_of(backbone) in (None, family_of(backbone).activation):
         return backbone
     return keras.Model(backbone.input, backbone.output, name=backbone.name)
 
 
 def _repair_config(layer: Any) -> None:
-    """Let a decoder's layer write its config as its constructor takes it.
+    """Correct the config of a decoder's layer (KerasHub 0.32).
 
-    KerasHub 0.32's Llama reads an attribute that it lacks and leaves out factors; its Qwen3 leaves out head_dim.
+    Its Llama reads an attribute that it lacks and leaves out factors; its Qwen3 leaves out head_dim.
     """
     if "TransformerDecoder" not in type(layer).__name__:
         return
@@ -238,8 +230,8 @@ def _repair_config(layer: Any) -> None:
 def _with_spread_embedding(backbone: Any) -> Any:
     """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's own code.
 
-    KerasHub's has mean 1 and deviation 0.05, so all tokens look alike: 24 sentences, memorized in 60 steps with the
-    reset, are not in 200 without it.
+    KerasHub's has mean 1 and deviation 0.05, so all tokens look alike, and a small training takes over three times as
+    many steps.
     """
     embedding = backbone.token_embedding.embeddings
     embedding.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(embedding.shape, dtype=embedding.dtype))
@@ -247,7 +239,7 @@ def _with_spread_embedding(backbone: Any) -> Any:
 
 
 def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> None:
-    """Check that documents sharing a row can be kept apart. Raises: ConfigError if the backbone cannot do it."""
+    """Check that documents in a row can be kept apart. Raises: ConfigError if not."""
     if not family_of(backbone).keeps_apart:
         raise ConfigError(
             f"dataset {manifest.name!r} has several documents in a row, and --model {config.model} has no way to keep "
@@ -259,7 +251,7 @@ def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> 
 
 
 def keeping_apart(backbone: Any) -> keras.Model:
-    """Connect the backbone's layers to a model in which tokens attend only to their own document.
+    """Connect the backbone's layers to a model in which tokens attend only to their document.
 
     Inputs int32 [B, L]: `token_ids`, `documents` (1, 2, ... and 0 on padding), `positions`. Output: sequence [B, L, D].
     """

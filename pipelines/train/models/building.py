@@ -1,4 +1,4 @@
-"""Build the user's own model, or a KerasHub backbone with a head; check vocabulary, positions and logits' shape."""
+"""Build the user's own model, or a KerasHub backbone with a head; check their sizes."""
 
 import contextlib
 import dataclasses
@@ -28,10 +28,10 @@ _NO_EXPORT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuiltModel:
-    """Model with its KerasHub backbone, None in a user's own. `pooling`: how classify pools rows, else None.
+    """Model with its KerasHub backbone, None in a user's own. `pooling`: of rows for classify, else None.
 
-    `has_bias`: whether the logits of mlm have a bias. `reference`: the frozen weights that a task compares with, in the
-    order of the trainable ones. `notes`: lines for people on what was read of a checkpoint.
+    `has_bias`: whether the logits of mlm have a bias. `reference`: frozen weights to compare with, in the order of the
+    trainable ones. `notes`: lines for people on the use of a checkpoint.
     """
 
     model: keras.Model
@@ -43,7 +43,7 @@ class BuiltModel:
 
     @property
     def description(self) -> dict[str, Any] | None:
-        """Backbone's class and config as JSON, from which `build_again` builds an equal one."""
+        """Backbone's class and config as JSON, for `build_again`."""
         if self.backbone is None:
             return None
         config = keras.saving.serialize_keras_object(self.backbone)["config"]
@@ -140,7 +140,7 @@ def users_model(spec: str, manifest: Manifest) -> keras.Model:
     """Call the user's function to build a model. Raises: ConfigError if it cannot be imported, or returns no model."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # `python -m` adds this folder, a console script does not
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
     try:
         build_model = getattr(importlib.import_module(module_name), function)
     except (ImportError, AttributeError) as error:
@@ -163,7 +163,6 @@ def users_model(spec: str, manifest: Manifest) -> keras.Model:
 
 
 def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest) -> None:
-    """Check that the model's embeddings cover the vocabulary and all positions. Raises: ConfigError if not."""
     rows_of = {each.path.split("/")[-2]: each.shape[0] for each in model.variables if each.path.endswith("/embeddings")}
     positions = {name: rows for name, rows in rows_of.items() if name.endswith("position_embedding")}
     tables = {name: rows for name, rows in rows_of.items() if name not in positions}
@@ -188,7 +187,6 @@ def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest)
 
 
 def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask, length: int) -> None:
-    """Check that the logits have the shape the task needs, for rows of `length` tokens. Raises: ConfigError if not."""
     given = {name: (2, each.shape[1] or length) for name, each in heads.inputs_of(manifest, task).items()}
     if MASKED_POSITIONS in given:
         given[MASKED_POSITIONS] = (2, 1)
@@ -211,7 +209,7 @@ def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest,
 def _output_shape(
     model: keras.Model, shapes: Mapping[str, tuple[int, ...]], *, config: TrainConfig, manifest: Manifest
 ) -> tuple[int, ...]:
-    with contextlib.suppress(Exception):  # a subclassed model may not support it; then it is called
+    with contextlib.suppress(Exception):  # a subclassed model may not support it
         return tuple(model.compute_output_shape(shapes))
     try:
         return tuple(model({name: ops.zeros(each, "int32") for name, each in shapes.items()}).shape)

@@ -6,7 +6,7 @@
     tokens     classifier.*                                     likewise
     span       qa_outputs.*                                     logits
 
-A file of BERT or ALBERT may lack the pooler, which masked language models do not have: it then begins at random.
+A file of BERT or ALBERT may lack the pooler, as masked language models do: it then begins at random.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ _HEADS = re.compile(
     r"^(cls|lm_head|\w*classifier|qa_outputs|vocab_\w+|predictions|score|\w+_predictions|\w+_head|final_logits_bias)\b"
     r"|(^|\.)pooler\."
 )
-# Weights from states to words. Layers here have them in common with the embedding, or KerasHub reads them.
+# Output weights from states to words: shared with the embedding, or read by KerasHub.
 _OUTPUTS = re.compile(r"^(lm_head|lm_head\.decoder|vocab_projector|(cls\.)?predictions\.decoder)\.(weight|bias)$")
-# Masks and positions, which transformers used to save.
+# Masks and positions in old files of transformers.
 _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rotary_emb\.inv_freq)$")
-# A Mistral's variables in KerasHub, from the layer's number on, and their tensors.
+# A Mistral's variables in KerasHub, without the layer's number, and their tensors.
 _MISTRAL = {
     "token_embedding/embeddings": "embed_tokens",
     "token_embedding/reverse_embeddings": "lm_head",
@@ -60,7 +60,7 @@ _MISTRAL = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Checkpoint of transformers in a local folder. `files`: the file of each tensor; `read`: the tensors in use."""
+    """Checkpoint of transformers. `files`: the file of each tensor; `read`: the tensors in use."""
 
     model: str
     folder: Path
@@ -71,7 +71,6 @@ class Checkpoint:
 
     @property
     def has_mlm_head(self) -> bool:
-        """Return whether the checkpoint has the head of a masked language model."""
         return (self._family.masked_head or [""])[-1] in self.files
 
     @property
@@ -88,7 +87,7 @@ class Checkpoint:
         return bool(pooler) and not any(name.endswith(f"{pooler}.weight") for name in self.files)
 
     def tensor(self, *names: str) -> np.ndarray:
-        """Return the first tensor of these names in the checkpoint. Raises: ConfigError if it has none of them."""
+        """Return the first of these tensors in the checkpoint. Raises: ConfigError if there is none."""
         name = next((each for each in names if each in self.files), None)
         if name is None:
             raise ConfigError(
@@ -107,7 +106,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a folder for KerasHub: with the settings as used, and with a random pooler if this one has none."""
+        """Yield a folder for KerasHub, with the settings as used and a random pooler if there is none."""
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
             for path in self.folder.iterdir():
@@ -130,7 +129,7 @@ class Checkpoint:
     def complete(self, backbone: Any) -> Any:
         """Return the backbone with the weights that KerasHub 0.32 leaves out or rounds.
 
-        It ignores the type that RoBERTa adds to all tokens, and takes Mistral's weights through float16.
+        It ignores the type embedding of RoBERTa, and takes Mistral's weights through float16.
         """
         if self._type == "roberta" and self.files:
             positions = backbone.embeddings.position_embedding.position_embeddings
@@ -145,11 +144,11 @@ class Checkpoint:
         return backbone
 
     def load_head(self, model: keras.Model, task: BoundTask, manifest: Manifest, *, pooling: Pooling) -> list[str]:
-        """Load the head for the task, if the checkpoint has it; return lines on what is used and what is not.
+        """Load the task's head, if the checkpoint has it; return lines on the use of its tensors.
 
         Raises: ConfigError if a classifier knows only some of the dataset's labels.
         """
-        # The head of mlm is in a model with the backbone, nested in the whole model.
+        # The head of mlm is nested in the whole model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
         pools = pooling == "first" and bool(self._family.pooler) and manifest.tokenizer.padding_side == "right"
         lines: list[str] = []
@@ -166,7 +165,7 @@ class Checkpoint:
         return [f"--model {self.model}: {line}" for line in (*lines, *self.settings.notes)]
 
     def _unused(self, task: BoundTask) -> list[str]:
-        """Return the tensors of heads that are not used. Raises: ConfigError if the logits need any other tensor."""
+        """Return the unused tensors of heads. Raises: ConfigError if the logits need any other tensor."""
         unused = [name for name in self.files if name not in self.read and not _BUFFERS.search(name)]
         unused = [name for name in unused if not self._is_tied(name)]
         heads = [name for name in unused if _HEADS.search(name)]
@@ -181,7 +180,7 @@ class Checkpoint:
         return heads
 
     def _is_tied(self, name: str) -> bool:
-        """Return whether a tensor repeats one that is used: the embedding, or the bias of an output layer."""
+        """Return whether a tensor repeats the embedding or the bias of an output layer."""
         ends = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
         used = [
             each
@@ -199,7 +198,6 @@ class Checkpoint:
         layers["head_bias"].set_weights([np.zeros((1, len(self.tensor(bias)))), self.tensor(bias)])
 
     def _has_classifier(self, task: BoundTask, *, pools: bool) -> bool:
-        """Return whether it has a classifier of the form that models of the task have here."""
         made_for = str((self.config.get("architectures") or [""])[0])
         of_tokens, kind = "TokenClass" in made_for, task.kind
         fits = of_tokens == (kind.auto_class == "TokenClassification") and (
@@ -208,7 +206,6 @@ class Checkpoint:
         return fits and f"{kind.hub_head}.weight" in self.files and "pre_classifier.weight" not in self.files
 
     def _load_classifier(self, logits: Any, task: BoundTask, manifest: Manifest) -> list[str]:
-        """Load the classifier, its outputs found by label name if there are any; return a line."""
         name, ours = task.kind.hub_head, manifest.label_names
         kernel = self._value(f"{name}.weight").T
         bias = self._value(f"{name}.bias") if f"{name}.bias" in self.files else np.zeros(kernel.shape[-1])
@@ -236,7 +233,7 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def _recorded(names: set[str]) -> Iterator[None]:
-    """Add the name of each tensor that KerasHub reads meanwhile, through `safetensors.safe_open`."""
+    """Add the name of each tensor that KerasHub reads meanwhile."""
     real = safetensors.safe_open
 
     class Recording(contextlib.ExitStack):
@@ -260,9 +257,9 @@ def _recorded(names: set[str]) -> Iterator[None]:
 
 
 def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
-    """Open the checkpoint of transformers that --model names, in a folder or on the hub; None if it is none.
+    """Open the transformers checkpoint that --model names, in a folder or on the hub; None if it is none.
 
-    Without `weights`, only its settings. Raises: ConfigError if these are of a model that KerasHub does not compute.
+    Without `weights`, only its settings. Raises: ConfigError for a model that KerasHub does not compute.
     """
     hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
     if hub_id is not None:

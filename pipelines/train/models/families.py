@@ -1,14 +1,13 @@
-"""The table of model families, by their model type in transformers.
+"""The table of model families, by model type in transformers.
 
-A new one is an entry here; `FAMILY-SIZE` trains it from scratch if the entry has `scratch`. The settings of its
-checkpoints are an entry in `settings.TYPES`.
+`FAMILY-SIZE` trains a family from scratch if its entry has `scratch`. `settings.TYPES` has the checkpoints' settings.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# Keywords of KerasHub's backbones, and the sizes that they get.
+# Keywords of KerasHub's backbones, and their sizes.
 _SAME = {name: name for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")}
 
 
@@ -17,11 +16,11 @@ class Family:
     """Entry of a family.
 
     backbone: KerasHub's class. activation: of KerasHub's layers. head_epsilon: of the norm in its head for `mlm`.
-    scratch: the keywords of a backbone from scratch, each with the name of a size (see `_SAME`) or another value; None
-        for a family that begins only from checkpoints.
-    keeps_apart: whether `backbones.keeping_apart` connects its layers for rows of several documents.
+    scratch: keywords of a backbone from scratch, each with the name of a size (see `_SAME`) or another value; None for
+        a family without training from scratch.
+    keeps_apart: whether `backbones.keeping_apart` supports it.
     masked_head: dense layer, norm and bias of its masked language model in a checkpoint. pooler: its name there.
-    causal_class: the class of transformers that a decoder is exported to.
+    causal_class: transformers' class for exported decoders.
     """
 
     backbone: str
@@ -78,6 +77,6 @@ _OTHER = Family(backbone="")
 
 
 def family_of(backbone: Any) -> Family:
-    """Return the entry of a backbone; of one that the table lacks, an entry of a model without extras."""
+    """Return the entry of a backbone, by default one without extras."""
     name = type(backbone).__name__
     return next((family for family in FAMILIES.values() if family.backbone == name), _OTHER)

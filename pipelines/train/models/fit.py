@@ -1,7 +1,6 @@
 """Check a model's folder before anything is allocated: its files are its own, and its sizes fit its tensors.
 
-A description of 10^5 layers or a vocabulary of 3 * 10^7 would take minutes or gigabytes before its weights turn out to
-be others. A transformer of width D needs at least these elements in its weights' file:
+A transformer of width D needs at least these elements in its weights' file:
 
     vocabulary * D     D * any other dimension     layers * D * (D + width of the feed-forward)     outputs * D
 """
@@ -28,9 +27,9 @@ _LAYERS = re.compile(r"layers?$")
 _FORWARD = re.compile(r"intermediate_(size|dim)|d_ff|n_inner|\w*ffn_dim")
 _ROWS = re.compile(r"vocab|position|sequence_length|outputs$")
 _DIMENSIONS = re.compile(r"\w*(size|dim|model|embd|ff|inner|heads?|experts|groups|labels|segments)")
-# Their embedding is narrower than their layers, which share weights in ALBERT.
+# Embedding narrower than the layers; ALBERT's layers share weights.
 _NARROW = re.compile("albert|electra", re.IGNORECASE)
-# Their positions are computed, not stored.
+# Positions are computed, not stored.
 _ROTARY = re.compile("llama|mistral|mixtral|gemma|qwen|phi", re.IGNORECASE)
 # Reach of attention: no weight has these dimensions.
 _REACH = re.compile("window|chunk")
@@ -38,26 +37,26 @@ _REACH = re.compile("window|chunk")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
-    """Number of tensors in files of weights, and of elements in all of them."""
+    """Number of tensors in files of weights, and of their elements."""
 
     tensors: int
     elements: int
 
 
 def in_hdf5(*paths: str | Path) -> Stored:
-    """Count the tensors in HDF5 files, from their headers. Links are not followed. Raises: OSError."""
+    """Count the tensors in HDF5 files from their headers, without following links. Raises: OSError."""
     shapes: list[tuple[int, ...]] = []
     for path in paths:
         with h5py.File(path, "r") as file:
             file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
-    # Keras stores tensors as they are: a packed file may claim more elements than it has bytes.
+    # A packed file may claim more elements than it has bytes; Keras packs none.
     return Stored(
         tensors=len(shapes), elements=min(sum(map(math.prod, shapes)), sum(os.path.getsize(path) for path in paths))
     )
 
 
 def in_safetensors(*paths: str | Path) -> Stored:
-    """Count the tensors in safetensors files, from their headers. Raises: safetensors.SafetensorError."""
+    """Count the tensors in safetensors files from their headers. Raises: safetensors.SafetensorError."""
     sizes = []
     for path in paths:
         with safe_open(path, framework="numpy") as file:
@@ -66,9 +65,9 @@ def in_safetensors(*paths: str | Path) -> Stored:
 
 
 def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int = 0) -> str | None:
-    """Return the entry of a backbone's config that is too large for the stored tensors, or None.
+    """Return the entry of a backbone's config that is too large for the stored tensors, if any.
 
-    `kind`: model type of transformers or class of KerasHub; `outputs`: number of the head's outputs.
+    `kind`: model type of transformers or class of KerasHub; `outputs`: of the head.
     """
     text = config.get("text_config")
     given = {**(text if isinstance(text, Mapping) else {}), **config, "outputs": outputs}
@@ -93,7 +92,7 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int
 
 
 def require_sound(folder: str | Path, *, model: str) -> None:
-    """Check that a model's folder reads no file outside of it, and that its config fits its weights.
+    """Check that a model's folder reads no file outside of it, and its config fits its weights.
 
     Raises: ConfigError; OSError, ValueError or SafetensorError for a damaged file.
     """
@@ -125,7 +124,7 @@ def require_sound(folder: str | Path, *, model: str) -> None:
 
 def _require_own(folder: str | Path, name: str, *, model: str) -> None:
     path = os.path.realpath(os.path.join(folder, name))
-    # Links to `blobs` are those of the hub's cache.
+    # The hub's cache links to `blobs`.
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     inside = any(os.path.commonpath([each, path]) == each for each in own)
     if not inside or not os.path.isfile(path):
@@ -146,7 +145,7 @@ def _json(folder: str | Path, name: str) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the file names of a weight map; an entry of Keras may list several."""
+    """Yield the file names of a weight map, whose entries may list several (Keras)."""
     for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]:
         if isinstance(each, str):
             yield each

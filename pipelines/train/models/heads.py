@@ -1,4 +1,4 @@
-"""Heads, which turn a backbone's sequence into logits, and the names of a model's inputs."""
+"""Heads, from a backbone's sequence to logits, and a model's inputs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +16,10 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the features that the model takes. With `masked_positions` its logits are [B, P, V], else [B, L, V]."""
+    """Select the features that the model takes. With `masked_positions`, logits are [B, P, V], else [B, L, V]."""
     try:
         names = model.input
-    except (AttributeError, ValueError):  # a subclassed model, which declares no inputs
+    except (AttributeError, ValueError):  # a subclassed model
         names = None
     if not isinstance(names, Mapping):
         names = features.keys() - {MASKED_POSITIONS}
@@ -27,12 +27,12 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
-    """Create a model's Keras inputs, int32, by feature name; L is None where rows have several lengths."""
+    """Create a model's Keras inputs, int32, by feature name; L is None for rows of several lengths."""
     schema = manifest.schema
     names = task.tokens(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
     if task.kind.head == "masked":
-        # All rows of a batch have the same number of positions, but an evaluation may use another share than training.
+        # An evaluation may mask another share than training.
         lengths[MASKED_POSITIONS] = None
     if task.kind.backbone == "encoder-decoder":
         target = schema.with_role("target_ids")
@@ -44,7 +44,7 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
 def with_head(
     backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling, has_bias: bool = False
 ) -> keras.Model:
-    """Build the whole model: inputs, backbone and the task's head. `has_bias`: that of mlm, as in checkpoints."""
+    """Build the whole model. `has_bias`: whether the logits of mlm have a bias, as in checkpoints."""
     inputs = inputs_of(manifest, task)
     tokens = task.tokens(manifest)
     core, feeds = _fed(backbone, manifest, inputs, tokens)
@@ -57,8 +57,8 @@ def with_head(
         if task.kind.head == "tokens":
             states = _sequence(found)
         elif pooling == "first" and "pooled_output" in found and manifest.tokenizer.padding_side == "right":
-            # The first token, through the pooler's dense layer of the checkpoint (BERT, arXiv:1810.04805, section
-            # 3.1). In rows padded on the left, the first token is padding.
+            # The first token, through the checkpoint's pooler (BERT, arXiv:1810.04805, section 3.1). In rows padded on
+            # the left, the first token is padding.
             states = found["pooled_output"]
         else:
             states = _pool(_sequence(found), mask, pooling=pooling)
@@ -70,7 +70,7 @@ def with_head(
 def _fed(
     backbone: Any, manifest: Manifest, inputs: dict[str, Any], tokens: TokenFeatures
 ) -> tuple[keras.Model, dict[str, Any]]:
-    """Return the model from tokens to states, and its inputs: the backbone, or a copy that keeps documents apart."""
+    """Return the model from tokens to states, which may keep documents apart, and its inputs."""
     schema = manifest.schema
     ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:
@@ -92,7 +92,6 @@ def _fed(
 
 
 def _sequence(found: Any) -> Any:
-    """Return the states that predict: of all tokens [B, L, D], or of the decoder's [B, T, D]."""
     if not isinstance(found, dict):
         return found
     return found["decoder_sequence_output"] if "decoder_sequence_output" in found else found["sequence_output"]
@@ -101,15 +100,15 @@ def _sequence(found: Any) -> Any:
 def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bias: bool) -> keras.Model:
     """Build one flat model of `core` and the logits from the backbone's own embedding.
 
-    A Keras file can store a layer that is used twice in one model, but not a layer shared with a nested model: it would
-    be loaded as two layers, one of them without weights, which fails.
+    A Keras file cannot store a layer shared with a nested model: it would be loaded as two layers, one of them without
+    weights, which fails.
     """
     inputs, states = dict(core.input), _sequence(core.output)
     if task.kind.head == "masked":
         inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
         states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
         states = keras.layers.Dense(backbone.token_embedding.output_dim, name="head_dense")(states)
-        # As in the layers of KerasHub's backbones: an exported model has one activation and epsilon for all layers.
+        # An exported model has one activation and epsilon for all layers.
         activation = backbones.activation_of(backbone)
         states = ops.relu(states) if activation == "relu" else ops.gelu(states, approximate=activation != "gelu")
         epsilon = family_of(backbone).head_epsilon
@@ -117,18 +116,18 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bi
     if backbones.scales_tied_logits(backbone):
         states = states * states.shape[-1] ** -0.5
     logits = backbone.token_embedding(states, reverse=True)
-    if has_bias:  # Keras has no layer of a bias alone; this one's kernel stays 0
+    if has_bias:  # Keras has no layer of a bias alone
         bias = keras.layers.Dense(logits.shape[-1], kernel_initializer="zeros", name="head_bias")
         logits = logits + bias(ops.zeros_like(states[..., :1]))
     model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
-    # The layers keep their own policies. If this model had the policy bfloat16, Keras would not cast the embedding, a
-    # layer of integer inputs (autocast=False), and so compute the logits in float32.
+    # With the policy bfloat16, Keras would not cast the embedding, a layer of integer inputs (autocast=False), and so
+    # compute the logits in float32.
     model.dtype_policy = keras.config.floatx()
     return model
 
 
 def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
-    """Pool each row to one vector: first token, last token, or the mean of all. Padding may be on either side."""
+    """Pool each row to one vector. Padding may be on either side."""
     count_BL = ops.cumsum(mask_BL, axis=1)
     if pooling == "first":
         chosen_BL = ops.cast(ops.equal(count_BL, 1), "int32") * mask_BL

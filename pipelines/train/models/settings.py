@@ -1,8 +1,8 @@
 """Settings in config.json of a checkpoint of `transformers`: used, refused, or known not to change the logits.
 
-KerasHub's converters read some settings and ignore the rest, so that a checkpoint with scaled positions would load as
-another model. `TYPES` has every setting that changes the logits of a model type (configuration_*.py of
-transformers 5.24). A setting that neither the table nor `_WITHOUT_EFFECT` knows is refused by name if it is on.
+KerasHub's converters ignore some settings, so a checkpoint with scaled positions would load as another model. `TYPES`
+has every setting that changes a model type's logits (configuration_*.py of transformers 5.24). A setting that neither
+it nor `_WITHOUT_EFFECT` knows is refused if it is on.
 """
 
 import dataclasses
@@ -24,8 +24,8 @@ class ModelType:
     `passed`: the keyword of KerasHub's backbone that a setting becomes, and its default; none if that is None.
     `required`: the default of transformers, and the values that KerasHub's layers compute.
     `activation`: name of the setting for one of `ACTIVATIONS`. `dropouts`: the first is used everywhere.
-    `linear`: keyword for positions divided by a factor, which KerasHub's Llama takes and ignores. `llama3`: whether
-    frequencies can be scaled as in Llama 3.1.
+    `linear`: keyword for positions divided by a factor, which KerasHub's Llama ignores. `llama3`: whether frequencies
+    can be scaled as in Llama 3.1.
     """
 
     read: Mapping[str, Any]
@@ -39,11 +39,11 @@ class ModelType:
 
 
 def _at(name: str, *, divided_by: str | None = None) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Return a function for `_Allowed`: the value of another setting, or its quotient with a second one; or none."""
+    """Return a function for `_Allowed`: another setting's value, or its quotient with a second one; or None."""
     return lambda config: (None, config.get(name) if divided_by is None else config[name] // config[divided_by])
 
 
-# Activations of transformers that change to one another in KerasHub's encoders and decoders, by Keras' name.
+# Names of activations in transformers, to the names that are used here.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "relu": "relu"}
 _OF_DECODERS = {"use_bidirectional_attention": (None, (None, False)), "attention_bias": (False, (False,))}
 _SIZES = dict.fromkeys(
@@ -129,7 +129,7 @@ _QWEN2 = dataclasses.replace(
 )
 _GEMMA = ModelType(
     read={**_SIZES, "num_key_value_heads": 16, "head_dim": 256},
-    # Old files have "gelu" and mean the tanh form, as transformers says too.
+    # Old files have "gelu" and mean the tanh form, as in transformers.
     required={
         **_OF_DECODERS,
         "hidden_act": ("gelu_pytorch_tanh", ("gelu_pytorch_tanh", "gelu")),
@@ -163,7 +163,7 @@ TYPES: Mapping[str, ModelType] = {
             "max_position_embeddings": 512,
             "dropout": 0.1,
         },
-        # Sinusoids are in the file as ordinary position embeddings.
+        # Sinusoids are in the file as position embeddings.
         activation="activation",
         dropouts=("dropout", "attention_dropout"),
     ),
@@ -240,7 +240,7 @@ TYPES: Mapping[str, ModelType] = {
         dropouts=("dropout", "attention_dropout", "activation_dropout"),
     ),
 }
-# Other settings: names, ids of tokens, initial weights, heads, generation, and other ways to compute the same logits.
+# Names, ids of tokens, initial weights, heads, generation, and other ways to compute the same logits.
 # Whether output weights are tied shows in the tensors.
 _WITHOUT_EFFECT = re.compile(
     r"_\w+|architectures|model_type|transformers_version|torch_dtype|dtype|\w*token_ids?|finetuning_task|problem_type|"
@@ -265,9 +265,9 @@ _LLAMA3 = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings as used. `config`: for KerasHub's converter; `keywords`: for its backbone, which override the converter.
+    """Settings as used. `config`: for KerasHub's converter; `keywords`: for its backbone; they take precedence.
 
-    `activation`: one of the values of `ACTIVATIONS`, or None where the type has a fixed one. `notes`: lines for people.
+    `activation`: a value of `ACTIVATIONS`, or None if the type has a fixed one. `notes`: lines for people.
     """
 
     config: Mapping[str, Any]
@@ -315,7 +315,7 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
 
 
 def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return the settings with values that KerasHub does not compute, and unknown ones, with the expected values."""
+    """Return the settings that KerasHub does not compute and unknown ones, with value and expected values."""
     refused = {}
     for name, (default, allowed) in kind.required.items():
         values = allowed(config) if callable(allowed) else allowed
@@ -337,7 +337,7 @@ def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any,
 
 
 def _rope(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
-    """Return the keywords for rotary positions, and refused settings. transformers 5 writes rope_parameters."""
+    """Return the keywords for rotary positions, and refused settings."""
     field = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     given = {name: value for name, value in (config.get(field) or {}).items() if value is not None}
     scaling = str(given.get("rope_type", given.get("type", "default")))
@@ -358,7 +358,6 @@ def _rope(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], d
 
 
 def _dropout(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the keyword of the one dropout of KerasHub's backbones, and a line on others in config.json."""
     rates = {name: config[name] for name in kind.dropouts if config.get(name) is not None}
     if not rates:
         return {}, ()

@@ -1,7 +1,7 @@
 """JAX's backend: all devices of all hosts form a mesh with one axis, along which the rows of a batch are divided.
 
-Each host reads its own part of a batch with `tf.data`, as with TensorFlow's backend, and puts the next batch on its
-devices while they compute. The steps of one call are dispatched without waiting for each other. Checkpoints: Orbax.
+Each host reads its own part of a batch with `tf.data`, and puts the next batch on its devices while they compute. The
+steps of one call are dispatched without waiting for each other.
 """
 
 import contextlib
@@ -36,10 +36,9 @@ _SPLIT = "xla_force_host_platform_device_count"
 
 
 class OrbaxSaves(Saves):
-    """Checkpoints by Orbax in folders such as ckpt_120/, written in the background and renamed when complete.
+    """Checkpoints by Orbax in folders such as ckpt_120/, written in the background.
 
-    A training may resume from them on another number of devices. Orbax (0.12.8) keeps no checksum of values, so a
-    checkpoint contains the digest of its state.
+    Orbax (0.12.8) keeps no checksum of values, so a checkpoint contains the digest of its state.
     """
 
     def __init__(self, learner: GlobalStep, folder: str, *, keep: int) -> None:
@@ -47,7 +46,7 @@ class OrbaxSaves(Saves):
         self._folder = folder if "://" in folder else os.path.abspath(folder)
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, step_prefix="ckpt", create=True)
         try:
-            # Without a handler Orbax would guess one from the newest folder, which may be empty.
+            # Without a handler Orbax guesses one from the newest, possibly empty, folder.
             self._manager: Any = ocp.CheckpointManager(
                 self._folder, options=options, item_handlers=ocp.StandardCheckpointHandler()
             )
@@ -73,7 +72,7 @@ class OrbaxSaves(Saves):
             found = self._manager.restore(step, args=ocp.args.StandardRestore(like))
             if int(digest(found["state"])) != int(found["digest"]):
                 raise ValueError("its values have another digest than it says")
-        except Exception as error:  # Orbax, TensorStore and the file system raise many types for damaged files
+        except Exception as error:  # many types for damaged files
             raise damaged(f"{self._folder}/ckpt_{step}", error) from error
         self._learner.state, self._learner.step = found["state"], int(found["state"]["step"])
 
@@ -91,7 +90,7 @@ class OrbaxSaves(Saves):
 def digest(state: Any) -> jax.Array:
     """Return the sum of all 32-bit patterns times odd factors that depend on their positions, modulo 2**32: uint32 [].
 
-    The sum is exact, so it does not depend on how arrays are divided among devices. One flipped bit always changes it.
+    The sum does not depend on the division of arrays among devices. One flipped bit always changes it.
     """
     total = jnp.uint32(0)
     for number, values in enumerate(jax.tree.leaves(state)):
@@ -106,7 +105,7 @@ def digest(state: Any) -> jax.Array:
 
 
 class JaxBackend:
-    """JAX's implementation of `device_backend.DeviceBackend`, on the devices of a target."""
+    """JAX's implementation of `device_backend.DeviceBackend`."""
 
     saves = OrbaxSaves
 
@@ -155,7 +154,7 @@ class JaxBackend:
         return collected((learner.evaluate(batch) for batch in self._batches(feed)), jax.device_get)
 
     def _batches(self, feed: Feed) -> Iterator[Any]:
-        """Yield global batches [B, ...] on the mesh. This host reads its part of the rows as [P, B / P, ...]."""
+        """Yield global batches [B, ...] on the mesh. This host reads its part as [P, B / P, ...]."""
         input_fns, schedule = feed
         read = functools.partial(self.input_parts.read, host=jax.process_index(), hosts=self._hosts)
         iterators = {
@@ -188,12 +187,11 @@ class JaxBackend:
 
 
 def _devices(target: Target, *, replicas: int | None) -> list[Any]:
-    """Return the devices to train on. Raises: DeviceError if a TPU is not found; ConfigError if there are too few."""
     if target.kind == "host" and not glob.glob("/dev/nvidia[0-9]*"):
         jax.config.update("jax_platforms", "cpu")  # not this machine's TPU
     _join_hosts(target)
     if target.kind == "host" and replicas is not None and _SPLIT not in os.environ.get("XLA_FLAGS", ""):
-        with contextlib.suppress(RuntimeError):  # JAX is already in use; the count below checks its split
+        with contextlib.suppress(RuntimeError):  # JAX is already in use
             jax.config.update("jax_num_cpu_devices", replicas // int(os.environ.get("JAX_NUM_PROCESSES", "1")))
     devices = jax.devices()
     if target.is_tpu and devices[0].platform != "tpu":
@@ -222,7 +220,7 @@ def _join_hosts(target: Target) -> None:
 
 
 def _on_the_host() -> Any:
-    """Return a context that creates Keras' variables in host memory, because the learner's state is on the devices."""
+    """Return a context for Keras' variables in host memory."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:  # JAX_PLATFORMS names an accelerator alone

@@ -3,9 +3,8 @@
     state   {"weights": [...], "others": [...], "means": [...], "squares": [...], "step": int32 []}
     batch   rows are divided equally among the devices, along the mesh's axis "batch"
 
-All sums are over the global batch: losses are divided by its sum of weights, gradients are clipped after they are
-summed, running means cover all its rows. Dropout seeds depend on (seed, step), and a mask is one array over all
-devices, so the number of devices changes nothing.
+All sums are over the global batch. Dropout seeds depend on (seed, step), and a mask is one array over all devices, so
+the number of devices changes nothing.
 """
 
 from typing import Any
@@ -25,12 +24,12 @@ State = dict[str, Any]
 
 
 class GlobalStep(Learner):
-    """Learner on the devices of a mesh: a model's compiled step and its optimizer's state."""
+    """Learner on the devices of a mesh."""
 
     step = 0
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
-        """Place the state on the mesh. `abstract`: only shapes, to compile a program for another machine's devices."""
+        """Place the state on the mesh. `abstract`: only shapes, to compile for another machine's devices."""
         super().__init__(built, job, shares=job.config.accumulate)
         seed = job.config.seed
         self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
@@ -75,30 +74,30 @@ class GlobalStep(Learner):
         return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
 
     def take(self, batch: Batch) -> jax.Array:
-        """Take one step. Return its loss, the mean over the global batch, float32 [], possibly not yet computed."""
+        """Take one step; return its mean loss over the global batch, float32 [], possibly not yet computed."""
         program, flops = self.program(batch)
         self.state, loss = program(self.state, batch)
         self.step, self.flops = self.step + 1, self.flops + flops
         return loss
 
     def evaluate(self, batch: Batch) -> Any:
-        """Return the task's sums over a global batch, and its per-row values, from all devices."""
+        """Return the task's sums over a global batch, and its per-row values."""
         return self._sums(self.state["weights"], self.state["others"], batch)
 
     def program(self, batch: Batch) -> tuple[Any, float]:
-        """Return the step compiled for a batch of these shapes (cached), and its FLOPs per device."""
+        """Return the (cached) step for a batch of these shapes, and its FLOPs per device."""
         shapes = tuple(each.shape for each in jax.tree.leaves(batch))
         if shapes not in self._compiled:
             compiled = self._train.lower(self.state, batch).compile()
             costs = compiled.cost_analysis() or {}
-            # XLA counts a loop's body once; this loop runs over the accumulated parts.
+            # XLA counts a loop's body once.
             self._compiled[shapes] = compiled, float(costs.get("flops", 0.0)) * self._accumulate
         return self._compiled[shapes]
 
     def _place(self, values: np.ndarray) -> NamedSharding:
-        """Return a state array's sharding: replicated, or with `--shard-model` along its largest divisible axis.
+        """Replicate an array or, with `--shard-model`, divide it along its largest divisible axis.
 
-        The latter is ZeRO's third stage, arXiv:1910.02054: XLA gathers a layer's weights where they are used.
+        The latter is ZeRO's third stage (arXiv:1910.02054): XLA gathers a layer's weights where they are used.
         """
         sizes = [size if size % self._mesh.size == 0 else 0 for size in values.shape]
         if not self._shard or values.ndim < 2 or not max(sizes):

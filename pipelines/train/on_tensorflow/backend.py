@@ -1,8 +1,7 @@
 """TensorFlow's backend: a `tf.distribute` strategy with one replica per TPU core, GPU or part of the CPU.
 
-Each call of a training runs one tf.function with `steps_per_call` steps in a tf.while_loop on the devices. With rows of
-several lengths, a call is split where the length changes, and each length is traced and compiled once. `tf.train`
-saves checkpoints. Connection errors are explained with a cause and a remedy.
+Each call runs one tf.function with `steps_per_call` steps in a tf.while_loop on the devices. With rows of several
+lengths, a call is split where the length changes, and each length is compiled once.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ from pipelines.train.targets import Target, hardware
 from tfrecord_io.errors import ConfigError
 
 _CONNECT_SECONDS = 5.0
-# (pattern, cause, remedy) for messages of Google's API client, gRPC and TensorFlow. The first match counts.
+# (pattern, cause, remedy) for messages of Google's API client, gRPC and TensorFlow.
 _CAUSES = (
     (
         r"Google API client|must be installed|No module named '?(googleapiclient|oauth2client|cloud_tpu_client)",
@@ -59,12 +58,12 @@ _CAUSES = (
 
 
 class TensorFlowSaves(Saves):
-    """Checkpoints by `tf.train`, such as ckpt-120.*. Their .index is written last and deleted first."""
+    """Checkpoints by `tf.train`, in files such as ckpt-120.*; .index is written last and deleted first."""
 
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner
         self._folder = folder
-        # Variables are matched by position, because Keras' names depend on other models built in the process.
+        # By position, because Keras' names depend on other models in the process.
         self._state = tf.train.Checkpoint(**learner.saved)
         self._keep = keep
 
@@ -88,7 +87,7 @@ class TensorFlowSaves(Saves):
         path = f"{self._folder}/ckpt-{step}"
         try:
             self._state.read(path).assert_consumed()
-        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # several types for damaged files
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
             raise damaged(path, error) from error
 
     def close(self) -> None:
@@ -96,7 +95,7 @@ class TensorFlowSaves(Saves):
 
 
 class TensorFlowBackend:
-    """TensorFlow's implementation of `device_backend.DeviceBackend`, on the strategy of a target."""
+    """TensorFlow's implementation of `device_backend.DeviceBackend`."""
 
     saves = TensorFlowSaves
     is_first = True
@@ -127,7 +126,7 @@ class TensorFlowBackend:
     def train(
         self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
     ) -> None:
-        # No autograph: it takes time to rewrite Keras, and fails on loops under Python 3.13.
+        # Autograph takes time to rewrite Keras, and fails on loops under Python 3.13.
         @tf.function(autograph=False)
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
             def one_step(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -142,7 +141,7 @@ class TensorFlowBackend:
         while step < until:
             num_steps = min(steps_per_call, until - step)
             for length, steps in itertools.groupby(itertools.islice(schedule, num_steps)):
-                # A tensor, because a Python number would compile again for each number of steps.
+                # A tensor, because each Python number would compile again.
                 loss = call(iterators[length], tf.constant(len(list(steps))))
             step += num_steps
             if not after_call(step, float(loss.numpy())):
@@ -200,9 +199,9 @@ class TensorFlowBackend:
 def connect(
     target: Target, *, replicas: int | None = None, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.Strategy:
-    """Initialize the strategy for a target. Call it first: it clears a TPU's memory, and splits an unused CPU.
+    """Initialize the strategy for a target. Call it first: it clears a TPU's memory, and splits the CPU.
 
-    Raises: DeviceError, with the cause, if the TPU cannot be reached; ConfigError if it does not have `replicas`.
+    Raises: DeviceError if the TPU cannot be reached; ConfigError if it does not have `replicas`.
     """
     if target.kind == "host":
         return _host_strategy(replicas)
@@ -216,7 +215,7 @@ def connect(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-    except Exception as error:  # many libraries' types; `explained` distinguishes them by message
+    except Exception as error:  # many libraries' types
         raise explained(error, target=str(target)) from error
     if replicas not in (None, strategy.num_replicas_in_sync):
         raise ConfigError(
@@ -227,14 +226,14 @@ def connect(
 
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
-    """Return the error for an unusable TPU: cause and remedy, with the library's own message."""
+    """Return the error for an unusable TPU, with the library's own message."""
     words = f"{type(error).__name__}: {error}"
     cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)
 
 
 def _check_listening(address: str) -> None:
-    """Raise DeviceError unless the address answers, because TensorFlow would retry for minutes."""
+    """Raise DeviceError unless the address answers; TensorFlow would retry for minutes."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
@@ -258,8 +257,8 @@ def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:
     if replicas in (None, 1):
         return tf.distribute.MirroredStrategy(["CPU:0"])
     cpu = tf.config.list_physical_devices("CPU")[0]
-    with contextlib.suppress(RuntimeError):  # TensorFlow is already in use; fine if the CPU has enough parts
+    with contextlib.suppress(RuntimeError):  # TensorFlow is already in use
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
-    # Grappler takes more time for the graphs of 8 replicas (44 s of 52 for a tiny BERT) than it saves.
+    # Grappler takes more time for the graphs of 8 replicas than it saves.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])

@@ -4,7 +4,7 @@
     rows ─► logits ─► weighted losses, gradients ─►  sum           ─► clip, AdamW ─► assigned to its copy of the weights
             └──── a pure function, traced once ───┘                   └─ another ─┘
 
-Dropout seeds also depend on the replica's number. Each row length has its own graph; all share the update.
+Dropout seeds also depend on the replica's number. Each row length has its own graph.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,16 +22,15 @@ _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
 class ReplicaStep(Learner):
-    """Learner with steps that run in each replica, on its part of a batch."""
+    """Learner with steps that run in each replica."""
 
-    # Indices of the kept state that a step changes, known after tracing. The step returns frozen layers' weights as the
-    # tensors that it received.
+    # Indices of the kept state that a step changes. The step returns frozen layers' weights unchanged.
     _moving: frozenset[int] = frozenset()
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
-        """Create the state and trace the steps. Call it inside the strategy's scope.
+        """Create the state and trace the steps, inside the strategy's scope.
 
-        `batch_specs`: for each row length, the `tf.data.Dataset.element_spec` of one replica's part of a batch.
+        `batch_specs`: for each row length, the `element_spec` of one replica's part of a batch.
         """
         super().__init__(built, job, shares=tf.distribute.get_strategy().num_replicas_in_sync * job.config.accumulate)
         self._seed = job.config.seed
@@ -59,7 +58,7 @@ class ReplicaStep(Learner):
 
     @property
     def saved(self) -> dict[str, Any]:
-        """State that a checkpoint needs to resume exactly, as lists of variables in a fixed order."""
+        """State that a checkpoint needs to resume exactly, in a fixed order."""
         weights = [variable.value for variable in self.model.variables]
         state = {"weights": weights, "means": self._means, "squares": self._squares, "step": self._step}
         return {**state, "reference": self.reference} if self.reference else state
@@ -81,7 +80,7 @@ class ReplicaStep(Learner):
         return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
     def train(self, batch: Batch) -> tf.Tensor:
-        """Take one step in a replica's context. Return the loss, the mean over the global batch, float32 []."""
+        """Take one step in a replica's context; return the mean loss over the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
         counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
@@ -102,10 +101,7 @@ class ReplicaStep(Learner):
         return loss
 
     def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Evaluate one batch in a replica's context. Return the task's sums and per-row values of all replicas.
-
-        See `tasks.BoundTask`.
-        """
+        """Return the task's sums and per-row values of all replicas, in a replica's context."""
         sums, rows = self._sums[_shapes(batch)](values_of(self._weights), values_of(self._others), _plain(batch))
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, each) for name, each in sums.items()}
@@ -113,9 +109,9 @@ class ReplicaStep(Learner):
 
 
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
-    """Trace a function once for all replicas: tracing it for each of 8 takes half a minute on 2 cores.
+    """Trace a function once for all replicas, because tracing is slow.
 
-    If a model has variables unknown to Keras, each replica still traces it, because each has its own copies of them.
+    With variables unknown to Keras, each replica still traces it, because each has its own copies.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)
@@ -124,7 +120,7 @@ def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
 
 
 def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list[Any]) -> None:
-    """Assign each replica's value to its own copy of a variable, in the cross-replica context. All values are equal."""
+    """Assign a value, equal in all replicas, to each replica's copy of a variable."""
     for variable, value in zip(variables, values, strict=True):
         strategy.extended.update(
             variable, lambda own, new: own.assign(new, read_value=False), args=(value,), group=False
@@ -145,5 +141,4 @@ def _plain(batch: Batch) -> Batch:
 
 
 def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
-    """Return the static shapes of a batch or its specification, which are the key of its graph."""
     return tuple(tuple(each.shape.as_list()) for each in tf.nest.flatten(_plain(batch)))

@@ -4,10 +4,9 @@
     lengths  int32 [B]      tokens of each row so far
     next_logits(ids [N, L], lengths [N]) -> float [N, V]    for the token at position `lengths`
 
-Each step runs the whole model on [B K, L] without a cache, which works with any model. A row ends with `eos_id`, which
-is written, or when it is full. The K likeliest sequences are kept; a finished one keeps its score. At the end, scores
-are divided by ((5 + generated tokens) / 6) ** 0.6 (arXiv:1609.08144, section 7), and the best sequence is returned. On
-ties the lower token id wins, as in `argmax`.
+Each step runs the whole model on [B K, L] without a cache, which works with any model. A row ends with `eos_id`, or
+when it is full. A finished sequence keeps its score. At the end, scores are divided by ((5 + generated tokens) / 6) **
+0.6 (arXiv:1609.08144, section 7). On ties the lower token id wins, as in `argmax`.
 """
 
 from collections.abc import Callable
@@ -16,20 +15,20 @@ from typing import Any
 from keras import ops
 
 _PENALTY = 0.6
-_IMPOSSIBLE = -1e30  # finite, so that no sum or difference of two of them is NaN
+_IMPOSSIBLE = -1e30  # finite, so that sums and differences are not NaN
 
 
 def beam_search(
     next_logits: Callable[[Any, Any], Any], ids: Any, lengths: Any, *, steps: int, beams: int, eos_id: int | None
 ) -> tuple[Any, Any]:
-    """Append up to `steps` tokens to each row of `ids`, which has a static shape. Empty rows stay empty.
+    """Append up to `steps` tokens to each row of `ids`. Empty rows stay empty.
 
     Returns: ids int32 [B, L], lengths int32 [B].
     """
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
     lengths_BK = ops.repeat(lengths[:, None], beams, axis=1)
-    # All beams start equal. Only the first counts; otherwise the first step would choose the same token K times.
+    # All beams start equal, so only the first counts.
     scores_BK = ops.convert_to_tensor([[0.0] + [_IMPOSSIBLE] * (beams - 1)] * rows)
     open_BK = (lengths_BK > 0) & (lengths_BK < length)
 
@@ -39,7 +38,7 @@ def beam_search(
         logits = ops.cast(next_logits(flat_ids, flat_lengths), "float32")
         vocab_size = logits.shape[-1]
         chances_BKV = ops.reshape(ops.log_softmax(logits), [rows, beams, vocab_size])
-        # A finished sequence has one continuation: itself, in the slot of token 0.
+        # A finished sequence continues only as itself, in the slot of token 0.
         itself_V = ops.convert_to_tensor([0.0] + [_IMPOSSIBLE] * (vocab_size - 1))
         totals_BKV = scores[..., None] + ops.where(going[..., None], chances_BKV, itself_V)
         scores, best = ops.top_k(ops.reshape(totals_BKV, [rows, beams * vocab_size]), k=beams)
@@ -62,10 +61,9 @@ def beam_search(
 
 
 def _of_beam(values: Any, beam: Any) -> Any:
-    """Select the beams int32 [B, N] from values [B, K, ...]. Return [B, N, ...]."""
     return ops.take_along_axis(values, beam if len(values.shape) == 2 else beam[..., None], axis=1)
 
 
 def of_place(logits: Any, places: Any) -> Any:
-    """Select one position per row, int32 [N], from logits [N, L, V]. Return [N, V]."""
+    """Select one position per row, int32 [N], from [N, L, V]; return [N, V]."""
     return ops.take_along_axis(logits, places[:, None, None], axis=1)[:, 0]

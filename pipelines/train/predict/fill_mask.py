@@ -18,7 +18,7 @@ from tfrecord_io.objectives.base import TokenFeatures
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
     """Return the `top` likeliest tokens for each mask token: `id`, `token`, `probability`, and the completed `text`.
 
-    Raises: ConfigError if the text has no mask token or too many tokens, or the model was trained for another task.
+    Raises: ConfigError for a text without mask tokens or with too many tokens, or a model of another task.
     """
     trained = model_files.read(model_dir)
     mask_id, length = trained.manifest.tokenizer.mask_id, trained.manifest.row_length
@@ -49,7 +49,7 @@ def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> li
 
 
 def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-    """Print a table of candidates for each mask token on stderr."""
+    """Print a table of candidates for each mask token."""
     for number, candidates in enumerate(masks, start=1):
         title = f"mask {number} of {len(masks)}" if len(masks) > 1 else None
         rows = ((each["token"], each["text"], f"{each['probability']:.4f}") for each in candidates)
@@ -57,7 +57,7 @@ def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
 
 
 def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the probability of each token at each masked position, float32 [P, V]."""
+    """Return each token's probability at each masked position, float32 [P, V]."""
     tokens, facts, length = TokenFeatures.of(trained.manifest), trained.manifest.tokenizer, trained.manifest.row_length
     before = length - len(ids) if facts.padding_side == "left" else 0
     features = {name: np.zeros((1, length), np.int32) for name in tokens.inputs}
@@ -73,7 +73,7 @@ def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndar
 
 
 def _candidate(tokenizer: Any, ids: np.ndarray, *, at: int, token: int, chance: float) -> dict[str, Any]:
-    # Keep other mask tokens visible, but drop the special tokens that frame a row.
+    # Keep other mask tokens visible.
     special = set(tokenizer.all_special_ids) - {tokenizer.mask_token_id, tokenizer.unk_token_id}
     kept = [*(each for each in ids[:at].tolist() if each not in special), token]
     kept += [each for each in ids[at + 1 :].tolist() if each not in special]

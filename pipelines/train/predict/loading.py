@@ -19,7 +19,7 @@ from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the trained model. Call it inside the strategy's scope. The only user code that runs is `build`.
+    """Load the model inside the strategy's scope. The only user code that runs is `build`.
 
     Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or does not fit it.
     """
@@ -29,7 +29,7 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
         with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
             try:
                 return BuiltModel(model=keras.models.load_model(path, compile=False, safe_mode=True))
-            except Exception as error:  # from the zip file, HDF5, or any layer's deserialization
+            except Exception as error:  # from any layer's deserialization
                 raise ConfigError(
                     f"--model {model_dir}: made by {trained.model}, whose layers its file does not have "
                     f"({said(error)})",
@@ -41,12 +41,12 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
         else:
             try:
                 stored = fit.in_hdf5(path)
-            except Exception as error:  # from HDF5
+            except Exception as error:
                 raise _unreadable(path, error) from error
             built = _made_again(model_dir, trained, stored=stored)
         try:
             built.model.load_weights(path)
-        except Exception as error:  # from HDF5, or any layer
+        except Exception as error:
             if build is None:
                 raise _unreadable(path, error) from error
             raise ConfigError(
@@ -62,7 +62,7 @@ def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None =
     with local_copy(f"{model_dir.rstrip('/')}/{model_files.REFERENCE}") as path:
         try:
             built.model.load_weights(path)
-        except Exception as error:  # from HDF5, or any layer
+        except Exception as error:
             raise _unreadable(path, error) from error
     return built
 
@@ -79,7 +79,7 @@ def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) ->
         num_labels=None if named else trained.num_outputs,
     )
     task = tasks.bind(config, trained.manifest)
-    # Reject a description of more weights than the file holds before memory is allocated for them.
+    # Before memory is allocated for more weights than the file holds.
     kind, sizes = str(trained.backbone["class"]), trained.backbone["config"]
     if entry := fit.misfit(kind, sizes, stored, outputs=max(trained.num_outputs, task.num_outputs)):
         raise _damaged(model_dir, entry)
@@ -87,7 +87,7 @@ def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) ->
         return models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
     except PrepError:
         raise
-    except Exception as error:  # from any layer, if KerasHub did not write this config
+    except Exception as error:  # from any layer
         raise _damaged(model_dir, said(error)) from error
 
 
@@ -117,7 +117,7 @@ def load_tokenizer(model_dir: str) -> Any:
             )
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # of many types; all mean that there is no usable tokenizer
+        except Exception as error:  # of many types
             raise ReaderError(
                 f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: cannot be loaded ({said(error)})",
                 remedy="copy the folder tokenizer/ of the dataset there",
@@ -126,7 +126,7 @@ def load_tokenizer(model_dir: str) -> Any:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Copy a file to a local path for libraries that cannot read gs://. Raises: ReaderError if missing or a link."""
+    """Copy a file for libraries that cannot read gs://. Raises: ReaderError if it is missing or a link."""
     local_paths.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, os.path.basename(path))

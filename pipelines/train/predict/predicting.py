@@ -1,16 +1,15 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record is one row of the output, with the dataset's kept text columns, such as an id. A source row that was cut
-into windows has one output row per window, unless the task joins them. These columns locate a record:
+Every record is one output row, with the dataset's kept text columns. A source row that was cut into windows has one
+output row per window, unless the task joins them. These columns locate a record:
 
     row     int64  number of the row in the source's split, from 0; null if unknown
     window  int32  number of the window in its row, from 0; only for data cut into windows
-    shard   int32  index of the shard in the split, as in `prep-tfrecords trace`
-    record  int64  index of the record in the shard, as in `prep-tfrecords trace`
+    shard   int32  index of the shard in the split
+    record  int64  index of the record in the shard
 
-If a row may become several records, `row` comes from the feature `source_row`, otherwise from the plan stored with the
-dataset. Only the code that prepares data knows how a build permutes rows, so this is the one module of the trainer that
-imports it (see tests/project/test_rooms.py). Predictions stay in memory until they are written.
+`row` comes from the feature `source_row` or from the plan stored with the dataset. Only the code that prepares data
+knows how a build permutes rows, so this module imports it. Predictions stay in memory until they are written.
 """
 
 import base64
@@ -46,9 +45,9 @@ _ENDS = "last/char_end"  # cannot be a feature's name
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split and write the output file. Return its number of rows.
+    """Predict a split and write the output file; return its number of rows.
 
-    Call it before anything else in the process uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
+    Call it before anything else uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
     """
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
@@ -74,7 +73,6 @@ def predict(config: PredictConfig) -> int:
 
 
 def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> None:
-    """Check that the split exists and the model can read its data. Raises: ConfigError if not."""
     manifest, other = data.manifest, trained.manifest
     if config.split not in data.splits or not data.num_examples(config.split):
         raise ConfigError(
@@ -113,7 +111,7 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
 
 
 def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backend: DeviceBackend) -> pa.Table:
-    """Return predictions with `_beside`'s columns, one row per record, by row length, then in file order."""
+    """Return predictions with `_beside`'s columns, one row per record, by row length."""
     trained = predictor.trained
     loads = [loading.load_model, *[loading.load_reference] * tasks.TASKS[trained.task].reference]
     models = [
@@ -128,7 +126,7 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backe
         for batch in batches.as_numpy_iterator():
             given = of_part.device_features(batch)
             runs = runs or [backend.predict(each, of_part.outputs, like=given) for each in models]
-            counts = batch[host_plan.WEIGHT] > 0  # the others are fill rows of the last batch
+            counts = batch[host_plan.WEIGHT] > 0  # drops fill rows
             found, *other = (run(given) for run in runs)
             outputs = {name: (values - other[0][name] if other else values)[counts] for name, values in found.items()}
             features = {name: each[counts] for name, each in batch.items()}
@@ -138,9 +136,9 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backe
 
 
 def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]) -> dict[str, pa.Array]:
-    """Return the kept text and bytes columns, such as ids. A name used by a prediction becomes `kept_NAME`.
+    """Return the kept text and bytes columns. A name used by a prediction becomes `kept_NAME`.
 
-    Records with the feature `source_row` also get their row and their end in its text (0 if unknown).
+    Records with the feature `source_row` also get their row, and their end in its text (0 if unknown).
     """
     found = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
@@ -157,15 +155,14 @@ def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Co
 
 
 def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
-    """Sort the table, one row per record, into source order, and put the columns that locate a record first.
+    """Sort the table into source order, and put the columns that locate a record first.
 
-    `table`: the records by row length, with the columns of `_beside`. If the source rows are unknown, warn on stderr
-    and keep file order.
+    `table`: the records by row length, with the columns of `_beside`. If the source rows are unknown, file order stays.
     """
     shards = data.splits[split].shards
     counts = [shard.num_examples for shard in shards]
     lengths = np.repeat([shard.length or 0 for shard in shards], counts)
-    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # each record's position in the table, in file order
+    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # each record's position in the table
     table = table.take(pa.array(in_files))
     index, record = np.repeat(np.arange(len(counts)), counts), np.concatenate([np.arange(count) for count in counts])
     located = {"shard": pa.array(index, pa.int32()), "record": pa.array(record, pa.int64())}
@@ -175,7 +172,7 @@ def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
         order = np.lexsort((ends, rows))
         window = np.empty(len(rows), np.int64)
         at, begins = np.arange(len(rows)), np.diff(rows[order], prepend=-1) != 0
-        window[order] = at - np.maximum.accumulate(np.where(begins, at, 0))  # 0, 1, 2 … within each row
+        window[order] = at - np.maximum.accumulate(np.where(begins, at, 0))  # from 0 in each row
         located = {"window": pa.array(window, pa.int32()), **located}
     elif (known := _planned(data, split)) is not None:
         rows, order = known, np.argsort(known, kind="stable")
@@ -185,14 +182,14 @@ def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
 
 
 def _planned(data: Data, split: str) -> np.ndarray | None:
-    """Return each record's row from the plan, int64 [N], in shard order. If unknown, warn and return None."""
+    """Return each record's row from the plan, int64 [N]; if unknown, warn and return None."""
     from pipelines.prepare.audit import trace
 
     try:
         return trace.record_rows(data.root, data.manifest, split)
     except PrepError as error:
         cause, remedy = error.cause, error.remedy
-    except (KeyError, ValueError, OSError) as error:  # from a manifest that another program wrote
+    except (KeyError, ValueError, OSError) as error:  # from another program's manifest
         cause, remedy = f"{data.root}: {error!r:.200}", "build the dataset with prep-tfrecords"
     say(f"warning: the source's rows are not known ({cause}): column row is null, rows are in file order")
     say(f"remedy: {remedy}")
@@ -200,7 +197,6 @@ def _planned(data: Data, split: str) -> np.ndarray | None:
 
 
 def _write(table: pa.Table, path: str) -> None:
-    """Write the table atomically as Parquet or JSON lines. Raises: OutputError if it cannot be written."""
     with tempfile.TemporaryDirectory() as folder:
         local = os.path.join(folder, "table")
         if path.endswith(".jsonl"):

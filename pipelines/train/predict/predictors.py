@@ -35,9 +35,9 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predictor for rows of one dataset. `manifest` describes the data to predict, `trained` the training data.
+    """Predictor for rows of one dataset. `manifest`: of the data to predict, `trained`: the model.
 
-    `tokenizer`: loads the tokenizer, once and only if needed, because that takes a second.
+    `tokenizer`: loads the tokenizer only if needed, because that takes a second.
     """
 
     config: PredictConfig
@@ -51,18 +51,18 @@ class Predictor(abc.ABC):
         return TokenFeatures.of(self.manifest)
 
     def feature(self, role: Role) -> str:
-        """Return the name of a feature that the task needs. Raises: ReaderError if the data has no such feature."""
+        """Return the name of a needed feature. Raises: ReaderError if the data lacks it."""
         remedy = "build the data with the layout of the data that the model was trained on"
         return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)
 
     @property
     def given_names(self) -> tuple[str, ...]:
-        """Names of the data's own class ids, or of the model's if either has plain numbers."""
+        """Names of the data's class ids, or of the model's if either has numbers."""
         both = self.manifest.label_names, self.trained.manifest.label_names
         return both[0] if both[0] and both[1] else self.trained.label_names
 
     def model_ids(self, labels: np.ndarray) -> np.ndarray:
-        """Map class ids of the data to the model's ids with the same names, int64 [N]. -1 stays."""
+        """Map the data's class ids to the model's ids with the same names, int64 [N]. -1 stays."""
         ids = np.array([*map(self.trained.label_names.index, self.given_names), -1])
         return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
 
@@ -84,19 +84,19 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute tensors [B, ...] with `keras.ops` for a replica's B rows, from the result of `device_features`."""
+        """Compute tensors [B, ...] with `keras.ops` from the result of `device_features`."""
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
-        """Make columns of N values from N rows of outputs and all features of these rows."""
+        """Make columns of N values from N rows of outputs and all their features."""
 
     def joined(self, table: pa.Table) -> pa.Table:
-        """Join the records of a source row into one answer. `table`: the whole output, in source order."""
+        """Join a source row's records into one answer. `table`: the whole output, in source order."""
         return table
 
 
 class ClassPredictor(Predictor):
-    """Predictor of one class per row with the probabilities of all, a list of classes, or a number."""
+    """Predictor of one class per row with all probabilities, of a list of classes, or of a number."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         logits = ops.cast(call(features), "float32")
@@ -124,10 +124,7 @@ class ClassPredictor(Predictor):
 
 
 class TokenPredictor(Predictor):
-    """Predictor of a class for each labelled token, with the token's word as the tokenizer decodes it.
-
-    Words that `--max-length` cut off have no token and no entry.
-    """
+    """Predictor of a class for each labelled token, with the token's word. Words that were cut off have no entry."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         chances_BLC = ops.softmax(ops.cast(call(features), "float32"))
@@ -148,7 +145,7 @@ class TokenPredictor(Predictor):
         return {name: pa.ListArray.from_arrays(offsets, each) for name, each in values.items()}
 
     def _words(self, features: Arrays, marks_NL: np.ndarray) -> Iterable[np.ndarray]:
-        """Yield the token ids from each marked token up to the next, without padding and special tokens."""
+        """Yield the ids from each marked token up to the next, without padding and special tokens."""
         ids_NL = features[self.tokens.ids]
         special_NL = np.isin(ids_NL, self.manifest.tokenizer.special_ids)
         belonging_NL = ((features[self.tokens.mask] > 0) & ~special_NL) | marks_NL
@@ -159,7 +156,7 @@ class TokenPredictor(Predictor):
 
 
 class SpanPredictor(Predictor):
-    """Predictor of each question's answer, from the best window of its text; null if "no answer" scores as high."""
+    """Predictor of each question's answer, from its best window; null if "no answer" scores as high."""
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         names = (*self.tokens.inputs, self.feature("char_starts"), self.feature("char_ends"))
@@ -196,7 +193,7 @@ class SpanPredictor(Predictor):
 
 
 class TargetPredictor(Predictor):
-    """Generator of a target for each row, at most as long as the dataset's targets."""
+    """Generator of each row's target, at most as long as the dataset's targets."""
 
     def check(self) -> None:
         if self.config.generate:
@@ -227,14 +224,13 @@ class TargetPredictor(Predictor):
         return {name: pa.array(self.texts(each, skip_special_tokens=True), pa.string()) for name, each in texts.items()}
 
 
-# Feature names of the labels and weights on the devices.
 _LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 
 
 class CausalPredictor(Predictor):
-    """Predictor of the next token: the loss of each row and, with `--generate N`, text generated after it.
+    """Predictor of the loss of each row and, with `--generate N`, of the text after it.
 
-    A row without room for N more tokens loses as many of its first tokens as needed.
+    A row without room for N more tokens loses its first tokens.
     """
 
     def check(self) -> None:
@@ -276,7 +272,7 @@ class CausalPredictor(Predictor):
         return {"ids": found, "from": lengths, "to": stops}
 
     def _prompts(self, ids_BL: Any, mask_BL: Any, *, end_id: int | None) -> tuple[Any, Any]:
-        """Return each row's last tokens that leave room to generate, left-aligned, without an end-of-text token."""
+        """Return each row's last tokens that leave room to generate, left-aligned, without end-of-text."""
         length = ids_BL.shape[1]
         inside_BL = ops.cast(mask_BL > 0, "int32")
         stop_B = ops.max(ops.arange(1, length + 1) * inside_BL, axis=1)
@@ -306,10 +302,8 @@ class CausalPredictor(Predictor):
 
 
 def _names_of(ids: np.ndarray, names: tuple[str, ...]) -> pa.Array:
-    """Return the names of class ids; null for ids without a class."""
     return pa.array([names[each] if 0 <= each < len(names) else None for each in ids.tolist()], pa.string())
 
 
 def _lists_of(has_NC: np.ndarray, names: tuple[str, ...]) -> pa.Array:
-    """Return the names of the classes of each row."""
     return pa.array([[names[each] for each in np.flatnonzero(row)] for row in has_NC], pa.list_(pa.string()))

@@ -5,8 +5,8 @@
     REQUEST.json   {"config": {...TrainConfig}, "slice": "v5e-8", "folder": where the user's model is imported from}
     RESULT.json    {"compiled": {...Compiled}} | {"out_of_memory": text} | {"refused": [kind of error, cause, remedy]}
 
-libtpu's compiler supports every generation and needs no chip (ahead-of-time compilation, jax.experimental.topologies).
-Batch and state are only shapes. The model's initial weights are the only arrays, in this machine's memory.
+libtpu's compiler needs no chip (ahead-of-time compilation, jax.experimental.topologies). Only the model's initial
+weights are arrays.
 """
 
 import importlib.metadata
@@ -62,7 +62,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
         step = GlobalStep(built(job), job, mesh=Mesh(np.array(devices), (AXIS,)), abstract=True)
         [specs] = element_specs(job, replicas=len(devices))
 
-        def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:  # the global batch on all devices
+        def whole(spec: tf.TensorSpec) -> jax.ShapeDtypeStruct:
             rows, *rest = spec.shape
             dtype = jax.dtypes.canonicalize_dtype(spec.dtype.as_numpy_dtype)
             return jax.ShapeDtypeStruct((rows * len(devices), *rest), dtype, sharding=step.by_row)
@@ -70,7 +70,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
         batch = jax.tree.map(whole, specs)
         began = time.monotonic()
         program, flops = step.program(batch)
-    except jax.errors.JaxRuntimeError as error:  # from the compiler; its message shows the kind
+    except jax.errors.JaxRuntimeError as error:  # its message shows the kind
         message = " ".join(str(error).partition("See http")[0].split())[:600]
         if "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message:
             return {"out_of_memory": message}
@@ -88,7 +88,7 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
             "argument_bytes": sizes["argument"],
             "memory_bytes": sum(sizes.values()) - int(stats.alias_size_in_bytes),
             "flops": flops,
-            "traffic_bytes": float(costs["bytes accessed"]) * config.accumulate,  # XLA counts a loop's body only once
+            "traffic_bytes": float(costs["bytes accessed"]) * config.accumulate,  # as in `GlobalStep.program`
             "seconds": time.monotonic() - began,
             "versions": {name: importlib.metadata.version(name) for name in ("jax", "libtpu")},
         }
@@ -96,8 +96,8 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
 
 
 def explained(error: Exception) -> PrepError:
-    """Return the error for a step that cannot be traced, with the line in the user's code, else in the trainer's."""
-    chain: list[BaseException] = [error]  # the error and its causes, the root cause last
+    """Return the error for a step that cannot be traced, with its line of code."""
+    chain: list[BaseException] = [error]  # the root cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
     of_data = next((each for each in chain if isinstance(each, _OF_DATA)), None)

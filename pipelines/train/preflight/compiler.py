@@ -1,8 +1,7 @@
 """Run the TPU compiler in a separate process, which isolates its output and its crashes.
 
-The process's environment hides this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata server),
-allows several such processes at once (ALLOW_MULTIPLE_LIBTPU_LOAD: otherwise libtpu takes a lock for the chips), and
-turns off libtpu's log files (TPU_LOG_DIR).
+Its environment hides this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata server), and allows
+several such processes at once (ALLOW_MULTIPLE_LIBTPU_LOAD: otherwise libtpu takes a lock for the chips).
 """
 
 import dataclasses
@@ -22,13 +21,13 @@ from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError
 
-# Prefixes of variables that would point JAX or libtpu at a real TPU, or change the compiler's behaviour.
+# Prefixes of variables that point JAX or libtpu at a real TPU, or change the compiler.
 _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """Compiler's figures for one device's part of the step, memory in bytes. `seconds`: compilation time."""
+    """Compiler's figures for one device, in bytes. `seconds`: compilation time."""
 
     argument_bytes: int
     memory_bytes: int
@@ -67,7 +66,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-    """Compile a training's step for a slice within `seconds`. If memory is too small, return the compiler's message.
+    """Compile a step for a slice within `seconds`; return the compiler's message if memory is too small.
 
     Raises: StepError if the step cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError
         if the compiler crashes or times out.

@@ -1,12 +1,11 @@
 """Preflight of a training: compile the step for a TPU slice, bound its speed, and find the largest batch.
 
 The upper bound of the speed is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is faster than
-its arithmetic at the peak rate, or its memory traffic at the memory's bandwidth, by the compiler's counts for one
-device. The compiler counts a loop's body once, so the bound is too optimistic for a model that loops over time (an
-RNN). With `--accumulate`, all counts are multiplied by the number of parts.
+its arithmetic at the peak rate, or its memory traffic at the memory's bandwidth. The compiler counts a loop's body
+once, so the bound is too optimistic for an RNN.
 
-The largest batch is found on request, because a compilation takes from seconds to minutes. Memory is nearly linear in
-the batch: a second batch gives the line, and a third confirms its prediction, among 1, 2, 4, and multiples of 8.
+The largest batch is found on request, because a compilation takes up to minutes. Memory is nearly linear in the batch:
+a second batch gives the line, and a third confirms its prediction.
 """
 
 import contextlib
@@ -27,14 +26,14 @@ from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 
-# Maximum ratio of the second batch to the first, because the line from the weights alone may be far off.
+# Maximum ratio of the second batch to the first, because the first line may be far off.
 _LEAP = 16
 _PROBES = 4
 _GIB = 2**30
-# Target share of the memory: the system keeps up to 0.07 of it.
+# Target share of the memory; the system keeps up to 0.07 of it.
 _AIM = 0.93
 
-# The largest batch known to fit (0 for none), and the smallest known not to fit (or None).
+# The largest batch known to fit (or 0), and the smallest known not to (or None).
 Bounds = tuple[int, int | None]
 
 
@@ -42,8 +41,8 @@ Bounds = tuple[int, int | None]
 class Preflight:
     """Result of a preflight. Batches are per device; rates are upper bounds for all devices together.
 
-    `shares`: the datasets' shares of a mixture, as `Mixture.describe` returns them. `step`: the compiled step, or the
-    compiler's message if it does not fit. `bounds` of the largest batch: None if not requested.
+    `shares`: see `Mixture.describe`. `step`: the compiled step, or the compiler's message if it does not fit.
+    `bounds`: of the largest batch; None if not requested.
     """
 
     slice: Slice
@@ -56,7 +55,7 @@ class Preflight:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Lower bounds for a step by the roofline, in seconds: "arithmetic" and "memory"; empty if it does not fit."""
+        """Lower bounds for a step in seconds: "arithmetic" and "memory"; empty if it does not fit."""
         if isinstance(self.step, str):
             return {}
         has = self.slice.generation
@@ -102,10 +101,10 @@ def run_preflight(config: TrainConfig, *, say: Callable[[str], None]) -> Preflig
 
 
 def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
-    """Check options and data as the trainer does, without a TPU or a model folder. Raises: as the trainer."""
+    """Check options and data as the trainer does, without a TPU or a model folder."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     job = setup.prepared(config, Target(kind="tpu-vm", chosen_by="--preflight"))
-    *_, longest = setup.by_length(job.data).values()  # the longest rows need the most memory
+    *_, longest = setup.by_length(job.data).values()  # needs the most memory
     return dataclasses.replace(job, data=longest)
 
 
@@ -126,10 +125,10 @@ def require_fit(result: Preflight) -> None:
 def largest(
     memory_of: Callable[[int], int | None], *, known: Mapping[int, int | None], fixed_bytes: int, limit_bytes: int
 ) -> Bounds:
-    """Find the largest batch that fits, in at most `_PROBES` compilations or until a CompilerError.
+    """Find the largest batch that fits, in at most `_PROBES` compilations.
 
-    `memory_of` returns the bytes for a batch, None if it does not fit; `known` has earlier results.
-    `fixed_bytes`: estimated bytes that do not grow with the batch.
+    `memory_of` returns the bytes for a batch, None if it does not fit; `known`: earlier results; `fixed_bytes`:
+    estimated bytes that do not grow with the batch.
     """
     found = dict(known)
     with contextlib.suppress(CompilerError):
@@ -147,7 +146,6 @@ def _bounds(known: Mapping[int, int | None]) -> Bounds:
 
 
 def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_bytes: int) -> int:
-    """Return the batch to compile next, or the largest that fits if it is known well enough."""
     fits = sorted((batch, memory) for batch, memory in known.items() if memory is not None)
     low, high = _bounds(known)
     if high is not None and not fits:
@@ -162,13 +160,12 @@ def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_byte
 
 
 def _rounded(batch: int) -> int:
-    """Round down to 1, 2, 4 or a multiple of 8."""
     return batch // 8 * 8 if batch >= 8 else max(each for each in (1, 2, 4) if each <= max(1, batch))
 
 
 @dataclasses.dataclass(kw_only=True)
 class _BatchCompiler:
-    """Compiler for several batch sizes. It ends before the time `ends`. `longest`: its longest compilation so far."""
+    """Compiler for several batch sizes, until the time `ends`. `longest`: its longest compilation."""
 
     config: TrainConfig
     wanted: Slice
@@ -187,7 +184,7 @@ class _BatchCompiler:
         return found
 
     def bounds(self, batch: int, first: Compiled | str) -> Bounds:
-        parts = self.config.accumulate  # a batch is cut into this many parts, so try only multiples
+        parts = self.config.accumulate  # try only multiples
 
         def memory_of(rows: int) -> int | None:
             try:
@@ -218,7 +215,7 @@ def report(result: Preflight, *, as_programs: bool) -> None:
 
 
 def as_json(result: Preflight) -> dict[str, Any]:
-    """Return the result as a JSON object of bytes, seconds and rates. Unknown values are None."""
+    """Return the result as JSON: bytes, seconds and rates. Unknown values are None."""
     step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
     compiled = step if isinstance(step, Compiled) else None
     return {

@@ -1,9 +1,8 @@
 """TPU slices by name, with the peak rates and the memory of a replica.
 
-Peak rates are per chip, for matrix products in bfloat16 (by default a TPU also uses it for float32 values). Sources:
-the pages "TPU v2" to "TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm); v2 and v3 also "A
-Domain-Specific Supercomputer for Training Deep Neural Networks" (CACM 63(7), 2020, table 3), v4 also "TPU v4" (ISCA
-2023, arXiv:2304.01433, table 4).
+Peak rates are per chip, for matrix products in bfloat16 (a TPU's default also for float32 values). Sources: the pages
+"TPU v2" to "TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm); v2 and v3 also CACM 63(7), 2020,
+table 3; v4 also arXiv:2304.01433, table 4.
 """
 
 import dataclasses
@@ -65,7 +64,7 @@ GENERATIONS = {
 
 
 def peak_flops_per_s(device_kind: str) -> float:
-    """Return a device's peak rate by JAX' name for it, or 0 if it is not in the table."""
+    """Return a device's peak rate by JAX' name for it, or 0."""
     kinds = {"v5lite": "v5e", "v5": "v5p", "v6lite": "v6e", "7x": "tpu7x"}
     name = device_kind.removeprefix("TPU").strip().replace(" ", "")
     generation = GENERATIONS.get(kinds.get(name, name))
@@ -74,7 +73,7 @@ def peak_flops_per_s(device_kind: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """TPU slice that can be requested. Its `replicas` train together, each on its part of the global batch."""
+    """TPU slice that can be requested. Its `replicas` train together."""
 
     name: str
     generation: TpuGeneration
@@ -86,7 +85,7 @@ class Slice:
 
     @property
     def topology(self) -> str:
-        """libtpu's name for the grid of chips, as close to a square or cube as possible: v5e:2x4, v4:2x2x1."""
+        """libtpu's name for the grid of chips, as close to a square or cube as possible: v5e:2x4."""
         sides = [1] * self.generation.dimensions
         while math.prod(sides) < self.chips:
             sides[sides.index(min(sides))] *= 2
@@ -94,13 +93,13 @@ class Slice:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """Topology options of libtpu: both cores of a v4 chip work as one; a single v4 chip is a separate host."""
+        """Topology options of libtpu: both cores of a v4 chip work as one; a single v4 chip is a host."""
         single = {"chips_per_host_bounds": [1, 1, 1]} if self.chips == 1 else {}
         return {"chip_config_name": "megacore", **single} if self.generation.name == "v4" else single
 
 
 def parse(name: str) -> Slice:
-    """Parse a slice's name such as v3-8. Raises: ConfigError, with all known names."""
+    """Parse a slice's name such as v3-8. Raises: ConfigError."""
     matched = _NAME.match(name.strip().lower())
     if matched:
         wanted = "v5e" if matched[1] == "v5litepod" else matched[1]

@@ -1,11 +1,7 @@
-"""Tasks: output sizes, losses and metrics of the model. The matching inputs and labels come from objectives.
+"""Tasks: output sizes, losses and metrics of the model. The inputs and labels come from objectives.
 
-docs/reference/training.md has the table of losses and metrics. All values are weighted sums, never means. The mean is
-taken once, over the whole global batch or the whole evaluation, so that neither replicas with fewer weights nor fill
-rows bias it.
-
-    kinds   tasks by their labels      table     an entry per task
-    pairs   tasks on pairs of answers  binding   from options and manifest to a task
+docs/reference/training.md has the table of losses and metrics. All values are weighted sums. The mean is taken once,
+over the whole global batch or evaluation, so that neither replicas with fewer weights nor fill rows bias it.
 """
 
 from pipelines.train.tasks.binding import bind

@@ -1,4 +1,4 @@
-"""Bind `--task` to a dataset's manifest: the objective, the number of model outputs, and the kind of labels."""
+"""Bind `--task` to a dataset's manifest."""
 
 import contextlib
 from typing import get_args
@@ -59,7 +59,6 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
 
 
 def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) -> None:
-    """Check early that the objective fits the dataset. Raises: ConfigError, with the tasks that the dataset allows."""
     try:
         objective.bind(manifest)
     except ReaderError as error:

@@ -1,7 +1,7 @@
 """Tasks by kind of label: classes of rows, tokens or the vocabulary; numbers; several classes; answer spans.
 
-In a row of the layout `qa`, an answer is text, or the first position if there is none. The logits of all other
-positions are masked, in the loss and in predictions.
+In a row of the layout `qa`, an answer is text, or the first position if there is none. All other logits are masked, in
+the loss and in predictions.
 """
 
 import dataclasses
@@ -39,14 +39,14 @@ class TaskKind:
 
     objective: the reader's objective, from the options.
     bound: loss and metrics. settings: its further fields, from the options.
-    predictor: what `train-tpu predict` writes; None for nothing.
+    predictor: for `train-tpu predict`, or None.
     head: logits of rows, of tokens, or of the vocabulary, for each token or only at masked positions.
     backbone: the kind of model that the task needs.
     side: the side of a row that the task reads. labels: role of the predicted labels.
-    num_outputs: where neither labels nor vocabulary determine it.
-    auto_class, hub_task: transformers' AutoModelFor… class of the exported model, and the hub's name of its task.
+    num_outputs: if neither labels nor vocabulary determine it.
+    auto_class, hub_task: transformers' AutoModelFor… class and the hub's name of the task.
     hub_head: name of the head's layer in a checkpoint of transformers.
-    reference: whether the loss compares the model with a frozen copy of its first weights.
+    reference: whether the loss compares with a frozen copy of the first weights.
     """
 
     objective: Callable[[TrainConfig], Objective]
@@ -66,7 +66,7 @@ class TaskKind:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundTask:
-    """Task bound to a dataset. `num_outputs`: the last dimension of the logits: classes, 1 for a number, or V."""
+    """Task bound to a dataset. `num_outputs`: number of classes, 1 for a number, or V."""
 
     name: Task
     kind: TaskKind
@@ -77,7 +77,7 @@ class BoundTask:
 
     @property
     def of_vocabulary(self) -> bool:
-        """Return whether the task predicts tokens of the vocabulary, so that `num_outputs` is V."""
+        """Return whether the task predicts tokens of the vocabulary."""
         return self.kind.head in ("vocabulary", "masked")
 
     @property
@@ -98,30 +98,30 @@ class BoundTask:
         return inputs
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
-        """Select the logits that have labels. The model's own inputs, `taken`, may lack `masked_positions`."""
+        """Select the logits that have labels. The model's inputs, `taken`, may lack `masked_positions`."""
         inputs = batch[0]
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
 
     def weights(self, labels: Any, weights: Any) -> Any:
-        """Return the weights, set to 0 for rows without a label (-1, as in unlabelled test splits)."""
+        """Return the weights, with 0 for rows without a label (-1)."""
         return ops.where(labels < 0, 0.0, weights) if self.kind.head == "rows" else weights
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         """Return the unweighted loss of each label, float32, in the shape of the weights."""
-        logits = ops.cast(logits, "float32")  # a softmax over a vocabulary needs more than bfloat16's 8 bits
+        logits = ops.cast(logits, "float32")  # a softmax needs more than bfloat16's 8 bits
         if self.kind.head == "rows":
-            labels = ops.maximum(labels, 0)  # -1 has weight 0, see `weights`, but its loss must still be finite
+            labels = ops.maximum(labels, 0)  # the loss of -1 must still be finite
         exact = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         if not (smoothing and self.label_smoothing):
             return exact
-        # = (1 - s) exact + s (logsumexp - mean), without a second softmax, because exact = logsumexp - target.
+        # = (1 - s) exact + s (logsumexp - mean), because exact = logsumexp - target.
         target = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
         return exact + self.label_smoothing * (target - ops.mean(logits, axis=-1))
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        """Return the sums that are added over replicas and steps, float32."""
+        """Return the sums to add over replicas and steps, float32."""
         found = loss_sums(self.losses(logits, labels, smoothing=False), weights)
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
@@ -130,7 +130,7 @@ class BoundTask:
         return {**found, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the per-row values that the metrics need, [B, ...]; empty if sums are enough."""
+        """Return the metrics' per-row values, [B, ...], if sums are not enough."""
         del logits, labels, inputs
         return {}
 
@@ -143,7 +143,7 @@ class BoundTask:
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
-    """Return the sum of values times weights. Weight 0 also hides a NaN, which a fill row may yield."""
+    """Return the sum of values times weights. Weight 0 also hides a fill row's NaN."""
     return ops.sum(ops.where(weights == 0, 0.0, values * weights))
 
 
@@ -154,7 +154,7 @@ def loss_sums(losses: Any, weights: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberTask(BoundTask):
-    """Regression task: logits [B, 1], labels float32 [B]. The loss is the squared error."""
+    """Regression: logits [B, 1], labels float32 [B]. The loss is the squared error."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -187,9 +187,9 @@ class NumberTask(BoundTask):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeveralClassesTask(BoundTask):
-    """Multi-label classification task: logits [B, C], labels int32 [B, C] of 0 and 1.
+    """Multi-label classification: logits [B, C], labels int32 [B, C] of 0 and 1; positive logits are predicted classes.
 
-    A class with a positive logit is predicted. The loss of a row is the mean sigmoid cross-entropy of its classes.
+    The loss of a row is the mean sigmoid cross-entropy of its classes.
     """
 
     @property
@@ -219,7 +219,7 @@ class SeveralClassesTask(BoundTask):
         return {"loss": found.mean("loss"), "micro_f1": metrics.micro_f1(counts), "macro_f1": float(np.mean(every))}
 
 
-# Features that locate an answer in the text; the inputs have them under the names span/ROLE.
+# Features that locate an answer in the text; in the inputs, span/ROLE.
 _ROLES: tuple[Role, ...] = ("char_starts", "char_ends", "source_row")
 _POSITIONS: tuple[Role, ...] = ("start_position", "end_position")
 _PREFIX = "span/"
@@ -227,7 +227,7 @@ _MASKED = -1e9  # low enough for a softmax; infinity times weight 0 would be NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind `span_answers` with one label [B, 2], and add the features that locate answers to the inputs."""
+    """Bind `span_answers` with one label [B, 2], with the features that locate answers as inputs."""
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
@@ -244,7 +244,7 @@ def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanTask(BoundTask):
-    """Answer span task: logits [B, L, 2] of first and last token; labels int32 [B, 2], 0 twice without an answer."""
+    """Answer spans: logits [B, L, 2] of first and last token; labels int32 [B, 2], 0 twice without an answer."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ class SpanTask(BoundTask):
         return ops.where(ops.logical_or(text_BL, first_L)[..., None], ops.cast(logits, "float32"), _MASKED)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        del smoothing  # most positions that would share the label are masked
+        del smoothing  # most positions are masked
         each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
         return ops.mean(each, axis=1)
 
@@ -274,5 +274,4 @@ class SpanTask(BoundTask):
 
 
 def _text(inputs: Mapping[str, Any]) -> Any:
-    """Return the mask of the text's tokens, bool [B, L]."""
     return inputs[f"{_PREFIX}char_ends"] > inputs[f"{_PREFIX}char_starts"]

@@ -5,8 +5,8 @@
     loss      -log sigmoid(beta (chosen - rejected) - margin)       beta 1 for reward; a margin for reward, or 0
     reward    beta score                                            of an answer, in metrics and predictions
 
-With label smoothing E, the loss is (1 - E) of this and E of the swapped pair's. A model takes `token_ids` and
-`padding_mask`. Both answers of pair i are rows 2i and 2i + 1 of one call, so that a device keeps its own pairs.
+With label smoothing E, the loss is (1 - E) of this and E of the swapped pair's. Both answers of pair i are rows 2i and
+2i + 1 of one call, so that a device keeps its own pairs.
 """
 
 import dataclasses
@@ -76,13 +76,13 @@ class PairTask(BoundTask):
 
 
 def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's features [2B, L] from the features of both answers [B, L]."""
+    """Return features [2B, L] from both answers' features [B, L]."""
     pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in _SIDES], axis=1) for name in _TOKENS.inputs}
     return {name: ops.reshape(each, (-1, each.shape[-1])) for name, each in pairs.items()}
 
 
 def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
-    """Return the scores of both answers, float32 [B, 2], from the logits [2B, L, V] or [2B, 1] of `rows_of_both`."""
+    """Return the scores of both answers, float32 [B, 2], from logits [2B, L, V] or [2B, 1]."""
     logits = ops.cast(logits, "float32")
     if len(logits.shape) == 2:
         return ops.reshape(logits, (-1, 2))
@@ -94,7 +94,7 @@ def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -
 
 
 def _with_margin(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind the objective `preference`, and add the margin to the labels if the dataset has such a number."""
+    """Bind the objective `preference`, and add the dataset's margin, if any, to the labels."""
     del tokens
     pairs = objectives.preference().bind(manifest)
     if MARGIN not in manifest.schema.names:
