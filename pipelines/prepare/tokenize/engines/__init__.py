@@ -1,6 +1,4 @@
-"""Engines turn batches of texts into ragged token ids without special tokens.
-
-An engine must give exactly the ids of `tokenizer(text, add_special_tokens=False)`:
+"""Engines turn batches of texts into ragged token ids, exactly those of `tokenizer(text, add_special_tokens=False)`.
 
     wordpiece   our own kernels for BERT's WordPiece
     unigram     our own kernels for SentencePiece's Unigram
@@ -10,8 +8,7 @@ An engine must give exactly the ids of `tokenizer(text, add_special_tokens=False
     slow        a tokenizer written in Python, or with a Python layer that changes the ids of the Rust one
 
 The last two are references; one of them serves every tokenizer. `decide` chooses another engine only if it is qualified
-for the tokenizer (docs/explanation/engines.md) and both agree on a battery of texts. It gives a reason for each engine
-that it rejects. `crosscheck` keeps comparing while a job runs.
+(docs/explanation/engines.md) and agrees with the reference on some texts. `crosscheck` keeps comparing during a job.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY

@@ -18,7 +18,6 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# A tokenizer of `transformers`. Only the code that loads one imports that package.
 HFTokenizer: TypeAlias = "PreTrainedTokenizerBase"
 
 # Texts on which tokenizers have failed: empty, blank, literal special tokens, scripts, marks, controls, long words.
@@ -44,12 +43,12 @@ BATTERY = (
 
 MAX_ID = 2**28 - 2  # the largest id that fits in a unit of a vocabulary's trie
 
-# "reference" is `transformers` itself, row by row (see `text_rows`).
+# Row by row with `transformers` itself (see `text_rows`) is also called "reference".
 _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Protocol shared by engines and the row encoders that use them.
+    """Engines and the row encoders that use them.
 
     `name`, `version`: as in the manifest. `concurrent`: threads may encode at once and gain from it.
     """
@@ -60,13 +59,12 @@ class Tokenizing(Protocol):
 
 
 class Engine(Tokenizing, Protocol):
-    """Protocol of engines, which turn texts into token ids."""
+    """Protocol of engines."""
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens that `tokenizer(text, add_special_tokens=False)` gives for each text.
 
-        Args:
-            texts: strings or large strings, possibly sliced, without nulls, in valid UTF-8 (so without surrogates).
+        `texts`: strings or large strings, possibly sliced, without nulls, in valid UTF-8 (so without surrogates).
         """
 
 
@@ -76,9 +74,9 @@ def is_reference(engine: str) -> bool:
 
 
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the UTF-8 (data, edges) of N texts without copying: text i is data[edges[i]:edges[i + 1]].
+    """Return the UTF-8 data (read-only uint8) and edges (int64 [N + 1]) of N texts without copying.
 
-    `data` is read-only uint8, `edges` int64 [N + 1]. The first edge is not always 0.
+    Text i is data[edges[i]:edges[i + 1]]. The first edge is not always 0.
     """
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, offsets, data = texts.buffers()
@@ -107,12 +105,12 @@ class HuggingFaceEngine:
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:
-        """Return the content of tokenizer.json without truncation and padding: 17 MB for a vocabulary of 30,000."""
+        """Return the content of tokenizer.json without truncation and padding."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text, of any length. Raises: TextsNotEncoded if the library fails on a text."""
+        """Return the tokens of each text. Raises: TextsNotEncoded if the library fails on a text."""
         strings = texts.to_pylist()
         with library_failures.named(f"tokenizers {self.version}", num_texts=len(strings)):
             encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
@@ -146,12 +144,12 @@ class SlowEngine:
         return from_lists(ids["input_ids"], dtype=self._dtype)
 
 
-# Engines were compared with this release of `tokenizers`.
+# The release that engines were compared with.
 TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for an engine that cannot serve a tokenizer. `reason` is a sentence without a full stop."""
+    """Error for a tokenizer that an engine cannot serve. `reason` is a sentence without a full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -159,7 +157,7 @@ class NotQualified(Exception):
 
 
 class FastEngine(abc.ABC):
-    """Base class of fast engines. Each serves only some tokenizers. Threads may share an engine."""
+    """Base class of fast engines. Threads may share an engine."""
 
     name: str
     version = "1"
@@ -169,10 +167,7 @@ class FastEngine(abc.ABC):
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
 
         `parts`: the reference's `parts()`, if already read.
-
-        docs/explanation/engines.md argues, for each part of each engine, that its ids equal the reference's. Releases,
-        patterns and settings without such an argument are not qualified.
-        Raises: NotQualified if the engine cannot serve the tokenizer.
+        Raises: NotQualified if docs/explanation/engines.md has no argument that the engine gives the tokenizer's ids.
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
@@ -188,17 +183,16 @@ class FastEngine(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Prepare for the tokenizer of this tokenizer.json. Raises: NotQualified if the engine cannot serve it."""
+        """Prepare for the tokenizer of this tokenizer.json. Raises: NotQualified."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The other process opens the engine without the comparison, so it does not need `transformers`.
+        # Unpickling opens the engine without the comparison, so it does not need `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return the version of an installed package.
-
-    Raises: NotQualified if it is not installed or not of the release that was tried.
+    """Return an installed package's version. Raises: NotQualified if it is not installed, or another release than
+    `tried`.
     """
     try:
         version = metadata.version(package)
@@ -212,12 +206,12 @@ def require_release(package: str, *, tried: str) -> str:
 
 
 def _is_of(version: str, release: str) -> bool:
-    """Return whether `version` is the release or a patch of it, and no release candidate or local build."""
+    """Match the release or a patch of it, but no release candidate or local build."""
     return re.fullmatch(rf"{re.escape(release)}(\.\d+)*", version) is not None
 
 
 def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
-    """Return whether the post-processor only adds special tokens to the ids of a text."""
+    """Return whether the post-processor only adds special tokens."""
     if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing", "ByteLevel"):
         return True
     if post_processor["type"] == "Sequence":
@@ -230,7 +224,7 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 def copy_backend(tokenizer: HFTokenizer) -> Any:
     """Return a copy of the `tokenizers.Tokenizer`, with the settings that `transformers` uses without truncation.
 
-    A copy, because `transformers` changes the original's settings while other threads may be encoding.
+    `transformers` changes the original's settings while other threads may be encoding.
     """
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_truncation()

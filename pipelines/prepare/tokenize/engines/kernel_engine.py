@@ -1,7 +1,7 @@
 """Base class of our own engines, with shared kernels, a cache of code points, and a memory of words.
 
-The tokenizer's treatment of single code points is cached in pages of 256. A page is computed (1 ms) when a text first
-needs it. An entry has 64 bits. The lowest 3 give the kind of the code point:
+Code points are cached in pages of 256, computed (1 ms) when a text first needs them. The lowest 3 of an entry's 64 bits
+give the kind of the code point:
 
     DROP        removed
     SPACE       ends a word and belongs to none
@@ -10,14 +10,12 @@ needs it. An entry has 64 bits. The lowest 3 give the kind of the code point:
     REORDERED   ORDINARY, unless it follows a mark: Unicode may sort the two, so the reference encodes the document
     ASK         the reference encodes the document
 
-For a code point that is part of a word, bits 3-7 are the number of bytes that replace it, and bits 13- their index in
-`pool`. Each engine defines bits 8-12.
+For part of a word, bits 3-7 are the number of bytes that replace it, and bits 13- their index in `pool`. Each engine
+defines bits 8-12.
 
-A table remembers words with at most three ids. Each row has four words of 64 bits:
+A table remembers words with at most three ids, until another word hashes to the same row:
 
-    row of `memory`    key, key | ids 0, 1 | id 2, count
-
-A row is overwritten by the next word that hashes to it. A table serves one call at a time.
+    row of `memory`    key, key | ids 0, 1 | id 2, count         (four words of 64 bits)
 
 Numba's caches on disk name the argument types: renaming or moving such a NamedTuple makes all caches unreadable.
 """
@@ -44,11 +42,10 @@ MISSING_PAGE = -1
 PAGE = 256
 NUM_PAGES = 0x110000 // PAGE
 _COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
-_SURROGATES = range(0xD800, 0xE000)  # never looked up, because UTF-8 cannot hold them
+_SURROGATES = range(0xD800, 0xE000)  # UTF-8 cannot hold them
 _SLACK = bytes(32)  # the kernels copy at most 32 bytes; an entry has at most 31
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
-# Returns the code points' entries and appends their bytes to the pool.
 ReadPage: TypeAlias = Callable[[list[str], bytearray], list[int]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -141,7 +138,7 @@ def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
 
 @jit
 def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Write the ids of a memory row to `out`, which has room for three. Return their end in `out`."""
+    """Write a memory row's ids to `out`, which has room for three. Return their end in `out`."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -159,7 +156,7 @@ def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-d
 
 
 class Pages(NamedTuple):
-    """Cached pages of code points. Immutable, so threads read without a lock; `extended` makes a new object.
+    """Cached pages of code points. Immutable, so threads read without a lock.
 
     The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]. Page 0 is at 0.
     """
@@ -200,8 +197,7 @@ def changed_between_marks(letters: list[str]) -> list[str]:
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
     """Normalize many texts in one call of `normalize`, separated by a code point that it never changes.
 
-    Args:
-        between: candidate separators. Texts must not affect each other across them.
+    `between`: candidate separators. Texts must not affect each other across them.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -212,7 +208,7 @@ def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: st
 
 
 class Contents(NamedTuple):
-    """Texts to search for, as kernels expect them: a mask of their first bytes (bool [256]) and a trie."""
+    """Texts to search for: a mask of their first bytes (bool [256]) and a trie."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie
@@ -232,9 +228,9 @@ class KernelEngine(FastEngine):
     memory_words: int
 
     def _begin(self, read: ReadPage) -> None:
-        """Prepare to encode. `read` computes the pages of code points that a text needs."""
+        """Prepare to encode. `read` computes pages of code points."""
         self._read = read
-        self._memories: list[np.ndarray] = []  # unused tables; list.pop and list.append are atomic
+        self._memories: list[np.ndarray] = []  # unused; list.pop and list.append are atomic
         nothing, no_page = np.zeros(0, np.uint64), np.full(NUM_PAGES, -1, np.int32)
         self._pages = Pages(page_of=no_page, entries=nothing, pool=np.frombuffer(_SLACK, np.uint8))
         self._pages_lock = threading.Lock()

@@ -17,7 +17,7 @@ from pipelines.prepare.tokenize.engines.base import FastEngine, NotQualified, re
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 
-# The regular expressions that split text into words in byte-level tokenizers, as in their tokenizer.json files.
+# Expressions that split text into words in byte-level tokenizers, as in their tokenizer.json files.
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -46,7 +46,7 @@ _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
 _BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 _ASCII = {f"<0x{byte:02X}>": chr(byte) for byte in range(128)}
-# Most made-up entries: an id far above the others would need millions.
+# An id far above the others would need millions of made-up entries.
 _MAX_HOLES = 10_000
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
@@ -63,7 +63,7 @@ class PackageEngine(FastEngine):
     byte_fallback: bool
 
     def _open(self, parts: dict[str, Any]) -> None:
-        # Drop the parts that do not affect the ids of a text.
+        # These parts do not affect the ids of a text.
         parts = {**parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
         model = parts["model"]
         if model["type"] != "BPE":
@@ -110,14 +110,8 @@ class PackageEngine(FastEngine):
 class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE with the package `fastokens`, which encodes without the GIL.
 
-    By default it uses a thread per core, up to 32, and ignores RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1.
-
-    The package caches the tokens of words in tables of a fixed size, and has its own scanners for the patterns above.
-    Other patterns are not qualified: for them it uses a regular expression library that treats U+180E as white space,
-    unlike the reference.
-
-    The reference encodes texts with a long s (ſ): where a pattern matches the ending 's in any case, the two disagree
-    on some of these texts.
+    By default it uses a thread per core, up to 32, and ignores RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1. Its cache
+    of words has a fixed size. The reference encodes texts with a long s (ſ), which the package may split differently.
     """
 
     name = "fastokens"
@@ -130,8 +124,7 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its vocabulary has no entry for some bytes")
         if max(vocabulary.values()) >= len(vocabulary) + _MAX_HOLES:
             raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} holes")
-        # If a token takes the white space at the start of another, the reference drops the other one, or panics if
-        # nothing of it is left. The package keeps it.
+        # The reference drops a token if another one takes the white space at its start. The package keeps it.
         added = parts["added_tokens"]
         if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
             raise NotQualified("one of its added tokens takes white space that may belong to another one")
@@ -141,14 +134,14 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        # The reference searches the raw text for added tokens first, then the normalized rest. The package does so
-        # only where there is a normalizer.
+        # The reference searches the raw text for added tokens, then the normalized rest. The package does so only with
+        # a normalizer.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects vocabularies with gaps in the ids. Nothing produces the made-up entries: no text has a
-        # space once its bytes are letters, and no merge names them.
+        # The package rejects gaps in the ids. Nothing produces the made-up entries: text in byte letters has no space,
+        # and no merge names them.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -162,7 +155,7 @@ class FastokensEngine(PackageEngine):
         runs = super().encode(texts)
         data, edges = utf8_of(texts)
         data = data[edges[0] : edges[-1]]
-        first = data[:-1] == 0xC5  # first byte of a long s; most languages have no such byte
+        first = data[:-1] == 0xC5  # first byte of a long s, which most languages do not have
         if not first.any() or not (first & (data[1:] == 0xBF)).any():
             return runs
         asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
@@ -178,9 +171,10 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """Return the pre-tokenizer with its one inverted Split isolated. That Split removes text that does not match.
+    """Return the pre-tokenizer with its one inverted Split isolated.
 
-    Each qualified expression that is used alone matches every character, so there is nothing to remove.
+    That Split removes text that does not match, but each qualified expression that is used alone matches every
+    character.
     """
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
@@ -189,11 +183,7 @@ def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
-    """Return whether the pre-tokenizer has one of the two forms that were compared with the reference.
-
-    These are GPT-2's pattern, with or without a split at each digit before it; or regular expressions followed by
-    ByteLevel without a pattern.
-    """
+    """Return whether the pre-tokenizer is GPT-2's, optionally after a split at each digit; or qualified expressions."""
     if pre_tokenizer.get("type") == "ByteLevel":
         return bool(pre_tokenizer["use_regex"])
     steps = pre_tokenizer.get("pretokenizers", [])
@@ -210,11 +200,9 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`.
 
-    The package's byte-level BPE is faster still, but unused: it knows letters that are too new for the reference
-    (U+A7CF and others), and its cache of words grows with the text, without a limit.
-
-    Texts and tokens are passed as arrays of the package `awkward`, which gigatoken needs anyway, so no string is made.
-    Batches of a megabyte and more are encoded on its own threads, without the GIL.
+    docs/explanation/engines.md says why its byte-level BPE is unused. Texts and tokens are passed as arrays of the
+    package `awkward`, so no string is made. It encodes batches of a megabyte and more on its own threads, without the
+    GIL.
     """
 
     name = "gigatoken"
@@ -225,11 +213,11 @@ class GigatokenEngine(PackageEngine):
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")
-        # Every character must have an entry or byte entries. An ASCII character is its own only byte.
+        # Every character needs an entry or byte entries. An ASCII character is its own only byte.
         missing = _BYTES - model["vocab"].keys()
         if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")
-        # So no text is unknown, and `transformers` opens Llama 2 without an unknown token.
+        # Nothing is unknown, so the unknown token may be missing, as when `transformers` opens Llama 2.
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
             raise NotQualified("its vocabulary has no entry for unknown text")
         for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only

@@ -1,18 +1,15 @@
 """Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-A document is a sequence of words. Each word is normalized code point by code point, gets the mark "▁" in front where
+A document is a sequence of words. Each is normalized code point by code point, gets the mark "▁" in front where
 Metaspace adds one, and is cut into pieces (`paths`). No piece crosses a mark, so words are independent.
 
     words     with `splits_white`  runs between white space, each with the mark or without
               otherwise            one per space, which becomes its mark, even if nothing follows; and any text
                                    before the first space, with the mark or without
 
-Words of at most 15 raw bytes are looked up in a table of words seen before (`kernel_engine`). The key is bytes 0-7,
-then bytes 8-14 with the size and the mark's presence.
-
-A word is remembered only if its neighbours cannot change its ids: it has no code point that joins the one before it,
-and no byte that begins one of the `raw` texts, which send a document to the reference. No word has the key of an empty
-row.
+The key of a word in memory is raw bytes 0-7, then bytes 8-14 with the size and the mark's presence, so no word has the
+key of an empty row. A word is remembered only if its neighbours cannot change its ids: no code point joins the one
+before it, and no byte begins one of the `raw` texts.
 """
 
 from typing import NamedTuple
@@ -41,8 +38,8 @@ from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
 _REFERENCE, NO_ROOM = -2, -3
-# 8 MB per thread. Words include their punctuation, so there are many: in English with 60,000 word forms a tenth of the
-# words is not found. With 2^16 rows 18 % are not found, and encoding takes 1.7 times as long.
+# 8 MB per thread. With 2^16 rows, 18 % of English words are not found instead of 10 %, and encoding takes 1.7 times as
+# long.
 MEMORY_BITS = 18
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
@@ -151,12 +148,12 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
 def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
     """Normalize one word, up to a space or the end of the document, and skip the space.
 
-    Args:
-        end: end of the document after Strip. whole: end before Strip.
-        merging: whether a space at `at` would extend the run before it.
+    `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` would extend the run before
+    it.
+
     Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the word's begin in `data`; its end, or -1 if
-        the same bytes may normalize differently elsewhere; its size in bytes; the space's entry, 0 at the end of the
-        document.
+        the
+        same bytes may normalize differently elsewhere; its size in bytes; the space's entry, 0 at the document's end.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -220,7 +217,7 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
-    """Return the document's bounds after Strip: its begin, or MISSING_PAGE or _REFERENCE; its end."""
+    """Return the document's begin after Strip, or MISSING_PAGE or _REFERENCE; and its end."""
     while tables.strips_right and end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
@@ -289,9 +286,9 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _until_space(low, high):  # type: ignore[no-untyped-def]
-    """Return how many of 16 bytes precede the first space; 16 if there is none.
+    """Return how many of 16 bytes precede the first space.
 
-    Subtracting 1 sets the highest bit of a zero byte. It may also set that bit in later bytes, but in no earlier one.
+    Subtracting 1 sets the highest bit of a zero byte, and may set it in later bytes, but in no earlier one.
     """
     low, high = low ^ _SPACES, high ^ _SPACES
     found = (low - _ONES) & ~low & _HIGH
@@ -303,14 +300,12 @@ def _until_space(low, high):  # type: ignore[no-untyped-def]
 
 @jit
 def _key(data, at, size, marked):  # type: ignore[no-untyped-def]
-    """Return a row's key in two 64-bit words: `size` bytes (1 to 15) padded with zeros, the size and the mark."""
     low, high = first_bytes(load(data, at), load(data, at + 8), size)
     return low, high | np.uint64(size | (16 if marked else 0)) << np.uint64(56)
 
 
 @jit
 def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a normalized word from data[start:stop], remembered or computed. Return their end in `out`."""
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
         return best_path(first, MARK_BYTES + size, out, to, scratch, tables)

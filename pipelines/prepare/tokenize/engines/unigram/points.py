@@ -1,37 +1,29 @@
 """Normalize single code points as SentencePiece's normalizers do, and find the cases in which neighbours matter.
 
-SentencePiece's normalizers are chains of steps. Most steps look at one code point at a time:
-
-    T5, XLM-R    Precompiled
-    Pegasus      Precompiled, " {2,}" -> " "
-    ALBERT       "``" -> '"', "''" -> '"', NFKD, StripAccents, Lowercase, Precompiled
-
-The loop (`kernels`) handles the other steps:
+SentencePiece's normalizers are chains of steps. Most steps look at one code point at a time. The loop (`kernels`)
+handles the others:
 
     Replace of several characters, at the start of the chain    the reference encodes documents that contain them
     Strip                                                       the ends of a document
     Replace of " {2,}"                                          runs of spaces
 
-At most one step in the chain may look at neighbours: Precompiled, or one of Unicode's four forms. NFKD or NFD followed
-by StripAccents does not count, because neighbours only change the order of marks, which StripAccents removes. Effects
-of these steps on neighbours:
+At most one step may look at neighbours: Precompiled, or one of Unicode's four forms. NFKD or NFD before StripAccents
+does not count: neighbours only change the order of marks, which StripAccents removes.
 
 Precompiled (`tokenizers` 0.23) cuts the text into grapheme clusters. If a cluster of less than 6 bytes begins with an
-entry of its table, the entry's value replaces the whole cluster, marks included. Otherwise each code point is looked up
-alone. So neighbours matter only in clusters of 2 to 5 bytes and several code points. By Unicode (UAX #29, GB3 to GB13)
-these are: carriage return and line feed; code points of the class Prepend before another one, which send the document
-to the reference; and code points that JOIN the one before them (Extend, SpacingMark, ZWJ). Hangul, flags, conjuncts
-and emoji around a ZWJ are longer. The loop therefore checks each code point that JOINS. If it and the one before it
-have 6 bytes, nothing happens. Otherwise the loop asks whether any table entry begins there (e and U+0301: yes; an
-Arabic letter and a vowel sign: mostly no); if so, the reference encodes the document. A Precompiled of the reference's
-library, with a table that turns every cluster into a "y", shows which code points join.
+entry of its table, the entry's value replaces the whole cluster. Otherwise each code point is looked up alone. So
+neighbours matter only in clusters of 2 to 5 bytes and several code points. By Unicode (UAX #29, GB3 to GB13) these are
+carriage return and line feed; code points of the class Prepend, which send the document to the reference; and code
+points that JOIN the one before them (Extend, SpacingMark, ZWJ). Other clusters, such as Hangul and flags, are longer.
+If a code point that JOINS and the one before it have less than 6 bytes, and any table entry begins there (e and U+0301:
+yes; an Arabic letter and a vowel sign: mostly no), the reference encodes the document.
 
 NFC, NFD, NFKC, NFKD sort marks by their combining class (ccc), and NFC and NFKC compose a code point with the one
-before it. A code point that is never second in a canonical decomposition does not compose with the one before it; the
-reference encodes documents with the others. Nothing is sorted unless two marks with ccc other than 0 are neighbours: a
-code point is REORDERED if its decomposition begins with such a mark, and has the flag ENDS_IN_MARK if it ends with one.
+before it. That needs a code point that is second in a canonical decomposition; the reference encodes documents with
+one. Only neighbouring marks with ccc other than 0 are sorted: a code point is REORDERED if its decomposition begins
+with such a mark, and has the flag ENDS_IN_MARK if it ends with one.
 
-An entry has 64 bits, in the layout of `Pages`, with these flags:
+An entry has the layout of `Pages`, with these flags:
 
     JOINS           see above
     STRIPPED        at the chain's Strip, it is white space or already removed
@@ -70,15 +62,15 @@ _SPACES = {"Regex": " {2,}"}
 _INTO_MARK = {"type": "Replace", "pattern": _SPACES, "content": MARK}
 _BARE = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}
 _JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = map(int, (JOINS, STRIPPED, MERGES, ENDS_IN_MARK))
-_ASKS = 1 << 12  # not stored in entries: the reference encodes the document
+_ASKS = 1 << 12  # not stored: the reference encodes the document
 _MAX_BYTES = 31
 
 
 class Reader:
     """Reader of a normalizer: entries of single code points, and settings for the kernels' steps.
 
-    `splits_white`: any white space ends a word. `literals`: texts that send a document to the reference.
-    `strips_left`, `strips_right`: which ends are stripped. `merges`: runs of spaces become one. `charsmap`: trie of the
+    `splits_white`: any white space ends a word. `literals`: texts that send a document to the reference. `strips_left`,
+    `strips_right`, `merges`: whether ends are stripped and runs of spaces become one. `charsmap`: trie of the
     Precompiled step if it looks at neighbours, uint32, else empty.
     """
 
@@ -93,7 +85,7 @@ class Reader:
         chain = _flat(normalizer)
         types = [*(step["type"] for step in chain), ""]
         for index, step in enumerate(chain):
-            is_after_marks = index > 0 and chain[index - 1] == _INTO_MARK  # marks are no spaces for this step
+            is_after_marks = index > 0 and chain[index - 1] == _INTO_MARK  # marks are no spaces
             if is_after_marks or not self._takes(step, next_type=types[index + 1]):
                 raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
         contextual = self._local[self._context] if self._context >= 0 else {"type": ""}
@@ -108,7 +100,7 @@ class Reader:
         self._asks_for = frozenset() if self._splits_line_end() else frozenset("\r")
 
     def _takes(self, step: Step, *, next_type: str) -> bool:
-        """Add the next step of the chain. Return whether the kernels can apply it there."""
+        """Add the next step. Return whether the kernels can apply it there."""
         kind, here = step["type"], len(self._local)
         strips = self.strips_left or self.strips_right
         if kind == "Strip":
@@ -135,9 +127,9 @@ class Reader:
         return str(self._chains[count].normalize_str(text)) if count else text
 
     def _splits_line_end(self) -> bool:
-        r"""Return whether "\\r\\n", which may be one cluster, can be normalized code point by code point.
+        r"""Return whether CR LF, which may be one cluster, can be normalized code point by code point.
 
-        The resulting white space may differ if any white space ends a word, or if runs of spaces become one.
+        The white space may differ if any white space ends a word, or if runs of spaces become one.
         """
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         if both == first + second:
@@ -151,7 +143,7 @@ class Reader:
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
         """Return the entries of one page, and append their bytes to `pool`."""
-        # All code points in one text, separated by NUL, which no step changes.
+        # No step changes NUL.
         before, stripped, merged, become = (
             one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
             for step in (self._context, self._strip, self._merge, len(self._local))
@@ -196,7 +188,7 @@ class Reader:
         return REORDERED if begins_with_mark else ORDINARY
 
     def _flags(self, stripped: str, merged: str) -> int:
-        """Return a code point's flags from its texts before the steps Strip and " {2,}"."""
+        """Return the flags from a code point's texts before the steps Strip and " {2,}"."""
         flags = 0
         if self.strips_left or self.strips_right:
             white = [_is_white(letter) for letter in stripped]
@@ -222,7 +214,7 @@ def _flat(step: Step | None) -> list[Step]:
 
 
 def _units(precompiled: Step) -> np.ndarray:
-    """Return the trie of a Precompiled step, uint32. In SentencePiece's format its size in bytes precedes it."""
+    """Return the trie of a Precompiled step, uint32. Its size in bytes precedes it."""
     data = base64.b64decode(precompiled["precompiled_charsmap"])
     return np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") // 4, offset=4).astype(np.uint32)
 
@@ -238,7 +230,7 @@ def _seconds() -> frozenset[str]:
     nfd = normalizers.NFD().normalize_str
     seconds: set[str] = set()
     for number in range(NUM_PAGES):
-        # Most pages have nothing to decompose; testing whole pages first takes a quarter of the time.
+        # Most pages have nothing to decompose.
         page = "\0".join(letters_of_page(number))
         if (decomposed := nfd(page)) != page:
             seconds.update(letter for text in decomposed.split("\0") for letter in text[1:])

@@ -1,15 +1,14 @@
 """Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-One pass over a document, item by item. The entry of an item's first code point (`encoder`) determines the result:
+The entry of an item's first code point (`encoder`) determines the result:
 
     SPACE      nothing
     ISOLATED   one id, taken from the entry: punctuation, an ideograph
     otherwise  a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
                the bytes in its entry (DROP: none), then cut into the longest pieces in the trie
 
-Two short cuts cover nearly all of English. Letters and digits are tested and lower-cased eight bytes at a time in one
-register. Words of at most 15 bytes are looked up in a table of words seen before (`kernel_engine`). The key is bytes
-0-7, then bytes 8-14 and the size, which makes padding with zeros unambiguous.
+Letters and digits are tested and lower-cased eight bytes at a time in one register. Words of at most 15 bytes are
+looked up in memory. The key is bytes 0-7, then bytes 8-14 and the size, which makes padding with zeros unambiguous.
 """
 
 from typing import NamedTuple
@@ -137,8 +136,7 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
     """Return the leading ASCII letters and digits of 8 bytes, at most `room`, lower-cased, zero-padded; their count.
 
-    Additions set each byte's highest bit if the byte is past a bound. That bit is cleared before, so no byte carries
-    into the next.
+    Additions set each byte's highest bit if the byte is past a bound. It is cleared before, so no byte carries.
     """
     ascii_bits = bytes_8 & ~_HIGH
     lower = ascii_bits | _CASE
@@ -186,7 +184,7 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
 
 @jit
 def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a word of 1 to 15 bytes, from memory or the trie. Return their end in `out`."""
+    """Write the ids of a word of 1 to 15 bytes. Return their end in `out`."""
     high |= np.uint64(size) << np.uint64(56)
     row = memory_row(low, high, MEMORY_BITS)
     if memory[row] == low and memory[row + 1] == high:
@@ -202,7 +200,7 @@ def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type:
 def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
     """Write the ids of a word cut greedily into the longest pieces of the trie; the unknown id if that fails.
 
-    Pieces and word are valid UTF-8, so a piece never ends inside a character.
+    Both are valid UTF-8, so a piece never ends inside a character.
     """
     stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
