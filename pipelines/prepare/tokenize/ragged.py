@@ -31,7 +31,7 @@ class RaggedTokens:
         return np.diff(self.offsets)
 
     def take(self, order: np.ndarray) -> RaggedTokens:
-        """Return the sequences at the indices `order`, in that order."""
+        """Return the sequences at the indices `order`."""
         offsets = offsets_of(self.lengths[order])
         ids = np.empty(int(offsets[-1]), self.ids.dtype)
         _gather(self.ids, self.offsets, order, offsets, ids)
@@ -80,7 +80,7 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
     offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
     ids = np.empty(int(offsets[-1]), np.uint32)
     for values, start, stop in zip(lists, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        # array.array reads a list of int in 11 ns per element, NumPy in 25; no other step is per token.
+        # array.array reads a list of int in 11 ns per element, NumPy in 25.
         ids[start:stop] = np.frombuffer(array.array("I", values), np.uint32)
     # NumPy would wrap silently.
     if len(ids) and int(ids.max()) > np.iinfo(dtype).max:

@@ -1,7 +1,7 @@
 """Random numbers from (seed, split, row) alone, for whole batches of rows at once.
 
-SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). A generator with state s returns
-mixed(s + GAMMA), mixed(s + 2 GAMMA), … `numpy.random.default_rng` takes 20 times as long for one row.
+SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014): with state s, mixed(s + GAMMA),
+mixed(s + 2 GAMMA), … `numpy.random.default_rng` takes 20 times as long for one row.
 """
 
 import zlib

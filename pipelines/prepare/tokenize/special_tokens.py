@@ -5,12 +5,10 @@ A fast tokenizer adds fixed tokens to one text or to a pair:
     one text    prefix A suffix                  [CLS] A [SEP]
     a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
 
-`probe` calls the tokenizer to find the added tokens and the token type ids of every part. It returns None for a
-tokenizer that works differently; then `transformers` makes the rows (`text_rows.ReferenceRows`).
+For a tokenizer that works differently, `transformers` makes the rows (`text_rows.ReferenceRows`).
 
-`longest_first` follows the tokenizers library (utils/truncation.rs), odd lengths included: the longer text is cut until
-both are equal, then both are cut. An odd token stays with the text that was longer, or with the second if they were
-equal.
+`longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut until both are equal, then
+both are cut. An odd token stays with the text that was longer, or with the second if they were equal.
 
 The layouts `concat` and `pack` put a `DocumentFrame` around each document:
 
@@ -92,7 +90,8 @@ def require_room(
 def kept_lengths(
     lengths: Sequence[np.ndarray], *, room: int, truncation: Truncation
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the tokens of each text that truncation keeps, and a mask of rows that it cannot cut as asked, bool [N].
+    """Return the tokens of each text that truncation keeps, and a mask of rows that it cannot cut as requested, bool
+    [N].
 
     `lengths`: tokens, int64 [N], for each of one or two texts. `room`: the maximum of text tokens in a row.
     """
@@ -192,12 +191,12 @@ def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int |
 
 
 def begin_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return a mask of the documents that begin with `tokens`, bool [N]; all False if there are no tokens."""
+    """Return a mask of the documents that begin with `tokens`, bool [N]; all False without tokens."""
     return _have(documents, documents.offsets[:-1], tokens)
 
 
 def end_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return a mask of the documents that end with `tokens`, bool [N]; all False if there are no tokens."""
+    """Return a mask of the documents that end with `tokens`, bool [N]; all False without tokens."""
     return _have(documents, documents.offsets[1:] - len(tokens), tokens)
 
 

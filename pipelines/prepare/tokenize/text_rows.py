@@ -10,9 +10,8 @@ of `tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`, the i
     ids        [CLS]  EU  re  ##jects  German  [SEP]
     words      -1     0   1   1        2       -1
 
-Each word is tokenized alone, independent of its neighbours. A word without tokens (empty, or only control characters)
-loses its label. TemplateRows is used only if it equals ReferenceRows on a battery of texts or words, so an unusual
-tokenizer is safe.
+A word without tokens (empty, or only control characters) loses its label. TemplateRows is used only if it equals
+ReferenceRows on a battery of texts or words, so an unusual tokenizer is safe.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-# Text tokens in the compared rows, in addition to the requested length: 13 cut most of the battery, 2048 hold all of
-# it, and longer rows differ only by padding.
+# Text tokens in the compared rows: 13 cut most of the battery, 2048 hold all of it.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 _LETTERS_PER_ROOM = 24
 
@@ -81,9 +79,8 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Row encoder that puts an engine's tokens into a template of special tokens.
-
-    `only_type`: the type id of every token, if it never varies.
+    """Row encoder that puts an engine's tokens into a template. `only_type`: the type id of every token, if it never
+    varies.
     """
 
     def __init__(
@@ -138,7 +135,7 @@ class TemplateRows:
 
 
 class ReferenceRows:
-    """Row encoder that calls `tokenizer(...)` itself: slow, but right by definition. `words`: takes lists of words."""
+    """Row encoder that calls `tokenizer(...)` itself. `words`: takes lists of words."""
 
     concurrent = False
     name = "reference"
@@ -176,13 +173,13 @@ class ReferenceRows:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
         if truncation in ("longest_first", "do_not_truncate") or not columns[0]:
             return self._tokenized(columns, options)
-        # A row that cannot be truncated as requested makes the whole batch fail, so encode each row alone.
+        # A row that cannot be truncated as requested makes the whole batch fail.
         rows = []
         for row in zip(*columns, strict=True):
             alone = [[text] for text in row]
             try:
                 encoded = self._tokenized(alone, options)
-            except Exception:  # a plain Exception of the Rust library; the length reveals untruncated rows
+            except Exception:  # the length reveals untruncated rows
                 encoded = self._tokenized(alone, {**options, "truncation": "do_not_truncate"})
             rows.append({name: values[0] for name, values in encoded.items()})
         return {name: [row[name] for row in rows] for name in rows[0]}
@@ -220,9 +217,7 @@ def open_rows(
     pair: bool = False,
     words: bool = False,
 ) -> RowEncoder:
-    """Open a tokenizer's row encoder with the reference engine. `words`: for lists of words.
-
-    Return a TemplateRows if it gives the rows of `transformers` on a battery of texts, else a ReferenceRows.
+    """Open a row encoder with the reference engine: a TemplateRows if it equals ReferenceRows on a battery of texts.
 
     Raises: ConfigError if special tokens leave no room for text in `length`; TokenizerError if the tokenizer does not
         report the words of tokens, or rejects lists of words.
@@ -283,10 +278,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return the encoder with the engine that `decide` chooses. A ReferenceRows is returned unchanged.
-
-    Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
-    """
+    """Return the encoder with the engine that `decide` chooses. A ReferenceRows is unchanged. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

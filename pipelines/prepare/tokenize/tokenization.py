@@ -1,8 +1,7 @@
 """Load a tokenizer, save a copy of it for workers, and describe it in the manifest.
 
-The launcher resolves the tokenizer once (hub id or folder), applies the user's choices (sides, a pad token if there is
-none), and saves it to a folder. Launcher and workers use this copy, the fingerprint covers it, and it is stored with
-the shards, so a trainer that loads OUT/tokenizer gets exactly the tokenizer that made them.
+The launcher resolves the tokenizer once, applies the user's choices (sides, a pad token if there is none), and saves it
+to a folder. Launcher and workers use this copy. It is stored with the shards as OUT/tokenizer, for trainers.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ DEFAULT_MAX_LENGTH = 512
 # transformers uses 10^30 for "no known limit".
 _NO_LIMIT = 10**9
 
-# Sentinel tokens, which mark masked spans for T5 and similar models.
+# Sentinel tokens of T5 and similar models.
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
 # Writing a tokenizer.json lists all unused ids below the largest.
@@ -63,7 +62,8 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
     `template`: the chat template's name. A built-in template becomes part of the tokenizer.
 
     Raises: TokenizerError if it cannot be found or loaded, if its tokens depend on chance, or if it has neither a pad
-        nor an EOS token.
+        nor
+        an EOS token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
@@ -107,7 +107,7 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
     file = Tokenizer.from_buffer(content)
     file.no_truncation()
     file.no_padding()
-    # The battery's words may use none of a small vocabulary's merges, so compare vocabulary entries too.
+    # The battery may use none of a small vocabulary's merges.
     ids = range(0, file.get_vocab_size(), 1 + file.get_vocab_size() // _ENTRIES)
     texts = [*BATTERY, *(text for text in file.decode_batch([[each] for each in ids]))]
     with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.named("it", num_texts=len(texts)):
@@ -128,7 +128,7 @@ def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
     return TokenizerFacts(
         name=Path(name).name if os.path.isdir(name) else name,
         kind=type(tokenizer).__name__,
-        # Use the largest id, not the number of ids, because added tokens may leave gaps.
+        # Added tokens may leave gaps.
         vocab_size=max(len(tokenizer) - 1, *tokenizer.all_special_ids, *vocabulary.values()) + 1,
         content_sha256=saved_copy.bytes_digest(files),
         special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
@@ -163,7 +163,6 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
     cached = local or not hub_libraries.hub_answers()
-    # transformers raises many kinds of errors; all mean that there is no usable tokenizer
     with library_failures.raised_as(
         lambda error: TokenizerError(
             f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
@@ -190,7 +189,7 @@ def _snapshot(config: TokenizerConfig) -> str | None:
 
 
 def _remedy(error: BaseException, *, local: bool) -> str:
-    if "tiktoken" in str(error):  # transformers tries it last, after it failed to import sentencepiece
+    if "tiktoken" in str(error):  # transformers tries it last, without sentencepiece
         return "pip install 'sentencepiece<0.2.3', if its .model file is SentencePiece's, or 'tiktoken' if it is that's"
     if local:
         return "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
@@ -228,7 +227,7 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
-    """Check that no two entries share an id: a saved tokenizer.json would contain either one, by chance."""
+    """Check that no two entries share an id: chance decides which one a saved tokenizer.json contains."""
     if len(set(vocabulary.values())) < len(vocabulary):
         one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(

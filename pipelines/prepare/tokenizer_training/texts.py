@@ -27,16 +27,13 @@ from tfrecord_io.manifest import is_filtered
 _RUN = 1000
 # Maximum number of texts to measure.
 _MEASURED = 1000
-# Fields of messages and their parts that name things for the template.
+# Fields of messages and parts that templates write differently.
 _NOT_SAID = ("role", "type")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Row counts: `trained` on, and `rejected` and `filtered` by reason.
-
-    `text_bytes`: UTF-8 bytes of the texts trained on.
-    """
+    """Row counts: `trained` on, and `rejected` and `filtered` by reason. `text_bytes`: UTF-8 bytes trained on."""
 
     trained: int
     rejected: dict[str, int]
@@ -66,7 +63,7 @@ class TrainingTexts:
 
     def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan) -> None:
         self.num_rows = sum(split.num_rows for split in splits)
-        # Set by another thread, to end an iteration.
+        # set by another thread, to end an iteration
         self.stop = threading.Event()
         self.rows: RowCounts | None = None
         self.measured: list[str] = []
@@ -110,7 +107,7 @@ class TrainingTexts:
 
 
 def _said(column: pa.Array) -> pa.Array:
-    """Return the texts in messages: contents, parts, tool calls. Templates write roles and types differently."""
+    """Return the texts in messages: contents, parts, tool calls."""
     return pa.array(_strings(messages.objects_of(column)), pa.large_string())
 
 

@@ -1,15 +1,14 @@
 """Loss masks of rendered conversations: a token is learned if any of its characters is, and none is skipped.
 
 Engines give ids without offsets. But most tokenizers map each token to fixed bytes, so a walk along the text finds the
-offsets: each token must equal the next bytes, and the last token must end at the end of the text. The walk that masks a
-row also proves its alignment, as fast as a comparison.
+offsets: each token must equal the next bytes, and the last token must end with the text, which proves the alignment.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
 The walk allows for a space that SentencePiece's tokenizers put before a text or after an added token, and for white
-space that an added token swallows. The Rust tokenizer encodes all other rows again (normalized text, unknown letters).
-It reports offsets, but takes ten times as long.
+space that an added token swallows. The Rust tokenizer encodes all other rows again (normalized text, unknown letters)
+and reports offsets, which takes ten times as long.
 """
 
 import dataclasses
@@ -27,7 +26,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 from tfrecord_io.codec.kernels import jit, load
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
-# Where a space may have been put before a token: nowhere; at the start of a piece of text; at the start of the text.
+# A space may have been put before a token: nowhere; at the start of a piece of text; at the start of the text.
 _MODES = (0, 1, 2)
 
 
@@ -36,7 +35,7 @@ class Aligner:
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
-        # The post-processor does not change the ids here, but removes spaces from the reported offsets.
+        # The post-processor does not change the ids here, but removes spaces from offsets.
         self._backend.post_processor = None
         self._dtype = dtype
         self._pieces, self._edges, self._kinds = _table(self._backend)
@@ -44,7 +43,7 @@ class Aligner:
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         """Return the tokens of each text, and their loss mask, uint8 [T].
 
-        The tokens are `runs`, except for texts that only the Rust tokenizer can align. Those get its tokens.
+        The tokens are `runs`, except those of texts that only the Rust tokenizer can align.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -161,9 +160,9 @@ def _walk(  # type: ignore[no-untyped-def]
 
 @jit
 def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
-    """Return whether data[at:end] begins with pieces[first:last]. `pieces` must be readable for 8 more bytes."""
+    """Return whether data[at:end] begins with pieces[first:last]. `pieces` has 8 more bytes."""
     size = last - first
-    if 0 < size <= min(8, end - at) and at + 8 <= len(data):  # most tokens: one comparison, a third of the time
+    if 0 < size <= min(8, end - at) and at + 8 <= len(data):  # most tokens: one comparison
         return (load(data, at) ^ load(pieces, first)) << np.uint64(64 - 8 * size) == 0
     while first < last and at < end and data[at] == pieces[first]:
         at, first = at + 1, first + 1
@@ -172,7 +171,7 @@ def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
 
 @jit
 def _after_spaces(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the end of the ASCII white space at data[at]. Rows with other white space there are not aligned."""
+    """Return the end of the ASCII white space at data[at]. Rows with other white space are not aligned."""
     while at < end and (data[at] == 32 or 9 <= data[at] <= 13):
         at += 1
     return at

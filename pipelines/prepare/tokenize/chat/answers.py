@@ -8,13 +8,12 @@ bytes that the template's loop over messages writes for the answer.
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-A model must generate just the answer and its end token. White space after that token belongs to the next turn. If a
-template ends turns with white space only, that white space is the end mark, and is learned. If nothing ends an answer,
-the marker of the next turn ends it, and the marker's first token is learned.
+A model must generate just the answer and its end token. White space after that token belongs to the next turn, but is
+learned if nothing else ends a turn. If nothing ends an answer, the first token of the next turn's marker is learned.
 
 The generation prompt is the text that the template writes after the messages before the answer. If a template changes
-earlier turns, for example leaves out earlier thoughts, a turn may begin differently. Then it begins with `header`, the
-beginning that the prompt shares with all trial answers.
+earlier turns, a turn may begin differently: then with `header`, the beginning that the prompt and all trial answers
+share.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from pipelines.prepare.tokenize.chat.conversation import (
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering
 
-# In place of an answer's content, to find it; a private letter.
 _SENTINEL = "\ue000"
 _OPENED_THOUGHT = re.compile(rb"<think>\s*$")
 # An answer whose thought the prompt has begun.
@@ -71,7 +69,7 @@ class AnswerFinder:
     def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
         """Find the byte spans of the messages `answers`, sorted and disjoint.
 
-        Raises: Rejected if an answer's place is uncertain.
+        Raises: Rejected if a place is uncertain.
         """
         if self.program.notes.is_used:
             return joined(self._marked(conversation, found, answers))
@@ -104,7 +102,7 @@ class AnswerFinder:
         return [(start, stop - self._space_behind(found.text, start, stop))]
 
     def _marker_end(self, text: bytes, stop: int) -> int:
-        """Return the end of the added token that begins the next turn, or of the turn's first byte if there is none."""
+        """Return the end of the added token that begins the next turn, or of its first byte."""
         at = len(text) - len(text[stop:].lstrip())
         tokens = (token for each in self.program.settings.added_tokens if text.startswith(token := each.encode(), at))
         return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
@@ -129,12 +127,12 @@ class AnswerFinder:
         for beginning in (prompt, header):
             if found.text.startswith(beginning, start, stop):
                 return start + len(beginning)
-        if index == 0 and header in found.text[start:stop]:  # behind what every conversation begins with
+        if index == 0 and header in found.text[start:stop]:  # after the beginning of every conversation
             return found.text.index(header, start) + len(header)
         if index and (
             conversation.messages[index - 1]["role"] == "assistant" or not _shared([header, found.turn(index)])
         ):
-            return start  # it goes on with the answer before, or has no header
+            return start  # continues the previous answer, or has no header
         begun = found.text[start:stop][:40].decode(errors="replace")
         raise Rejected(
             "template_prefix", f"message {index}: its text, {begun!r}, begins otherwise than answers on trial"
@@ -214,7 +212,7 @@ class AnswerFinder:
         )
 
     def _tried(self, messages: list[Message], *, prompt: bool = False) -> Rendering | None:
-        # Copies, because messages are told apart by identity. Some templates take nothing but lists of parts.
+        # Copies, because messages are told apart by identity. Some templates take only lists of parts.
         plain = [dict(message) for message in messages]
         parts = list(map(in_parts, messages))
         for tried in (plain, parts):

@@ -1,7 +1,7 @@
 """Chat templates by name, for tokenizers without a template. A tokenizer's own template of that name is preferred.
 
-ChatML is the form of OpenAI's chat format, which Qwen's models use; Axolotl 0.19 and LLaMA-Factory 0.9.5 offer it under
-the same name, and render the same text. The markers of {% generation %} only serve `transformers`.
+ChatML is OpenAI's chat format, which Qwen's models use. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text under
+this name. The {% generation %} markers only serve `transformers`.
 """
 
 from pipelines.prepare.tokenize.engines import HFTokenizer
@@ -19,10 +19,10 @@ _MARKERS = {"chatml": ("<|im_start|>", "<|im_end|>")}
 
 
 def use(tokenizer: HFTokenizer, name: str | None) -> None:
-    """Make the built-in template `name` the tokenizer's default, unless the tokenizer has one of that name."""
+    """Make the built-in template `name` the default, unless the tokenizer has one of that name."""
     own = tokenizer.chat_template
     if name in TEXTS and not (isinstance(own, dict) and name in own):
-        # Under both names: programs that load the saved tokenizer use the default.
+        # Programs that load the saved tokenizer use the default.
         tokenizer.chat_template = {"default": TEXTS[name], name: TEXTS[name]}
 
 

@@ -1,9 +1,7 @@
 """Convert one row to the conversation that a chat template renders.
 
-A null counts as a missing key (see `sources.columns.messages`), including a null content, which `apply_chat_template`
-of `transformers` 5.23 drops.
-
-The processes that run templates (`renderer`) import this module, so it imports nothing heavier than PyArrow.
+A null counts as a missing key, even a null content, which `apply_chat_template` of `transformers` 5.23 drops. Rendering
+processes import this module, so it imports nothing heavier than PyArrow.
 """
 
 import contextlib
@@ -22,9 +20,9 @@ from pipelines.prepare.sources.columns.messages import OF_PROMPT, whole_function
 
 Message = dict[str, Any]
 
-# Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, and so serves no row at all.
+# Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, so that no row is usable.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
-# Reason for a row with a mask that is unclear, or that covers characters without a certain place in the text.
+# A mask is unclear, or covers characters without a certain place in the text.
 MASK = "mask_not_clear"
 
 # The conversation that templates are tried on.
@@ -51,9 +49,8 @@ class Rejected(Exception):
 class Conversation:
     """Conversation as a template renders it. All values have JSON types.
 
-    `unlearned`: indices of messages that are never learned, whatever their role. `withheld`: for answers learned in
-    part, by index and field (`content` or `reasoning_content`), whether each character is withheld. `options`: the
-    row's own template variables.
+    `unlearned`: indices of messages that are never learned. `withheld`: for answers learned in part, by index and field
+    (`content` or `reasoning_content`), whether each character is withheld. `options`: the row's template variables.
     """
 
     messages: Sequence[Message]
@@ -73,10 +70,7 @@ class Conversation:
 
 
 class Needs:
-    """Forms of content and arguments that a template needs, found by trial when a row has parts or arguments as text.
-
-    `render` renders messages to UTF-8.
-    """
+    """Forms of content and arguments that a template needs, found by trial. `render` renders messages to UTF-8."""
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
@@ -99,7 +93,7 @@ class Needs:
                 said = messages[at]
                 messages[at] = in_parts(said)
                 return _has_read(self._tried(messages, tools), said)
-        # In a conversation of parts, which may be all that the template takes.
+        # Some templates take only conversations of parts.
         asked = [in_parts({**QUESTION, "role": role}), in_parts(ANSWER)]
         return _has_read(self._tried(asked, None), QUESTION)
 
@@ -138,9 +132,8 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return conversations of messages with exactly a role and a content, both texts; None if any differs.
-
-    Fields that are null in all messages don't count.
+    """Return conversations if all messages have just a role and a content, both texts, and other fields are null; else
+    None.
     """
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
@@ -150,7 +143,7 @@ def plain_rows(column: pa.Array) -> list[list[Message]] | None:
         return None
     if any(fields[name].null_count or fields[name].type not in texts for name in said):
         return None
-    # By columns: a struct's own `to_pylist` takes five times as long.
+    # A struct's own `to_pylist` takes five times as long.
     one, other = said
     pairs = zip(fields[one].to_pylist(), fields[other].to_pylist(), strict=True)
     messages = ({one: first, other: second} for first, second in pairs)
@@ -184,7 +177,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles of messages that have `train` true though they are no answers, and so are not learned."""
+    """Return the roles of messages that have `train` true but are no answers, and so are not learned."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -211,7 +204,7 @@ def _is_learned(said: Message, place: str) -> bool:
 
 
 def _withheld(said: Message, place: str) -> dict[str, list[bool]]:
-    """Take masks of parts out of a message; return which characters they withhold, by field, if any."""
+    """Take masks of parts out of a message; return the withheld characters by field."""
     found, details = {"content": _of_parts(said, "content", place)}, said.pop("train_detail", None)
     if details == []:  # as in Axolotl
         said.setdefault("train", False)
@@ -224,7 +217,7 @@ def _withheld(said: Message, place: str) -> dict[str, list[bool]]:
 
 
 def _of_parts(said: Message, name: str, place: str) -> list[bool]:
-    """Take `train` and `weight` out of a field's parts; return which characters of its texts they withhold."""
+    """Take `train` and `weight` out of a field's parts; return the withheld characters of its texts."""
     if not isinstance(content := said.get(name, ""), list | dict):
         return [False] * len(content) if isinstance(content, str) else []
     content = [content] if isinstance(content, dict) else content
@@ -235,7 +228,7 @@ def _of_parts(said: Message, name: str, place: str) -> list[bool]:
 
 
 def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
-    """Return which of a content's characters are learned: those within an entry that trains, and in no other entry."""
+    """Return which characters are learned: those within an entry that trains, and in no other entry."""
     trained, untrained = bytearray(size), bytearray(size)
     for detail in details if isinstance(details, list) else [None]:
         entry = dict(detail) if isinstance(detail, dict) else {}
@@ -292,7 +285,6 @@ def _from_json(text: str, reason: str, place: str) -> Any:
 
 
 def _tools(tools: Any) -> list[Any] | None:
-    """Return a conversation's tools, or None. Raises: Rejected if they are not a list of objects."""
     if isinstance(tools, str):
         tools = _from_json(tools, "tools_not_json", "the tools") if tools.strip() else None
     if not tools:
@@ -305,7 +297,6 @@ def _tools(tools: Any) -> list[Any] | None:
 
 
 def _options(options: Any) -> dict[str, Any]:
-    """Return the row's template variables. Raises: Rejected if they are not an object."""
     if isinstance(options, str):
         options = _from_json(options, "options_not_json", "the options") if options.strip() else None
     if not isinstance(found := _json_types(options or {}), dict):
@@ -314,10 +305,7 @@ def _options(options: Any) -> dict[str, Any]:
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Check that the template reads contents that are lists of parts, and does not just print them.
-
-    Raises: Rejected if the text contains a list, or an object in it, as printed by Python.
-    """
+    """Raise Rejected if the template prints contents that are lists of parts, or their parts, as Python does."""
     for index, message in enumerate(messages):
         content = message.get("content", "")
         if isinstance(content, str):

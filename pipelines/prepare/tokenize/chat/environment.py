@@ -1,7 +1,6 @@
 """Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare its texts and masks.
 
-We need our own because `transformers` renders with today's date, and gives masks for its own tokens but not the
-characters they come from.
+`transformers` itself renders with today's date, and gives masks for its own tokens but not for characters.
 """
 
 import contextlib
@@ -30,8 +29,8 @@ _TAKE, _LEAVE = "(take)", "(leave)"
 class Notes(Extension):
     """Jinja extension that records where {% generation %} blocks and the items of outer loops are in the text.
 
-    `spans`: the byte spans between {% generation %} and {% endgeneration %}. `items`: for each item that an outer loop
-    takes, its id (0 at the loop's end) and the number of bytes written before it.
+    `spans`: the byte spans of {% generation %} blocks. `items`: for each item that an outer loop takes, its id (0 at
+    the loop's end) and the number of bytes written before it.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -54,7 +53,7 @@ class Notes(Extension):
         return tree
 
     def _watch(self, body: list[nodes.Node]) -> None:
-        # Within macros, {% set %}, {% filter %} and {% generation %} blocks, text is written later than it is made.
+        # Within macros and {% set %}, {% filter %} and {% generation %} blocks, text is written later than it is made.
         for at, node in reversed(list(enumerate(body))):
             if isinstance(node, nodes.For) and isinstance(node.target, nodes.Name):
                 node.body.insert(0, self._noting(_TAKE, node.target.name, node.lineno))
@@ -64,7 +63,7 @@ class Notes(Extension):
                     self._watch(branch)
 
     def _noting(self, filter_name: str, name: str, line: int) -> nodes.Node:
-        # A filter is called directly, which takes a tenth of the time of a call that the sandbox checks.
+        # A filter call takes a tenth of the time of a call that the sandbox checks.
         value = nodes.Name(name, "load")
         return nodes.ExprStmt(nodes.Filter(value, filter_name, [], [], None, None)).set_lineno(line)
 
@@ -95,9 +94,8 @@ class Notes(Extension):
 class _Environment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, with values that have the same text everywhere, and shorter ways for frequent lookups.
 
-    `message.content` is looked up among the message's keys first: Jinja itself tries attributes first, which doubles
-    the time of templates that write it. In texts, loops and namespaces the sandbox finds nothing unsafe except `format`
-    and names with an underscore, and each of its checks takes 1 µs.
+    Jinja tries attributes before keys, which doubles the time of templates with `message.content`. In texts, loops and
+    namespaces the sandbox finds nothing unsafe except `format` and names with an underscore; each check takes 1 µs.
     """
 
     intercepted_binops = frozenset({"-"})
@@ -119,7 +117,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Namespace(Namespace):
-    """Jinja's `namespace`, except that it rejects names with a leading underscore, which Python itself may look up."""
+    """Jinja's `namespace` without names with a leading underscore, which Python itself may look up."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, *others = args

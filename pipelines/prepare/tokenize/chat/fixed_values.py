@@ -1,8 +1,8 @@
 """Values of chat templates with the same text on every machine.
 
-Python writes an object without a text as its address, and a set in an order that depends on the hash seed. So
-templates get methods, functions and iterators in wrappers that can be called or iterated but not written out, and
-keys in their order instead of sets. Dates are written without the locale, the clock and the time zone.
+Python writes an object without a text as its address, and a set in an order that depends on the hash seed. So methods,
+functions and iterators get wrappers that cannot be written out, and keys stay in their order. Dates do not depend on
+the locale, the clock and the time zone.
 """
 
 import calendar
@@ -60,8 +60,6 @@ _PADDED = frozenset("dejmUVWy")
 
 
 class _Silent:
-    """Value without a text."""
-
     __slots__ = ("_value",)
 
     def __init__(self, value: Any) -> None:
@@ -89,7 +87,7 @@ class _Iterator(_Silent):
 
 
 class _OrderedKeys(collections.abc.KeysView[Any]):
-    """A set that keeps its order. Its text is refused, since Python's has no order."""
+    """Set that keeps its order. Its text is refused, since Python's has no order."""
 
     @classmethod
     def _from_iterable(cls, values: Iterable[Any]) -> "_OrderedKeys":  # type: ignore[override]
@@ -123,10 +121,7 @@ def _refuse_text(kind: str) -> NoReturn:
 
 
 def fixed(value: Any) -> Any:
-    """Return the value, or a wrapper that can't be written out for a callable or an iterator.
-
-    Undefined values, macros and loops have a fixed text.
-    """
+    """Return the value, or a wrapper without a text for a callable or an iterator. Macros and loops have a text."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Dict, Undefined, Macro, LoopContext)):
         return value
@@ -172,5 +167,5 @@ def format_date(day: datetime.date, form: str) -> str:
 
 
 def _week(day: datetime.date, *, first: int) -> int:
-    """Return the week of the year, as the number of times that the weekday `first` has come since the year began."""
+    """Return the number of times that the weekday `first` has come since the year began."""
     return (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7

@@ -1,7 +1,4 @@
-"""Find the prompt of a preference pair, as lists of messages.
-
-The processes that render templates import this module, so it imports nothing heavy.
-"""
+"""Find the prompt of a preference pair. Rendering processes import this module, so it imports nothing heavy."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +9,7 @@ Messages = Sequence[Any]
 
 
 class Pair(NamedTuple):
-    """The messages of a prompt and of its two answers."""
+    """Messages of a prompt and of its two answers."""
 
     prompt: list[Any]
     chosen: list[Any]
@@ -20,7 +17,7 @@ class Pair(NamedTuple):
 
 
 def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pair:
-    """Return a row's pair. The prompt is what both answers begin with if it is None, or if they repeat it.
+    """Return a row's pair. If `prompt` is None or both answers repeat it, it is the beginning that they share.
 
     Raises: Rejected if the prompt or an answer is empty, or both answers are equal.
     """
@@ -44,7 +41,7 @@ def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
 
 
 def _repeats(answer: Messages, prompt: Messages) -> bool:
-    """Return whether an answer begins with the prompt, with or without a system message before it."""
+    """Return whether an answer begins with the prompt, optionally after a system message."""
     is_system = bool(answer) and isinstance(answer[0], dict) and answer[0].get("role") == "system"
     starts = (0, 1) if is_system else (0,)
     return any(list(answer[start : start + len(prompt)]) == list(prompt) for start in starts)

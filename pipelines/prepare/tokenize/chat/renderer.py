@@ -1,8 +1,7 @@
 """Render a batch of conversations in a worker process (see `template`).
 
 A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel ends the process once
-a rendering has used up its processor time, and limits its memory. This works whatever a template does, even inside
-Python's own functions.
+a rendering has used up its processor time, and limits its memory. This works even inside Python's own functions.
 
 The process receives settings as JSON and conversations as an Arrow stream. It answers with a stream of `RENDERED`.
 """
@@ -40,11 +39,11 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
-# Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages;
-# its byte spans to learn, [start, stop, start, stop, …], in order and disjoint; and its spans to skip: no token that
-# overlaps one is learned. A row that cannot be used has a single one, with the reason, empty otherwise, and a detail.
-# A row with a column `chosen` is a preference pair; it has three: the prompt with the generation prompt, and the prompt
-# with the chosen and with the rejected answer.
+# One or more results per row, in order: the row; the UTF-8 text of its first `num_messages` messages; its byte spans to
+# learn and to skip, [start, stop, start, stop, …], in order and disjoint; no token that overlaps a skipped one is
+# learned. An unusable row has one result, with a reason (empty otherwise) and a detail. A preference pair (column
+# `chosen`) has three: the prompt with the generation prompt, and the prompt with the chosen and with the rejected
+# answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -66,7 +65,7 @@ _one_at_a_time = threading.Lock()
 class ChatTemplate:
     """Chat template that renders conversations one at a time.
 
-    `start_clock` is called before anything that may run forever: before compiling and before each rendering.
+    `start_clock` is called before anything that may run forever: compiling and each rendering.
     """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -76,7 +75,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the finder for the template with tools, or for the one without, as the conversation requires."""
+        """Return the finder for the template with or without tools, as the conversation requires."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -85,10 +84,9 @@ class ChatTemplate:
     def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: UTF-8 texts, each with its learned byte spans [start, stop), in order and disjoint, its number of
-            messages, and its skipped spans. With `learn` each, one text per answer; otherwise a single text of all
-            messages.
-
+        Returns: UTF-8 texts, each with its learned byte spans, its number of messages, and its skipped spans. With
+            `learn`
+            each, one text per answer; otherwise a single text of all messages.
         Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is uncertain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
@@ -106,7 +104,7 @@ class ChatTemplate:
 
     @staticmethod
     def _rendering(program: Program, part: Conversation) -> Rendering:
-        """Render a conversation; if the template refuses it for a missing content alone, the error says so."""
+        """Render a conversation. If only a missing content makes the template refuse it, the error says so."""
         try:
             return program.run(part)
         except Rejected as rejected:
@@ -155,7 +153,7 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render the conversations of a serialized batch, and return a serialized `RENDERED` batch.
+    """Render the conversations of a serialized batch to a serialized `RENDERED` batch.
 
     Raises: MemoryError if memory runs out between two rows.
     """
@@ -183,7 +181,7 @@ def _template(settings: str) -> ChatTemplate:
 
 @contextlib.contextmanager
 def _limited(memory_bytes: int) -> Iterator[None]:
-    """Limit the process's memory (on Linux only), and stop its timer of processor time at the end."""
+    """Limit the process's memory (on Linux only), and stop its timer at the end."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     if sys.platform == "linux":
         used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
@@ -199,7 +197,7 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 def _rendered(
     template: ChatTemplate, row: Mapping[str, Any], *, are_plain: bool
 ) -> list[tuple[int, bytes, list[int], list[int], str, str]]:
-    """Render one conversation or pair. Return its results without the row."""
+    """Return a row's results without the row number."""
     tools, options = row.get("tools"), row.get("options")
 
     def conversation_with(messages: list[Any]) -> Conversation:

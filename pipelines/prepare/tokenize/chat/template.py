@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
 A worker that makes shards renders in its own process. Any other process starts children (see `runners.here`), one per
-rendering thread, because Jinja holds the GIL and a child can be killed whatever its template does.
+rendering thread, because Jinja holds the GIL and a child can be killed.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Texts:
 class Rendered:
     """Rendered batch of N conversations: T `texts`, one per conversation or one per answer.
 
-    `owners`, `num_messages` int64 [T]: each text's row, ascending, and the number of its messages. Unusable
-    rows have one empty text. `reasons` object [N], '' for usable rows; `details` by row.
+    `owners`, `num_messages` int64 [T]: each text's row, ascending, and the number of its messages. Unusable rows have
+    one empty text. `reasons` object [N], '' for usable rows; `details` by row.
     """
 
     texts: Texts
@@ -102,7 +102,7 @@ class ChatRenderer:
         self._json = json.dumps(dataclasses.asdict(settings), default=str)
 
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
-        """Render conversations: lists of `messages`, optionally with `tools` and `options` per row.
+        """Render lists of `messages`, optionally with `tools` and `options` per row.
 
         With `chosen` and `rejected`, a row is a preference pair, and its usable rows have three texts (`RENDERED`).
 
@@ -174,10 +174,11 @@ def open_template(
 ) -> ChatRenderer:
     """Open the tokenizer's chat template called `name`, by default the one that `transformers` uses.
 
-    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template.
-    `finds_answers`: whether the answers' places in the text are needed. `more`: other fields of `Settings`.
-    Raises: TokenizerError if there is none (with that name), if it writes a date and none is given, if it exceeds the
-        limits, or if it does not show which part of a conversation is the assistant's.
+    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template. `finds_answers`:
+    whether the answers' places in the text are needed. `more`: other fields of `Settings`.
+    Raises: TokenizerError if there is no such template, it needs a date, it exceeds the limits, or it does not show
+        which
+        part of a conversation is the assistant's.
     """
     _require_named(tokenizer, name=name)
     named = name if isinstance(tokenizer.chat_template, dict) else None  # a single template is the default
@@ -223,7 +224,6 @@ def _notes_on_part(renderer: ChatRenderer, part: str) -> Iterator[str]:
 
 
 def _value(text: str) -> Any:
-    """Parse a value of --chat-option as JSON, else as text."""
     try:
         return json.loads(text)
     except ValueError:
