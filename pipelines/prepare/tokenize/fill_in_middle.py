@@ -26,7 +26,6 @@ from pipelines.prepare.tokenize.row_draws import row_draws
 from pipelines.prepare.tokenize.special_tokens import DocumentFrame, without_frame
 from tfrecord_io.errors import TokenizerError
 
-# Prefix, suffix and middle sentinels of known vocabularies.
 _KNOWN = (
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite, Stable Code, Yi-Coder
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen, CodeGemma

@@ -91,7 +91,7 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
 @jit
 def _gather(source, source_offsets, order, offsets, out):  # type: ignore[no-untyped-def]
     for index in range(len(order)):
-        # Unsigned: signed indices would be tested for their sign at each token.
+        # Signed indices would be tested for their sign.
         start, at = np.uint64(source_offsets[order[index]]), np.uint64(offsets[index])
         for position in range(np.uint64(offsets[index + 1]) - at):
             out[at + np.uint64(position)] = source[start + np.uint64(position)]

@@ -134,7 +134,7 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
 
 
 def _written(tokenizer: HFTokenizer, name: str) -> Files:
-    """Return the files of `save_pretrained`, with all attributes, in a form that transformers 4 can load."""
+    """Return the files of `save_pretrained`, with all attributes, as transformers 4 can load them."""
     files = _files_of(tokenizer, name)
     config = json.loads(files[_CONFIG])
     values = {key: getattr(tokenizer, key, None) for key in _SETTABLE}
@@ -148,7 +148,7 @@ def _written(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _changed(config: bytes, **changes: Any) -> bytes:
-    """Return a tokenizer_config.json with `changes`. A value of None removes its key."""
+    """Return the config with `changes`. A value of None removes its key."""
     values = json.loads(config) | changes
     kept = {key: value for key, value in values.items() if not (key in changes and value is None)}
     return (json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
@@ -168,7 +168,7 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
-    """Return the ids of texts; None if the library fails on them, which opening the rows will report."""
+    """Return the ids of texts; None if the library fails, which opening the rows will report."""
     try:
         with library_failures.named("transformers", num_texts=len(texts)):
             return tokenizer(texts, verbose=False)["input_ids"]

@@ -142,7 +142,7 @@ def assemble(
 @jit
 def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type: ignore[no-untyped-def]
     for row in range(len(at)):
-        # Unsigned: signed indices would be tested for their sign at each token.
+        # Signed indices would be tested for their sign.
         start, to = np.uint64(offsets[row + 1] - kept[row] if from_left else offsets[row]), np.uint64(at[row])
         for position in range(np.uint64(kept[row])):
             ids[to + np.uint64(position)] = source[start + np.uint64(position)]
@@ -229,7 +229,7 @@ def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:
 
 
 def _tokenizers_own(tokenizer: HFTokenizer) -> DocumentFrame:
-    """Return the tokenizer's own tokens around a text. Raises: TokenizerError if they differ between texts."""
+    """Return the tokenizer's own tokens. Raises: TokenizerError if they differ between texts."""
     own = tokenizer("a b", add_special_tokens=False)["input_ids"]
     encoded = tokenizer("a b", return_special_tokens_mask=True)
     ids, special = encoded["input_ids"], encoded["special_tokens_mask"]

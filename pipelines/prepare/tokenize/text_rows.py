@@ -126,7 +126,7 @@ class TemplateRows:
         )
 
     def _of_words(self, lists: pa.Array) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of rows of words, and each token's word index. Each distinct word is tokenized once."""
+        """Return the tokens of rows of words, and their word indices. Each distinct word is tokenized once."""
         distinct, edges = pc.dictionary_encode(lists.flatten()), offsets_of(list_lengths(lists))
         tokens = self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
         offsets = tokens.offsets[edges]
@@ -195,7 +195,7 @@ class ReferenceRows:
 
     def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        # Some tokenizers leave out a special token if the truncated text happens to end with it.
+        # Some tokenizers drop a special token if the truncated text ends with it.
         special = self._tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
@@ -249,8 +249,7 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     if words:
         rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
         return [pa.array(rows, pa.list_(pa.string()))]
-    # `transformers` also makes windows of the removed text; for a pair, their number is the product of both texts'
-    # numbers. With little room, long texts would take seconds.
+    # `transformers` makes windows of the removed text; for a pair, with little room, they would take seconds.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 

@@ -29,10 +29,9 @@ DEFAULT_MAX_LENGTH = 512
 # transformers uses 10^30 for "no known limit".
 _NO_LIMIT = 10**9
 
-# Sentinel tokens of T5 and similar models.
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
-# Writing a tokenizer.json lists all unused ids below the largest.
+# A saved tokenizer.json lists all unused ids.
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no dataset of its tokens can be made again"
 
@@ -90,7 +89,7 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
 
 
 def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerConfig) -> None:
-    """Warn if programs that read the original tokenizer.json get other tokens from it."""
+    """Warn if the original tokenizer.json gives other tokens."""
     name = os.path.expanduser(config.name)
     path: Any = os.path.join(name, "tokenizer.json")
     if not os.path.isdir(name):
@@ -175,7 +174,7 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             local_files_only=cached,
             mistral_format=False,  # mistral-common would give a class without offsets or files
         )
-    # The settings of a hub tokenizer are in the cache only after it is loaded.
+    # Its settings are in the cache only now.
     if not local and (folder := _snapshot(config)):
         paths.refuse_files_outside(folder, config.name)
     return tokenizer
@@ -227,7 +226,7 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
-    """Check that no two entries share an id: chance decides which one a saved tokenizer.json contains."""
+    """Chance decides which of two entries with one id a saved tokenizer.json contains."""
     if len(set(vocabulary.values())) < len(vocabulary):
         one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(
@@ -238,7 +237,7 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
-    """Check that added tokens are distinct, non-empty texts once normalized: chance decides between equal ones."""
+    """Chance decides between added tokens that are equal once normalized."""
     normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
     added = [token.content for token in backend.get_added_tokens_decoder().values() if token.normalized]
     texts = [(normalize(content), content) for content in added]
@@ -260,6 +259,5 @@ def _require_different_texts(backend: Any, name: str) -> None:
 
 
 def _clash(pairs: Iterable[tuple[Any, str]]) -> tuple[str, str, Any]:
-    """Return the first two names that share a key, and the key."""
     (_, one), (key, other) = next(pair for pair in itertools.pairwise(sorted(pairs)) if pair[0][0] == pair[1][0])
     return one, other, key

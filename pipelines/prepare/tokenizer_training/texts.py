@@ -23,9 +23,8 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 from tfrecord_io.manifest import is_filtered
 
-# Consecutive rows of a sample, because any row costs the decoding of its row group.
+# Consecutive rows, because any row costs the decoding of its row group.
 _RUN = 1000
-# Maximum number of texts to measure.
 _MEASURED = 1000
 # Fields of messages and parts that templates write differently.
 _NOT_SAID = ("role", "type")
@@ -107,7 +106,6 @@ class TrainingTexts:
 
 
 def _said(column: pa.Array) -> pa.Array:
-    """Return the texts in messages: contents, parts, tool calls."""
     return pa.array(_strings(messages.objects_of(column)), pa.large_string())
 
 

@@ -121,7 +121,7 @@ def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, chara
 def _without_repeats(learner: Tokenizer) -> Any:
     """Return the Unigram model without repeated pieces: special tokens in the texts are learned again.
 
-    Rounds scores to ten decimal places, since `tokenizers` doesn't read all digits that it writes.
+    Scores are rounded, since `tokenizers` doesn't read all digits that it writes.
     """
     model = json.loads(learner.to_str())["model"]
     pieces: dict[str, float] = {}

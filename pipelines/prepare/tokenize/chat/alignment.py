@@ -1,14 +1,13 @@
 """Loss masks of rendered conversations: a token is learned if any of its characters is, and none is skipped.
 
 Engines give ids without offsets. But most tokenizers map each token to fixed bytes, so a walk along the text finds the
-offsets: each token must equal the next bytes, and the last token must end with the text, which proves the alignment.
+offsets: each token must equal the next bytes, and the last one must end with the text, which proves the alignment.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
 The walk allows for a space that SentencePiece's tokenizers put before a text or after an added token, and for white
-space that an added token swallows. The Rust tokenizer encodes all other rows again (normalized text, unknown letters)
-and reports offsets, which takes ten times as long.
+space that an added token swallows. The Rust tokenizer encodes all other rows again, with offsets: ten times as slow.
 """
 
 import dataclasses
@@ -75,7 +74,6 @@ class Aligner:
 
 
 def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
-    """Return one text's loss mask, uint8 [T], from the Rust tokenizer's offsets."""
     places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
     before = np.concatenate([[0], np.cumsum(learned)])
     stops = np.minimum(np.maximum(places[:, 1], places[:, 0] + 1), len(learned))
@@ -83,7 +81,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes of all tokens by id (and 8 more), their edges, and the tokens' kinds, uint8."""
+    """Return the bytes of all tokens by id (and 8 more), their edges, and their kinds, uint8."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1
@@ -103,11 +101,10 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Callable[[str], bytes]:
-    """Return the function that maps a vocabulary entry to its bytes. A wrong choice aligns no row."""
+    """Return the function from a vocabulary entry to its bytes. A wrong choice aligns no row."""
     parts = json.loads(backend.to_str())
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece
-    # Printable bytes map to themselves, others to letters from U+0100 on.
     printable = [byte for byte in range(256) if chr(byte) in pre_tokenizers.ByteLevel.alphabet()]
     others = (byte for byte in range(256) if byte not in printable)
     bytes_of = {**{chr(byte): byte for byte in printable}, **{chr(0x100 + at): byte for at, byte in enumerate(others)}}
@@ -124,7 +121,7 @@ def _of_sentence_piece(token: str) -> bytes:
 def _walk(  # type: ignore[no-untyped-def]
     ids, offsets, data, edges, spans, pieces, piece_edges, kinds, mode, mask, placed
 ):
-    """Walk along each unaligned row and write its mask; set `placed` if the row is aligned in this mode."""
+    """Write the masks of unaligned rows; set `placed` for rows that this mode aligns."""
     span = 0
     for row in range(len(edges) - 1):
         if placed[row]:
@@ -160,9 +157,8 @@ def _walk(  # type: ignore[no-untyped-def]
 
 @jit
 def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
-    """Return whether data[at:end] begins with pieces[first:last]. `pieces` has 8 more bytes."""
     size = last - first
-    if 0 < size <= min(8, end - at) and at + 8 <= len(data):  # most tokens: one comparison
+    if 0 < size <= min(8, end - at) and at + 8 <= len(data):  # most tokens
         return (load(data, at) ^ load(pieces, first)) << np.uint64(64 - 8 * size) == 0
     while first < last and at < end and data[at] == pieces[first]:
         at, first = at + 1, first + 1
@@ -171,7 +167,7 @@ def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
 
 @jit
 def _after_spaces(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the end of the ASCII white space at data[at]. Rows with other white space are not aligned."""
+    """Return the end of the ASCII white space at data[at]."""
     while at < end and (data[at] == 32 or 9 <= data[at] <= 13):
         at += 1
     return at

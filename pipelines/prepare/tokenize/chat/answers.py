@@ -11,8 +11,8 @@ bytes that the template's loop over messages writes for the answer.
 A model must generate just the answer and its end token. White space after that token belongs to the next turn, but is
 learned if nothing else ends a turn. If nothing ends an answer, the first token of the next turn's marker is learned.
 
-The generation prompt is the text that the template writes after the messages before the answer. If a template changes
-earlier turns, a turn may begin differently: then with `header`, the beginning that the prompt and all trial answers
+The generation prompt is the text that the template writes after the messages before the answer. A turn may begin
+otherwise if a template changes earlier turns: then with `header`, the beginning that the prompt and trial answers
 share.
 """
 
@@ -47,7 +47,7 @@ _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """Facts about a template from trial conversations.
+    """Facts about a template.
 
     `prompt`: the generation prompt if it never varies, else None. `header`: its common beginning with all answers.
     `closings`: end-of-turn tokens with the white space after them. `is_open`: nothing ends an answer.
@@ -108,13 +108,12 @@ class AnswerFinder:
         return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
 
     def _space_behind(self, text: bytes, start: int, stop: int) -> int:
-        """Return the number of white space bytes between an answer's end token and `stop`, the end of its turn."""
+        """Count the white space bytes between an answer's end token and `stop`."""
         if self._whole_turns or not text.endswith(self.traits.closings, start, stop):
             return 0
         return stop - start - len(text[start:stop].rstrip())
 
     def _start(self, conversation: Conversation, found: Rendering, index: int) -> int:
-        """Return the start of an answer: after the generation prompt, else after its turn's header."""
         start, stop = found.turns[index]
         header = self.traits.header
         if self._whole_turns:
@@ -127,7 +126,7 @@ class AnswerFinder:
         for beginning in (prompt, header):
             if found.text.startswith(beginning, start, stop):
                 return start + len(beginning)
-        if index == 0 and header in found.text[start:stop]:  # after the beginning of every conversation
+        if index == 0 and header in found.text[start:stop]:
             return found.text.index(header, start) + len(header)
         if index and (
             conversation.messages[index - 1]["role"] == "assistant" or not _shared([header, found.turn(index)])
@@ -139,7 +138,7 @@ class AnswerFinder:
         )
 
     def _prompt(self, asked: Conversation, text: bytes, start: int) -> bytes:
-        """Return the generation prompt after the messages `asked`, for the answer that begins at `start`."""
+        """Return the generation prompt after the messages `asked`."""
         try:
             prompted = self.program.run(asked, prompt=True)
         except Rejected as rejected:
@@ -151,7 +150,7 @@ class AnswerFinder:
         return prompted.text[prompted.end :]
 
     def _without_tool_answers(self, conversation: Conversation, found: Rendering, index: int, start: int) -> Spans:
-        """Find an answer in a turn that also contains the tools' results, between its calls and its content."""
+        """Find an answer in a turn that also contains the tools' results, between its calls and content."""
         begun, stop = found.turns[index]
         before, message, behind = (part := conversation.messages)[:index], part[index], part[index + 1 :]
         more: Spans = []
@@ -176,7 +175,7 @@ class AnswerFinder:
         return min(begun, default=stop)
 
     def _by_prefixes(self, conversation: Conversation, text: bytes, answers: Sequence[int]) -> Spans:
-        """Find answers of a template without a loop over messages, by rendering prefixes of the conversation."""
+        """Find answers of a template without a loop over messages."""
         spans: Spans = []
         for index in answers:
             try:
@@ -234,7 +233,7 @@ class AnswerFinder:
 
 
 def joined(spans: Spans) -> Spans:
-    """Return the spans sorted and merged, so that none is empty and no two touch or overlap."""
+    """Return the spans sorted and merged, without empty ones."""
     merged: Spans = []
     end = -1
     for start, stop in sorted(spans):
@@ -249,7 +248,7 @@ def joined(spans: Spans) -> Spans:
 
 
 def _shared(texts: Iterable[bytes]) -> bytes:
-    """Return the longest common prefix of whole letters."""
+    """Return the longest common prefix of whole characters."""
     first, *others = list(texts)
     size = len(first)
     for other in others:
@@ -258,7 +257,7 @@ def _shared(texts: Iterable[bytes]) -> bytes:
 
 
 def has_constant_prompt(tree: nodes.Template) -> bool:
-    """Return whether the text after the last loop depends only on options, not on the conversation."""
+    """Return whether the text after the last loop depends only on options."""
     last = max((at for at, node in enumerate(tree.body) if isinstance(node, nodes.For)), default=-1)
     fixed = {node: node.target for node in tree.body if isinstance(node, nodes.Assign)}
     names = list(tree.find_all(nodes.Name))

@@ -1,7 +1,7 @@
-"""Chat templates by name, for tokenizers without a template. A tokenizer's own template of that name is preferred.
+"""Chat templates by name, for tokenizers without a template of that name.
 
-ChatML is OpenAI's chat format, which Qwen's models use. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text under
-this name. The {% generation %} markers only serve `transformers`.
+ChatML is OpenAI's chat format, which Qwen's models use. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text. The
+{% generation %} markers only serve `transformers`.
 """
 
 from pipelines.prepare.tokenize.engines import HFTokenizer
@@ -27,7 +27,7 @@ def use(tokenizer: HFTokenizer, name: str | None) -> None:
 
 
 def notes_on(tokenizer: HFTokenizer, name: str | None) -> tuple[str, ...]:
-    """Return a note if the markers of a built-in template are not single tokens of this tokenizer."""
+    """Return a note if a built-in template's markers are not single tokens."""
     markers = _MARKERS.get(name or "", ())
     split = [marker for marker in markers if len(tokenizer(marker, add_special_tokens=False)["input_ids"]) != 1]
     if not split:

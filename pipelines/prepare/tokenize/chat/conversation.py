@@ -22,10 +22,9 @@ Message = dict[str, Any]
 
 # Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, so that no row is usable.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
-# A mask is unclear, or covers characters without a certain place in the text.
+# A mask is unclear, or covers characters without a certain place.
 MASK = "mask_not_clear"
 
-# The conversation that templates are tried on.
 QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
@@ -77,7 +76,7 @@ class Needs:
         self._joins: dict[str, bool] = {}
 
     def joins(self, role: str) -> bool:
-        """Return whether the template accepts text contents for messages of this role, but not lists of parts."""
+        """Return whether the template reads contents of this role as texts, but not as lists of parts."""
         if role not in self._joins:
             self._joins[role] = not self._reads_parts(role)
         return self._joins[role]
@@ -99,7 +98,9 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether the template accepts arguments of tool calls as objects, and does not write texts unchanged."""
+        """Whether arguments of tool calls must be objects: the template accepts them, and does not write texts
+        unchanged.
+        """
         said = json.dumps(ARGUMENTS)
         text = self._tried(*calling(said))
         return (text is None or said.encode() not in text) and self._tried(*calling(ARGUMENTS)) is not None
@@ -119,7 +120,7 @@ def in_parts(message: Message) -> Message:
 
 
 def _has_read(text: bytes | None, message: Message) -> bool:
-    """Return whether a text has a message's content, and not as a list printed by Python or JSON."""
+    """Return whether a text has a message's content, but no printed list of parts."""
     return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
 
 
@@ -155,8 +156,8 @@ def conversation_of(
 ) -> Conversation:
     """Return a row's conversation. `learns_prompts`: learn answers within a prompt like those in a completion.
 
-    Messages with `weight` 0 (as OpenAI defines) or `train` false (as in Axolotl's documentation) are not learned;
-    `train` wins. Nor are such parts of a content or thought, and characters that Axolotl's `train_detail` excludes.
+    Messages, parts of a content or thought, and characters (`train_detail`) are not learned with `weight` 0 (as OpenAI
+    defines) or `train` false (as in Axolotl's documentation); `train` wins.
 
     Raises: Rejected if a message has no role, only a role, content that is not text, or an unclear mask; or if tools,
         arguments or options have a wrong form.
@@ -177,7 +178,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles of messages that have `train` true but are no answers, and so are not learned."""
+    """Return the roles other than assistant with `train` true, which has no effect."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -188,7 +189,7 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
 
 
 def _is_learned(said: Message, place: str) -> bool:
-    """Take `train` and `weight` out of a message; return whether it is learned. They may be texts, such as "false"."""
+    """Take `train` and `weight`, which may be texts, out of a message; return whether it is learned."""
     given = [(name, said.pop(name, None)) for name in ("train", "weight")]
     flags = [(name, value) for name, value in given if value is not None]
     for name, value in flags:
@@ -217,7 +218,7 @@ def _withheld(said: Message, place: str) -> dict[str, list[bool]]:
 
 
 def _of_parts(said: Message, name: str, place: str) -> list[bool]:
-    """Take `train` and `weight` out of a field's parts; return the withheld characters of its texts."""
+    """Take masks out of a field's parts; return the withheld characters."""
     if not isinstance(content := said.get(name, ""), list | dict):
         return [False] * len(content) if isinstance(content, str) else []
     content = [content] if isinstance(content, dict) else content
@@ -228,7 +229,7 @@ def _of_parts(said: Message, name: str, place: str) -> list[bool]:
 
 
 def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
-    """Return which characters are learned: those within an entry that trains, and in no other entry."""
+    """Return the characters within an entry that trains, and in no other entry."""
     trained, untrained = bytearray(size), bytearray(size)
     for detail in details if isinstance(details, list) else [None]:
         entry = dict(detail) if isinstance(detail, dict) else {}
@@ -261,7 +262,6 @@ def _message(said: Message, index: int, needs: Needs) -> Message:
 
 
 def _tool_calls(calls: Any, index: int, needs: Needs) -> Any:
-    """Return tool calls, parsed if they are JSON text; parse their arguments if the template needs objects."""
     if isinstance(calls, str):
         found = _from_json(calls, "tool_calls_not_json", f"message {index}")
         calls = list(map(whole_function, found if isinstance(found, list) else [found]))
@@ -305,7 +305,7 @@ def _options(options: Any) -> dict[str, Any]:
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Raise Rejected if the template prints contents that are lists of parts, or their parts, as Python does."""
+    """Raise Rejected if the text contains a list of parts as Python prints it."""
     for index, message in enumerate(messages):
         content = message.get("content", "")
         if isinstance(content, str):
@@ -316,7 +316,7 @@ def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
 
 
 def _json_types(value: Any) -> Any:
-    """Return the value with a placeholder for values that JSON cannot hold, as `transformers` 5.23 does."""
+    """Replace values that JSON cannot hold, as `transformers` 5.23 does."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
 """Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare its texts and masks.
 
-`transformers` itself renders with today's date, and gives masks for its own tokens but not for characters.
+`transformers` itself renders with today's date, and gives no masks of characters.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ _TAKE, _LEAVE = "(take)", "(leave)"
 class Notes(Extension):
     """Jinja extension that records where {% generation %} blocks and the items of outer loops are in the text.
 
-    `spans`: the byte spans of {% generation %} blocks. `items`: for each item that an outer loop takes, its id (0 at
-    the loop's end) and the number of bytes written before it.
+    `spans`: the byte spans of the blocks. `items`: for each item that an outer loop takes, its id (0 at the loop's end)
+    and the number of bytes written before it.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -41,13 +41,13 @@ class Notes(Extension):
         environment.filters |= {_TAKE: self._take, _LEAVE: self._leave}
 
     def start(self) -> None:
-        """Begin another rendering. The caller keeps `num_written` at the number of bytes rendered so far."""
+        """Begin another rendering. The caller keeps `num_written` at the number of bytes rendered."""
         self.num_written = 0
         self.spans: Spans = []
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Make the outer loops of a template record their items. Return the tree, changed in place."""
+        """Make a template's outer loops record their items. Return the tree, changed in place."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
@@ -95,7 +95,7 @@ class _Environment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, with values that have the same text everywhere, and shorter ways for frequent lookups.
 
     Jinja tries attributes before keys, which doubles the time of templates with `message.content`. In texts, loops and
-    namespaces the sandbox finds nothing unsafe except `format` and names with an underscore; each check takes 1 µs.
+    namespaces, only `format` and names with an underscore are unsafe; each check takes 1 µs.
     """
 
     intercepted_binops = frozenset({"-"})
@@ -117,7 +117,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Namespace(Namespace):
-    """Jinja's `namespace` without names with a leading underscore, which Python itself may look up."""
+    """Jinja's `namespace` without names with a leading underscore."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, *others = args

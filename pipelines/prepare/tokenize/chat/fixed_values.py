@@ -1,8 +1,7 @@
 """Values of chat templates with the same text on every machine.
 
 Python writes an object without a text as its address, and a set in an order that depends on the hash seed. So methods,
-functions and iterators get wrappers that cannot be written out, and keys stay in their order. Dates do not depend on
-the locale, the clock and the time zone.
+functions and iterators get wrappers that cannot be written out, and keys stay in their order.
 """
 
 import calendar
@@ -23,7 +22,7 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-# Directives of strftime as in the C locale, at midnight.
+# In the C locale, at midnight.
 _DIRECTIVES: dict[str, Callable[[datetime.date], str]] = {
     "a": lambda day: _DAYS[day.weekday()][:3],
     "A": lambda day: _DAYS[day.weekday()],
@@ -87,7 +86,7 @@ class _Iterator(_Silent):
 
 
 class _OrderedKeys(collections.abc.KeysView[Any]):
-    """Set that keeps its order. Its text is refused, since Python's has no order."""
+    """Set that keeps its order, unlike Python's."""
 
     @classmethod
     def _from_iterable(cls, values: Iterable[Any]) -> "_OrderedKeys":  # type: ignore[override]
@@ -98,7 +97,7 @@ class _OrderedKeys(collections.abc.KeysView[Any]):
 
 
 class Dict:
-    """Replacement of `dict` in templates that hides the type's methods, such as ways to change messages."""
+    """Replacement of `dict` that hides the type's methods, such as ways to change messages."""
 
     fromkeys = staticmethod(dict.fromkeys)
 
@@ -141,7 +140,7 @@ def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def difference(left: Any, right: Any) -> Any:
-    """Return left - right. The difference of keys is in the order of `left`, not a set."""
+    """Return left - right, with keys in the order of `left`."""
     if isinstance(left, collections.abc.Set) or isinstance(right, collections.abc.Set):
         return _OrderedKeys(dict.fromkeys(left)) - right
     return left - right

@@ -7,9 +7,8 @@ Private letters are put where a run of learned or of withheld characters begins,
     skipped                           └────────────┘
 
 Without the letters, the text has to be the same. Otherwise the template strips white space at a letter, or looks at the
-beginning: then letters move after white space, and at last the first one goes. A template may leave out a letter with a
-thought. In both cases more is skipped than requested, never less. A `reasoning_content` without any letter in the text
-is left out by the template, and skips nothing.
+beginning: then letters move after white space, and at last the first one goes. More may be skipped than requested,
+never less. A `reasoning_content` without any letter in the text is left out by the template, and skips nothing.
 """
 
 import bisect
@@ -60,9 +59,7 @@ def skipped_spans(
 
 
 def _places(found: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
-    """Return each letter's number and place in bytes; None if letters are out of order or the text without them
-    differs.
-    """
+    """Return each letter's number and place in bytes; None if they are out of order, or other text differs."""
     pieces = re.split(f"([{letters}])", found)
     if "".join(pieces[::2]).encode() != text:
         return None
@@ -84,7 +81,6 @@ def _texts(content: Any) -> list[str]:
 
 
 def _with(message: Message, field: str, marks: _Marks) -> Message:
-    """Return the message with marks in a field, and in its other names."""
     content = message[field]
     texts = _texts(content)
     starts = list(itertools.accumulate(map(len, texts), initial=0))[:-1]

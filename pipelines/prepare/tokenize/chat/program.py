@@ -1,4 +1,4 @@
-"""A compiled chat template. It renders a conversation and reports the bytes that it writes for each message."""
+"""A compiled chat template, which reports the bytes that it writes for each message."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ class Settings:
     """Template, its variables, and the limits of one rendering.
 
     `tools_source`: the template for conversations with tools. `variables`: other than the messages. `added_tokens`:
-    contents of the tokenizer's added tokens. `date` (ISO) replaces today's date. `learn`: the answers to learn.
-    `learns_prompts`: also learn answers in a prompt that a completion follows. `whole_turns`: learn all of a turn after
-    its role. `learn_not`: parts of answers not to learn, thoughts or tool_calls. `joins_line_breaks`: two line breaks
-    are one token.
+    contents of the tokenizer's added tokens. `date` (ISO) replaces today's. `learns_prompts`: also learn answers in a
+    prompt that a completion follows. `whole_turns`: learn all of a turn after its role. `learn_not`: thoughts or
+    tool_calls. `joins_line_breaks`: two line breaks are one token.
 
     The limits are seconds of a core, memory (per batch), and UTF-8 bytes of text. An ordinary rendering takes 5 to 100
-    µs, so only broken or malicious templates reach them.
+    µs.
     """
 
     source: str
@@ -73,7 +72,7 @@ class Program:
             self._template = environment.from_string(self.notes.watch(environment.parse(source)))
         except MemoryError:
             raise
-        except Exception as error:  # Jinja's errors, and Python's for templates that are nested too deeply
+        except Exception as error:  # Jinja's, or Python's for deep nesting
             raise Rejected(INVALID, str(error) or type(error).__name__) from error
         self.settings = settings
         self._start_clock = start_clock
@@ -99,7 +98,7 @@ class Program:
                     raise Rejected(OVER_LIMIT, f"the chat template makes a text of more than {most:,} bytes")
         except (Rejected, MemoryError):
             raise
-        except Exception as error:  # Jinja's errors, and Python's for values that the template cannot handle
+        except Exception as error:  # Jinja's, or Python's
             raise Rejected("template_rejected", str(error) or type(error).__name__) from error
         text = b"".join(pieces)
         turns, end = _turns(conversation.messages, notes.items)
@@ -107,7 +106,6 @@ class Program:
 
 
 def _turns(messages: Sequence[Message], items: Sequence[tuple[int, int]]) -> tuple[Spans, int]:
-    """Return the span of each message's turn, and the end of the last loop."""
     spans: dict[int, tuple[int, int]] = {}
     item, start = 0, 0
     for following, stop in items:

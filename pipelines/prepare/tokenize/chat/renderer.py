@@ -1,7 +1,7 @@
 """Render a batch of conversations in a worker process (see `template`).
 
 A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel ends the process once
-a rendering has used up its processor time, and limits its memory. This works even inside Python's own functions.
+a rendering has used up its processor time, and limits its memory.
 
 The process receives settings as JSON and conversations as an Arrow stream. It answers with a stream of `RENDERED`.
 """
@@ -41,9 +41,8 @@ from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
 # One or more results per row, in order: the row; the UTF-8 text of its first `num_messages` messages; its byte spans to
 # learn and to skip, [start, stop, start, stop, …], in order and disjoint; no token that overlaps a skipped one is
-# learned. An unusable row has one result, with a reason (empty otherwise) and a detail. A preference pair (column
-# `chosen`) has three: the prompt with the generation prompt, and the prompt with the chosen and with the rejected
-# answer.
+# learned. An unusable row has one result, with a reason and a detail. A preference pair (column `chosen`) has three:
+# the prompt with the generation prompt, with the chosen and with the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -56,7 +55,6 @@ RENDERED = pa.schema(
     }
 )
 
-# Columns of lists of messages.
 _CONVERSATIONS = ("messages", "chosen", "rejected")
 # The limits apply to the whole process, and Jinja holds the GIL anyway.
 _one_at_a_time = threading.Lock()
@@ -75,7 +73,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the finder for the template with or without tools, as the conversation requires."""
+        """Return the finder for the template that the conversation requires, with or without tools."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -84,9 +82,9 @@ class ChatTemplate:
     def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: UTF-8 texts, each with its learned byte spans, its number of messages, and its skipped spans. With
-            `learn`
-            each, one text per answer; otherwise a single text of all messages.
+        Returns: UTF-8 texts, each with its learned byte spans, number of messages, and skipped spans. With `learn`
+            each, one
+            text per answer; otherwise a single one.
         Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is uncertain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
@@ -104,7 +102,6 @@ class ChatTemplate:
 
     @staticmethod
     def _rendering(program: Program, part: Conversation) -> Rendering:
-        """Render a conversation. If only a missing content makes the template refuse it, the error says so."""
         try:
             return program.run(part)
         except Rejected as rejected:
@@ -153,9 +150,8 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render the conversations of a serialized batch to a serialized `RENDERED` batch.
-
-    Raises: MemoryError if memory runs out between two rows.
+    """Render a serialized batch to a serialized `RENDERED` batch. Raises: MemoryError if memory runs out between two
+    rows.
     """
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
@@ -197,7 +193,6 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 def _rendered(
     template: ChatTemplate, row: Mapping[str, Any], *, are_plain: bool
 ) -> list[tuple[int, bytes, list[int], list[int], str, str]]:
-    """Return a row's results without the row number."""
     tools, options = row.get("tools"), row.get("options")
 
     def conversation_with(messages: list[Any]) -> Conversation:

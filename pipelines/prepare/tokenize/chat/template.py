@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
-A worker that makes shards renders in its own process. Any other process starts children (see `runners.here`), one per
-rendering thread, because Jinja holds the GIL and a child can be killed.
+A worker that makes shards renders in its own process. Others start children (see `runners.here`), one per rendering
+thread, because Jinja holds the GIL and a child can be killed.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
-        """Build `Texts` from large strings that begin at their buffer's first byte.
-
-        `learned`, `skipped`: the byte spans of each text, [start, stop, start, stop, …].
+        """Build `Texts` from large strings that begin at their buffer's first byte. Spans are [start, stop, …] for each
+        text.
         """
         data, edges = utf8_of(strings)
 
@@ -104,7 +103,7 @@ class ChatRenderer:
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
         """Render lists of `messages`, optionally with `tools` and `options` per row.
 
-        With `chosen` and `rejected`, a row is a preference pair, and its usable rows have three texts (`RENDERED`).
+        With `chosen` and `rejected`, a row is a preference pair; usable ones have three texts (`RENDERED`).
 
         Raises: TokenizerError if the template can render no conversation at all.
         """
@@ -141,7 +140,7 @@ class ChatRenderer:
                 )
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a `renderer.RENDERED` batch. If a batch kills its process, render its rows one by one."""
+        """Render; if a batch kills its process, render its rows one by one."""
         try:
             return renderer.batch_of(here.call(renderer.render, self._json, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
@@ -175,10 +174,9 @@ def open_template(
     """Open the tokenizer's chat template called `name`, by default the one that `transformers` uses.
 
     `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template. `finds_answers`:
-    whether the answers' places in the text are needed. `more`: other fields of `Settings`.
-    Raises: TokenizerError if there is no such template, it needs a date, it exceeds the limits, or it does not show
-        which
-        part of a conversation is the assistant's.
+    whether the answers' places are needed. `more`: other fields of `Settings`.
+    Raises: TokenizerError if there is no such template, it needs a date, it exceeds the limits, or answers are not
+        found.
     """
     _require_named(tokenizer, name=name)
     named = name if isinstance(tokenizer.chat_template, dict) else None  # a single template is the default
@@ -204,7 +202,6 @@ def open_template(
 
 
 def _notes_on_part(renderer: ChatRenderer, part: str) -> Iterator[str]:
-    """Yield a note if the template does not write a part of answers, or refuses it."""
     thoughts = {"reasoning_content": "so"}, {"content": f"<think>\nso\n</think>\n\n{ANSWER['content']}"}
     trials: dict[str, list[Any]] = {
         "thoughts": [([QUESTION, {**ANSWER, **each}], None) for each in thoughts],
@@ -231,8 +228,6 @@ def _value(text: str) -> Any:
 
 
 def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
-    """Render conversations of one and two turns, and return notes for users. Raises: as `open_template`."""
-    # Templates read a thought from the content or from a field.
     thought = {**ANSWER, "content": f"<think>\nso\n</think>\n\n{ANSWER['content']}", "reasoning_content": "so"}
     trials = [[QUESTION, ANSWER], [QUESTION, ANSWER] * 2, [QUESTION, thought], [QUESTION, thought] * 2]
     tried = renderer.render({"messages": pa.array(trials)})

@@ -7,8 +7,8 @@
     hf          the Rust tokenizer inside a fast tokenizer, called without the Python layer above it
     slow        a tokenizer written in Python, or with a Python layer that changes the ids of the Rust one
 
-The last two are references; one of them serves every tokenizer. `decide` chooses another engine only if it is qualified
-(docs/explanation/engines.md) and agrees with the reference on some texts. `crosscheck` keeps comparing during a job.
+The last two are references. `decide` chooses another engine only if it is qualified (docs/explanation/engines.md) and
+agrees with the reference on some texts. `crosscheck` keeps comparing during a job.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY

@@ -43,7 +43,6 @@ BATTERY = (
 
 MAX_ID = 2**28 - 2  # the largest id that fits in a unit of a vocabulary's trie
 
-# Row by row with `transformers` itself (see `text_rows`) is also called "reference".
 _REFERENCES = ("hf", "slow", "reference")
 
 
@@ -93,7 +92,7 @@ class HuggingFaceEngine:
     concurrent = True
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
-        import tokenizers  # already imported for the tokenizer; reading its metadata instead takes 4 ms
+        import tokenizers  # already imported
 
         self.version = tokenizers.__version__
         self.backend = copy_backend(tokenizer)
@@ -144,7 +143,6 @@ class SlowEngine:
         return from_lists(ids["input_ids"], dtype=self._dtype)
 
 
-# The release that engines were compared with.
 TOKENIZERS_TRIED = "0.23.*"
 
 
@@ -183,10 +181,10 @@ class FastEngine(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Prepare for the tokenizer of this tokenizer.json. Raises: NotQualified."""
+        """Prepare for this tokenizer.json. Raises: NotQualified."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Unpickling opens the engine without the comparison, so it does not need `transformers`.
+        # Without the comparison, which would need `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
@@ -211,7 +209,6 @@ def _is_of(version: str, release: str) -> bool:
 
 
 def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
-    """Return whether the post-processor only adds special tokens."""
     if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing", "ByteLevel"):
         return True
     if post_processor["type"] == "Sequence":

@@ -53,7 +53,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def jit(function: _Function) -> _Function:
     """Compile like `codec.kernels.jit`, but without reference counts, because these kernels never allocate arrays.
 
-    Numba counts each array of a tuple at each call and in each loop, which took ten times as long as all the rest.
+    Numba counts each array of a tuple at each call and loop, which took ten times as long as all the rest.
     """
     try:
         return numba.njit(nogil=True, cache=True, _nrt=False)(function)
@@ -100,7 +100,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 @jit
 def child(units, base, byte):  # type: ignore[no-untyped-def]
-    """Return a trie node's child by a byte: its id + 1 (0 if no word ends there) and its base; -1 and 0 for none."""
+    """Return the id + 1 (0 for none) and the base of a trie node's child by a byte; -1 and 0 if there is no child."""
     unit = units[base + np.int64(byte)]
     if unit & np.uint64(255) != np.uint64(byte):
         return -1, 0
@@ -223,12 +223,11 @@ class Contents(NamedTuple):
 
 
 class KernelEngine(FastEngine):
-    """Base class of engines with our own kernels. Threads may share an engine: shared data is read-only."""
+    """Base class of engines with our own kernels. Threads share only read-only data."""
 
     memory_words: int
 
     def _begin(self, read: ReadPage) -> None:
-        """Prepare to encode. `read` computes pages of code points."""
         self._read = read
         self._memories: list[np.ndarray] = []  # unused; list.pop and list.append are atomic
         nothing, no_page = np.zeros(0, np.uint64), np.full(NUM_PAGES, -1, np.int32)
@@ -249,11 +248,11 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode the texts. Texts that the reference must encode get no tokens and a 1 in `asked`."""
+        """Encode the texts. Texts for the reference get no tokens and a 1 in `asked`."""
 
     @abc.abstractmethod
     def _tables_of(self, pages: Pages) -> Any:
-        """Return the kernel's tables with these pages of code points."""
+        """Return the kernel's tables."""
 
     def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
         wanted = np.zeros(NUM_PAGES, np.uint8)

@@ -17,7 +17,7 @@ from pipelines.prepare.tokenize.engines.base import FastEngine, NotQualified, re
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 
-# Expressions that split text into words in byte-level tokenizers, as in their tokenizer.json files.
+# From byte-level tokenizers' tokenizer.json files.
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -96,7 +96,7 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _require(self, parts: dict[str, Any]) -> None:
-        """Raise NotQualified unless the engine is qualified for this tokenizer.json."""
+        """Raise NotQualified unless the engine is qualified."""
 
     @abc.abstractmethod
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
@@ -104,7 +104,7 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the package's tokens of at least one text."""
+        """Return the tokens of at least one text."""
 
 
 class FastokensEngine(PackageEngine):
@@ -140,8 +140,7 @@ class FastokensEngine(PackageEngine):
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects gaps in the ids. Nothing produces the made-up entries: text in byte letters has no space,
-        # and no merge names them.
+        # The package rejects gaps in the ids. No byte-level word has a space, and no merge names these entries.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -171,11 +170,7 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """Return the pre-tokenizer with its one inverted Split isolated.
-
-    That Split removes text that does not match, but each qualified expression that is used alone matches every
-    character.
-    """
+    """Return the pre-tokenizer with an inverted Split isolated: qualified expressions match every character."""
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
         return pre_tokenizer
@@ -183,7 +178,6 @@ def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
-    """Return whether the pre-tokenizer is GPT-2's, optionally after a split at each digit; or qualified expressions."""
     if pre_tokenizer.get("type") == "ByteLevel":
         return bool(pre_tokenizer["use_regex"])
     steps = pre_tokenizer.get("pretokenizers", [])
@@ -217,7 +211,7 @@ class GigatokenEngine(PackageEngine):
         missing = _BYTES - model["vocab"].keys()
         if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")
-        # Nothing is unknown, so the unknown token may be missing, as when `transformers` opens Llama 2.
+        # No text is unknown, so the unknown token may be missing.
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
             raise NotQualified("its vocabulary has no entry for unknown text")
         for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only

@@ -7,8 +7,6 @@ A node is a number `base`. The unit at base + b describes its child by the byte 
 
 No two nodes share a base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit holds 0xFF,
 which UTF-8 does not have. All nodes without children have base 0, and no unit at 0 + b holds b.
-
-A trie takes 8 bytes per node and under 5% more for gaps: 0.9 MB for BERT's 30,522 entries.
 """
 
 from collections.abc import Mapping
@@ -126,7 +124,7 @@ def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[
 
 @jit
 def _walk(units, base, data):  # type: ignore[no-untyped-def]
-    """Return the base of the node at the end of `data`; 0 if there is none or it has no children."""
+    """Return the base of the node at the end of `data`, or 0."""
     for byte in data:
         unit = units[base + np.int64(byte)]
         if unit & np.uint64(255) != np.uint64(byte):

@@ -1,14 +1,12 @@
-"""Unigram engine in our own compiled code.
+"""Unigram engine in our own compiled code. docs/explanation/engines.md argues that its ids are exact.
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
                  │              │
        entries from the         the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`),
        normalizer (`points`)    with a table of words seen before
 
-docs/explanation/engines.md argues that the ids are exact, and lists the documents that the reference encodes.
-
-Memory: trie and scores (1 to 4 MB for 32,000 entries, about 10 MB for 250,000); up to 14 MB for entries of code points;
-8 MB per encoding thread; and 4 bytes per token of a batch while it is encoded.
+Memory: trie and scores (1 to 4 MB for 32,000 entries); up to 14 MB for entries of code points; 8 MB per encoding
+thread; and 4 bytes per token of a batch while it is encoded.
 """
 
 from collections.abc import Mapping
@@ -34,7 +32,7 @@ from tfrecord_io.codec.kernels import frozen
 
 _UNKNOWN_PENALTY = 10.0  # of `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
-_WORD_BYTES = 1 << 20  # pages that are never written are never resident
+_WORD_BYTES = 1 << 20  # unwritten pages are never resident
 
 
 class UnigramEngine(KernelEngine):
@@ -103,7 +101,7 @@ def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
     given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
     splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
     scheme = given[-1].get("prepend_scheme") if given else None
-    # Whether a space precedes the first word, which "first" needs, is known only without WhitespaceSplit.
+    # Only without WhitespaceSplit is it known whether a space precedes the first word.
     schemes = ("always", "never") if splits_white else ("always", "first", "never")
     expected = {**_METASPACE, "prepend_scheme": scheme}
     if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):

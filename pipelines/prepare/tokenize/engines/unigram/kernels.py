@@ -1,15 +1,15 @@
 """Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-A document is a sequence of words. Each is normalized code point by code point, gets the mark "▁" in front where
-Metaspace adds one, and is cut into pieces (`paths`). No piece crosses a mark, so words are independent.
+Each word of a document is normalized code point by code point, gets the mark "▁" in front where Metaspace adds one, and
+is cut into pieces (`paths`). No piece crosses a mark, so words are independent.
 
     words     with `splits_white`  runs between white space, each with the mark or without
               otherwise            one per space, which becomes its mark, even if nothing follows; and any text
                                    before the first space, with the mark or without
 
-The key of a word in memory is raw bytes 0-7, then bytes 8-14 with the size and the mark's presence, so no word has the
-key of an empty row. A word is remembered only if its neighbours cannot change its ids: no code point joins the one
-before it, and no byte begins one of the `raw` texts.
+The key of a word in memory is raw bytes 0-7, then bytes 8-14 with the size and the mark's presence. A word is
+remembered only if its neighbours cannot change its ids: no code point joins the one before it, and no byte begins one
+of the `raw` texts.
 """
 
 from typing import NamedTuple
@@ -38,8 +38,7 @@ from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
 _REFERENCE, NO_ROOM = -2, -3
-# 8 MB per thread. With 2^16 rows, 18 % of English words are not found instead of 10 %, and encoding takes 1.7 times as
-# long.
+# 8 MB per thread. With 2^16 rows, encoding takes 1.7 times as long.
 MEMORY_BITS = 18
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
@@ -87,7 +86,7 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
         asked: uint8 [N], set to 1 for documents that the reference must encode.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
         progress: int64 [2], the next document and its begin in `out`; zero at first.
-    Returns: 0 when done; MISSING_PAGE or NO_ROOM (in `out`) if it must be called again with the same `progress`.
+    Returns: 0; or MISSING_PAGE or NO_ROOM (in `out`), and is to be called again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -104,7 +103,6 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
 
 @jit
 def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of data[begin:end]. Return their end in `out`, or MISSING_PAGE, NO_ROOM or _REFERENCE."""
     whole = end
     at, end = _stripped(data, np.int64(begin), end, tables)
     if at < 0:
@@ -204,7 +202,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
 @jit
 def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
-    """Append a normalized code point. Return the word's size in bytes, and whether `_holds` must check the word."""
+    """Append a normalized code point. Return the size, and whether `_holds` must check the word."""
     count = np.int64(entry >> np.uint64(3)) & 31
     source = np.int64(entry >> np.uint64(13))
     special = False
@@ -238,7 +236,7 @@ def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
-    """Return 1 if Strip removes this code point at the edge of a text, else 0; or MISSING_PAGE or _REFERENCE."""
+    """Return 1 if Strip removes this code point, else 0; or MISSING_PAGE or _REFERENCE."""
     entry = entry_of(code_point(data, at, end)[0], tables.pages)
     kind = entry & np.uint64(7)
     if kind > np.uint64(ASK):
@@ -254,7 +252,7 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
-    """Return whether the code point at `at` and the one before it may share an entry of the normalizer's table."""
+    """Return whether this code point and the one before it may share an entry of the charsmap."""
     first = at - 1
     while first > begin and data[first] & 0xC0 == 0x80:
         first -= 1
@@ -288,7 +286,7 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 def _until_space(low, high):  # type: ignore[no-untyped-def]
     """Return how many of 16 bytes precede the first space.
 
-    Subtracting 1 sets the highest bit of a zero byte, and may set it in later bytes, but in no earlier one.
+    Subtracting 1 sets the highest bit of a zero byte. It may set that of later bytes, but of no earlier one.
     """
     low, high = low ^ _SPACES, high ^ _SPACES
     found = (low - _ONES) & ~low & _HIGH

@@ -1,7 +1,7 @@
 """Normalize single code points as SentencePiece's normalizers do, and find the cases in which neighbours matter.
 
-SentencePiece's normalizers are chains of steps. Most steps look at one code point at a time. The loop (`kernels`)
-handles the others:
+SentencePiece's normalizers are chains of steps. Most look at one code point at a time. The loop (`kernels`) handles the
+others:
 
     Replace of several characters, at the start of the chain    the reference encodes documents that contain them
     Strip                                                       the ends of a document
@@ -11,12 +11,11 @@ At most one step may look at neighbours: Precompiled, or one of Unicode's four f
 does not count: neighbours only change the order of marks, which StripAccents removes.
 
 Precompiled (`tokenizers` 0.23) cuts the text into grapheme clusters. If a cluster of less than 6 bytes begins with an
-entry of its table, the entry's value replaces the whole cluster. Otherwise each code point is looked up alone. So
-neighbours matter only in clusters of 2 to 5 bytes and several code points. By Unicode (UAX #29, GB3 to GB13) these are
-carriage return and line feed; code points of the class Prepend, which send the document to the reference; and code
-points that JOIN the one before them (Extend, SpacingMark, ZWJ). Other clusters, such as Hangul and flags, are longer.
-If a code point that JOINS and the one before it have less than 6 bytes, and any table entry begins there (e and U+0301:
-yes; an Arabic letter and a vowel sign: mostly no), the reference encodes the document.
+entry of its table, the entry's value replaces the whole cluster. Otherwise each code point is looked up alone. By
+Unicode (UAX #29, GB3 to GB13) the clusters of 2 to 5 bytes and several code points are carriage return and line feed;
+code points of the class Prepend, which send the document to the reference; and code points that JOIN the one before
+them (Extend, SpacingMark, ZWJ). If such a code point and the one before it have less than 6 bytes, and a table entry
+begins there (e and U+0301: yes; an Arabic letter and a vowel sign: mostly no), the reference encodes the document.
 
 NFC, NFD, NFKC, NFKD sort marks by their combining class (ccc), and NFC and NFKC compose a code point with the one
 before it. That needs a code point that is second in a canonical decomposition; the reference encodes documents with
@@ -69,9 +68,8 @@ _MAX_BYTES = 31
 class Reader:
     """Reader of a normalizer: entries of single code points, and settings for the kernels' steps.
 
-    `splits_white`: any white space ends a word. `literals`: texts that send a document to the reference. `strips_left`,
-    `strips_right`, `merges`: whether ends are stripped and runs of spaces become one. `charsmap`: trie of the
-    Precompiled step if it looks at neighbours, uint32, else empty.
+    `splits_white`: any white space ends a word. `literals`: texts that send a document to the reference. `charsmap`:
+    trie of the Precompiled step if it looks at neighbours, uint32, else empty.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
@@ -129,7 +127,7 @@ class Reader:
     def _splits_line_end(self) -> bool:
         r"""Return whether CR LF, which may be one cluster, can be normalized code point by code point.
 
-        The white space may differ if any white space ends a word, or if runs of spaces become one.
+        The white space may differ if all of it ends words, or if runs become one.
         """
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         if both == first + second:
@@ -149,7 +147,7 @@ class Reader:
             for step in (self._context, self._strip, self._merge, len(self._local))
         )
         joins, prepends = self._joining(before, "x{}"), self._joining(before, "{}x")
-        # First and last code points of the decomposed texts; those with a combining class other than 0.
+        # First and last code points once decomposed; those with a combining class other than 0.
         ends, marks = [("", "")] * len(before), set[str]()
         if self._decompose is not None:
             ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
@@ -188,7 +186,6 @@ class Reader:
         return REORDERED if begins_with_mark else ORDINARY
 
     def _flags(self, stripped: str, merged: str) -> int:
-        """Return the flags from a code point's texts before the steps Strip and " {2,}"."""
         flags = 0
         if self.strips_left or self.strips_right:
             white = [_is_white(letter) for letter in stripped]
@@ -198,7 +195,7 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        """Return the first or last code points of texts that form one cluster with an adjacent "x"."""
+        """Return the first or last code points that form one cluster with an adjacent "x"."""
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0
@@ -214,7 +211,6 @@ def _flat(step: Step | None) -> list[Step]:
 
 
 def _units(precompiled: Step) -> np.ndarray:
-    """Return the trie of a Precompiled step, uint32. Its size in bytes precedes it."""
     data = base64.b64decode(precompiled["precompiled_charsmap"])
     return np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") // 4, offset=4).astype(np.uint32)
 
@@ -226,7 +222,7 @@ def _is_white(letter: str) -> bool:
 
 @functools.cache
 def _seconds() -> frozenset[str]:
-    """Return all code points at the second or a later place of a canonical decomposition."""
+    """Return all code points after the first one of a canonical decomposition."""
     nfd = normalizers.NFD().normalize_str
     seconds: set[str] = set()
     for number in range(NUM_PAGES):
@@ -242,7 +238,7 @@ def _probe() -> Any:
     """Return a Precompiled normalizer that turns each grapheme cluster of less than 6 bytes, except NUL, into one "y".
 
     Its trie has an entry for each byte. A child's unit is at its parent's index XOR offset XOR byte. It holds the byte,
-    a bit that marks the end of an entry, and, from bit 10 on, the offset to the unit of the entry's value.
+    a bit for the end of an entry, and, from bit 10 on, the offset to the value's unit.
     """
     units = np.zeros(1024, np.uint32)
     units[0] = 256 << 10

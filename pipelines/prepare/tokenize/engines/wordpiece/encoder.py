@@ -5,25 +5,24 @@
        entries from the         a trie of the vocabulary (`vocabulary_trie`), with a small table of words seen before
        tokenizer itself
 
-Memory: the trie (1 to 4 MB); up to 14 MB for entries; 1 MB per encoding thread; and 4 bytes per token of a batch while
-it is encoded.
+Memory: the trie (1 to 4 MB); up to 14 MB for entries; 1 MB per encoding thread; and 4 bytes per token of a batch.
 
 BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps that each look at one code point at a time:
 
     clean_text             drops U+0000, U+FFFD and controls, turns white space into spaces
     handle_chinese_chars   puts a space on both sides of an ideograph
     strip_accents          canonical decomposition (NFD), then drops nonspacing marks
-    lowercase              lower-cases by Unicode's table for single code points: no rule for a final sigma
+    lowercase              by Unicode's table for single code points: no rule for a final sigma
     split                  at white space, which is dropped; then at punctuation, which becomes separate words
 
 The exception: NFD also sorts neighbouring marks by their combining class (ccc). The order matters only where two marks
 *remain* neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others). The sort moves no mark
 over a code point of ccc 0, and every remaining code point that is no mark has ccc 0. So a remaining mark is REORDERED.
 NFD itself identifies these marks: a mark with ccc other than 0 changes places with a U+0334 (ccc 1) after it or a
-U+0345 (ccc 240, the highest) before it. Without strip_accents there is no NFD.
+U+0345 (ccc 240, the highest) before it.
 
-An ISOLATED entry has the id of its single remaining character from bit 3 on. In the entry of a part of a word, bits
-8-12 are the number of its characters after normalization.
+An ISOLATED entry has the id of its single character from bit 3 on. In the entry of a part of a word, bits 8-12 are the
+number of its characters.
 """
 
 import string
@@ -56,8 +55,7 @@ from tfrecord_io.codec.kernels import frozen
 _KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _FOLD = 0x2020202020202020
 _MAX_CHARS = 2**62  # more than any text has
-# Kinds of the characters that a code point becomes: at most as many characters as it has bytes, so that no document has
-# more ids than bytes.
+# At most as many characters as the code point has bytes, so no document has more ids than bytes.
 _ORDINARY = {(ORDINARY,) * count for count in range(1, 4)}
 _ALONE = {(ISOLATED,), (SPACE, ISOLATED, SPACE), (SPACE, ORDINARY, SPACE)}
 _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
@@ -124,7 +122,6 @@ class _CodePoints:
         )
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the entries of one page, and append their bytes to `pool`."""
         become = one_by_one(self._normalizer.normalize_str, points)
         kinds = self._kinds(sorted(set("".join(become))))
         marks = self._marks(points) if self._strips_accents else set()
@@ -145,7 +142,7 @@ class _CodePoints:
         return _WITHOUT_TEXT.get(found, ASK)
 
     def _kinds(self, letters: list[str]) -> dict[str, int]:
-        """Return each code point's kind, ORDINARY, SPACE or ISOLATED, from the way it splits letters around it."""
+        """Return each code point's kind, from the way it splits letters around it."""
         spans = {span for _, span in self._pre_tokenizer.pre_tokenize_str(f"x{'x'.join(letters)}x")}
         ends = {end for _, end in spans}
         return {
