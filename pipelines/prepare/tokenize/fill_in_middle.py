@@ -6,9 +6,8 @@
 
 Bavarian et al., arXiv:2207.14255. With the same random numbers, Megatron-LM's `GPTFIMDataset._permute`
 (`megatron/training/datasets/fim_dataset.py`) makes the same rows with `truncate_or_pad=False`. Each part is tokenized
-alone. Four numbers of a row decide (`row_draws`): it is rewritten if the first is below --fim-rate, as SPM if the
-second is below --fim-spm-rate; the others u give the characters floor(u (n + 1)) where a text of n characters is split.
-Empty texts stay as they are.
+alone. A row with text has four numbers (`row_draws`): it is rewritten if the first is below --fim-rate, as SPM if the
+second is below --fim-spm-rate, split at the characters floor(u (n + 1)) of n for the others u.
 """
 
 import unicodedata
@@ -44,8 +43,8 @@ _SHOWN = 20
 class FillInMiddle:
     """The rewriting of documents, with the sentinels of one tokenizer.
 
-    `frame`: special tokens around each document; a text that has them is split without them. `longest`: documents with
-    more tokens after rewriting are not rewritten; None for no limit.
+    `frame`: special tokens around each document, left out of the split. `longest`: the most tokens of a rewritten
+    document; None for no limit. Others are not rewritten.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class FillInMiddle:
         self._ends = tuple(map("".join, ends))
 
     def encode(self, rows: Rows, engine: Engine) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the documents of N rows without their frame, and the kind of each, uint8 [N]."""
+        """Return the documents of N rows without their frame, and their kinds, uint8 [N]."""
         texts, draws = rows.texts[0], self._draws(rows)
         drawn = np.flatnonzero((draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0))
         made = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)
@@ -74,10 +73,7 @@ class FillInMiddle:
         return concatenated([plain, made.take(np.flatnonzero(fits))]).take(order), kinds
 
     def require_reversible(self, rows: Rows, engine: Engine, tokenizer: HFTokenizer) -> None:
-        """Check that the parts of each text decode to the text, up to NFC. Raises: TokenizerError.
-
-        They don't with a tokenizer that lower-cases, or puts a space before each part.
-        """
+        """Check that the parts of each text decode to the text, up to NFC. Raises: TokenizerError."""
         draws = self._draws(rows)
         parts = self._split(rows.texts[0], draws)
         tokens = engine.encode(pa.array([part for each in parts for part in each], pa.string()))
@@ -122,7 +118,7 @@ class FillInMiddle:
 
 
 def counts(kinds: np.ndarray, *, is_longer: np.ndarray) -> Mapping[str, int]:
-    """Count rows by kind, and rewritten ones that are longer than a row of a record (`is_longer`, bool [N])."""
+    """Count rows by kind, and rewritten ones longer than a row of a record (`is_longer`, bool [N])."""
     found = {"psm": kinds == PSM, "spm": kinds == SPM, "unchanged": kinds == UNCHANGED}
     found["longer_than_row"] = is_longer & (found["psm"] | found["spm"])
     return {name: int(each.sum()) for name, each in found.items() if each.any()}

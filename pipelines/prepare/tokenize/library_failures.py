@@ -17,12 +17,12 @@ class TextsNotEncoded(TokenizerError):
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return whether a tokenizer's library failed on a text, alone or inside an engine."""
+    """Return whether a tokenizer's library failed on a text, alone or in an engine."""
     return isinstance(error, TextsNotEncoded) or type(error) is Exception or _is_panic(error)
 
 
 def is_of_library(error: BaseException) -> bool:
-    """Return whether an error may come from a compiled library: an Exception except MemoryError, or a panic."""
+    """Return whether an error may be a compiled library's: an Exception except MemoryError, or a panic."""
     return _is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
 
 
@@ -33,7 +33,7 @@ def _is_panic(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Convert an error that may come from a compiled library with `make`, and raise the result."""
+    """Convert errors of compiled libraries with `make`, and raise the result."""
     try:
         yield
     except BaseException as error:

@@ -17,22 +17,21 @@ from tfrecord_io.shown import first_line
 
 Files = dict[str, bytes]
 
-# The generic class in every release. transformers 5 writes another name, unknown to 4.
+# The generic class. transformers 5 writes a name that 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
 # Without these options, equal tokenizers give equal files.
 _WHERE_FROM = ("is_local", "local_files_only", "mistral_format")
-# `save_pretrained` writes these only if they were arguments of the constructor.
+# `save_pretrained` writes these only if the constructor got them.
 _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_special_tokens")
 
 
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     """Save a tokenizer so that it loads unchanged. Return the copy that its files give, and the files.
 
-    Some classes rebuild themselves when loaded and ignore parts of tokenizer.json. Then the files name the generic
-    class, which uses all of it.
-
-    Raises: TokenizerError if neither class gives the tokenizer's own tokens for `BATTERY`.
+    Some classes ignore parts of tokenizer.json when loaded. Then the files name the generic class, which uses all of
+    it.
+    Raises: TokenizerError if neither class gives the tokenizer's own tokens.
     """
     files = _written(tokenizer, name)
     copy = load(files)
@@ -69,7 +68,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def load(files: Files) -> HFTokenizer:
-    """Load a tokenizer from saved files, offline and without running code that they contain.
+    """Load a tokenizer from saved files, offline and without running their code.
 
     Raises: TokenizerError if it cannot be loaded, or as `write`.
     """
@@ -104,7 +103,7 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def class_for(name: str) -> Any:
-    """Return the class that loads a hub id or folder: `AutoTokenizer`, or an equivalent that imports faster.
+    """Return the class that loads a hub id or folder: `AutoTokenizer`, or an equivalent.
 
     Importing `AutoTokenizer` takes 0.3 CPU seconds, a twelfth of a build of 400 rows. In a folder with a tokenizer.json
     and no config.json, tokenizer_config.json alone determines the class.
@@ -125,7 +124,7 @@ def class_for(name: str) -> Any:
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 of file names and contents, sorted by name, as hex digits."""
+    """Return the SHA-256 of file names and contents, sorted by name."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())
@@ -134,7 +133,7 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
 
 
 def _written(tokenizer: HFTokenizer, name: str) -> Files:
-    """Return the files of `save_pretrained`, with all attributes, as transformers 4 can load them."""
+    """Return the files of `save_pretrained`, with all attributes, for transformers 4 too."""
     files = _files_of(tokenizer, name)
     config = json.loads(files[_CONFIG])
     values = {key: getattr(tokenizer, key, None) for key in _SETTABLE}
@@ -168,7 +167,7 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
-    """Return the ids of texts; None if the library fails, which opening the rows will report."""
+    """Return the ids of texts; None if the library fails, which opening the rows reports."""
     try:
         with library_failures.named("transformers", num_texts=len(texts)):
             return tokenizer(texts, verbose=False)["input_ids"]

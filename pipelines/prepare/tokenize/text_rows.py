@@ -3,15 +3,15 @@
     TemplateRows     the engine's tokens and a template, assembled by array kernels; for fast tokenizers
     ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
 
-Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`. For lists of words they give the rows
-of `tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`, the index of each token's word:
+Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`; for lists of words those of
+`tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`, the index of each token's word:
 
     words      EU     rejects   German
     ids        [CLS]  EU  re  ##jects  German  [SEP]
     words      -1     0   1   1        2       -1
 
-A word without tokens (empty, or only control characters) loses its label. TemplateRows is used only if it equals
-ReferenceRows on a battery of texts or words, so an unusual tokenizer is safe.
+A word without tokens loses its label. TemplateRows is used only if it equals ReferenceRows on a battery of texts or
+words.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class EncodedRows:
     """Batch of N encoded rows without padding, T tokens in total.
 
     `types`: uint8 [T], None if the tokenizer has no type ids. `full_lengths`: int64 [N], tokens before truncation.
-    `impossible`: bool [N], rows that cannot be truncated as requested and must be left out. `words`: int32 [T], the
-    index of each token's word in its row, or -1; None for texts.
+    `impossible`: bool [N], rows that cannot be truncated as requested. `words`: int32 [T], the index of each token's
+    word in its row, or -1; None for texts.
     """
 
     ids: RaggedTokens
@@ -79,9 +79,7 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Row encoder that puts an engine's tokens into a template. `only_type`: the type id of every token, if it never
-    varies.
-    """
+    """Row encoder with an engine and a template. `only_type`: the type id of every token, if it never varies."""
 
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation
@@ -102,7 +100,7 @@ class TemplateRows:
         self.engine = engine
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one or two text columns, or of one column of word lists, all without nulls."""
+        """Encode one or two text columns, or one column of word lists, all without nulls."""
         tokens, words = [], None
         for column in columns:
             if pa.types.is_nested(column.type):
@@ -126,7 +124,7 @@ class TemplateRows:
         )
 
     def _of_words(self, lists: pa.Array) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of rows of words, and their word indices. Each distinct word is tokenized once."""
+        """Return the tokens of rows of words, and their word indices. Distinct words are tokenized once."""
         distinct, edges = pc.dictionary_encode(lists.flatten()), offsets_of(list_lengths(lists))
         tokens = self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
         offsets = tokens.offsets[edges]
@@ -173,7 +171,7 @@ class ReferenceRows:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
         if truncation in ("longest_first", "do_not_truncate") or not columns[0]:
             return self._tokenized(columns, options)
-        # A row that cannot be truncated as requested makes the whole batch fail.
+        # A row that cannot be truncated as requested makes the batch fail.
         rows = []
         for row in zip(*columns, strict=True):
             alone = [[text] for text in row]
@@ -217,7 +215,7 @@ def open_rows(
     pair: bool = False,
     words: bool = False,
 ) -> RowEncoder:
-    """Open a row encoder with the reference engine: a TemplateRows if it equals ReferenceRows on a battery of texts.
+    """Open a row encoder with the reference engine.
 
     Raises: ConfigError if special tokens leave no room for text in `length`; TokenizerError if the tokenizer does not
         report the words of tokens, or rejects lists of words.
@@ -262,7 +260,7 @@ def _require_words(tokenizer: HFTokenizer) -> None:
         )
     try:
         tokenizer([["a", "b"]], is_split_into_words=True)
-    except (AssertionError, ValueError) as error:  # some releases reject words that get no space before them
+    except (AssertionError, ValueError) as error:  # some releases need a space before words
         raise TokenizerError(
             f"this tokenizer takes no lists of words: {str(error).strip()}",
             remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
@@ -277,7 +275,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return the encoder with the engine that `decide` chooses. A ReferenceRows is unchanged. Raises: as `decide`."""
+    """Return the encoder with the engine that `decide` chooses; a ReferenceRows unchanged. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

@@ -1,7 +1,7 @@
 """Load a tokenizer, save a copy of it for workers, and describe it in the manifest.
 
-The launcher resolves the tokenizer once, applies the user's choices (sides, a pad token if there is none), and saves it
-to a folder. Launcher and workers use this copy. It is stored with the shards as OUT/tokenizer, for trainers.
+The launcher resolves the tokenizer once, with the user's choices, and saves it to a folder. Launcher and workers use
+this copy, which is stored with the shards as OUT/tokenizer.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no dataset of its tokens can be made again"
 
-# Vocabulary entries to compare; characters and ids to show of a difference.
+# Vocabulary entries to compare; length to show of a difference.
 _ENTRIES = 2_000
 _SHOWN = 24
 _OTHER_FILE = (
@@ -49,26 +49,23 @@ _log = logging.getLogger(__name__)
 
 
 def import_libraries(config: TokenizerConfig) -> None:
-    """Import the libraries that load this tokenizer. The first import takes a second."""
+    """Import the libraries that load this tokenizer, which takes a second."""
     from transformers import PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
 
     saved_copy.class_for(config.name)
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer. Return it with its saved files.
+    """Load the requested tokenizer, and return it with its saved files. `template`: the chat template's name.
 
-    `template`: the chat template's name. A built-in template becomes part of the tokenizer.
-
-    Raises: TokenizerError if it cannot be found or loaded, if its tokens depend on chance, or if it has neither a pad
-        nor
-        an EOS token.
+    Raises: TokenizerError if it cannot be loaded, if its tokens depend on chance, or if it has neither a pad nor an EOS
+        token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
     saved_copy.require_kind(tokenizer, config.name)
     if config.chat_template is not None:
-        tokenizer.chat_template = config.chat_template  # saved with it, so that its digest covers it
+        tokenizer.chat_template = config.chat_template  # saved, so its digest covers it
     builtin_templates.use(tokenizer, template)
     require_deterministic(tokenizer, config.name)
     for key, side in {"truncation_side": config.truncation_side, "padding_side": config.padding_side}.items():
@@ -121,7 +118,7 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
 
 def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
     """Return the facts about a tokenizer that a trainer needs."""
-    vocabulary = tokenizer.get_vocab()  # each call builds it; Canine's has 1.1 million entries
+    vocabulary = tokenizer.get_vocab()  # each call builds it
     found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
     sentinels = sorted((int(match[1]), token_id) for match, token_id in found if match)
     return TokenizerFacts(
@@ -144,7 +141,7 @@ def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
 
 
 def resolve_length(tokenizer: HFTokenizer, layout: LayoutConfig) -> int:
-    """Return the row length L: the requested one, or the tokenizer's limit, at most 512. Warns above the limit."""
+    """Return the row length L: the requested one, or the tokenizer's limit, at most 512."""
     limit = int(tokenizer.model_max_length)
     if layout.max_length is None:
         return min(limit, DEFAULT_MAX_LENGTH)
@@ -172,7 +169,7 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             revision=config.revision or "main",
             trust_remote_code=False,
             local_files_only=cached,
-            mistral_format=False,  # mistral-common would give a class without offsets or files
+            mistral_format=False,  # mistral-common has no offsets or files
         )
     # Its settings are in the cache only now.
     if not local and (folder := _snapshot(config)):

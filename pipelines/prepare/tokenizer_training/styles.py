@@ -27,8 +27,7 @@ class StyleTemplate:
     """Template of a tokenizer: everything except the vocabulary.
 
     `first` and `last`: special tokens with the first and the last ids. `roles`: tokens by role, such as `pad_token`.
-    `reserved`: ordinary tokens with the ids after `first`. `row` and `pair`: the templates of one text and of two,
-    empty for none.
+    `reserved`: ordinary tokens after `first`. `row` and `pair`: templates of one text and of two, or empty.
     """
 
     kind: Kind

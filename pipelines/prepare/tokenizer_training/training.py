@@ -1,8 +1,7 @@
 """Train a tokenizer, with the trainer for its kind and the template of its style, and evaluate it.
 
-The trainers of `tokenizers` number characters that continue a word (`##a`) in random order, and these numbers break
-ties between equally frequent merges. So WordPiece reads the texts twice, and first collects its characters in the order
-of their code points.
+The trainers of `tokenizers` number characters that continue a word (`##a`) in random order, which breaks ties between
+equally frequent merges. So WordPiece reads the texts twice, and first collects its characters.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from pipelines.prepare.tokenizer_training.styles import StyleTemplate, template_
 from tfrecord_io.errors import ConfigError
 
 _PREFIX = "##"
-# Words to remember, about 100 bytes each.
+# about 100 bytes each
 _MOST_SEEN = 1 << 19
 
 _log = logging.getLogger(__name__)

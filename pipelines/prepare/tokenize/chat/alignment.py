@@ -1,13 +1,13 @@
 """Loss masks of rendered conversations: a token is learned if any of its characters is, and none is skipped.
 
-Engines give ids without offsets. But most tokenizers map each token to fixed bytes, so a walk along the text finds the
-offsets: each token must equal the next bytes, and the last one must end with the text, which proves the alignment.
+Most tokenizers map each token to fixed bytes, so a walk along the text finds the offsets that engines do not give: each
+token must equal the next bytes, and the last one must end with the text.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
 The walk allows for a space that SentencePiece's tokenizers put before a text or after an added token, and for white
-space that an added token swallows. The Rust tokenizer encodes all other rows again, with offsets: ten times as slow.
+space that an added token swallows. The Rust tokenizer encodes other rows again, with offsets: ten times as slow.
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 from tfrecord_io.codec.kernels import jit, load
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
-# A space may have been put before a token: nowhere; at the start of a piece of text; at the start of the text.
+# A space may have been put before a token: nowhere; at the start of a piece of text; of the text.
 _MODES = (0, 1, 2)
 
 
 class Aligner:
-    """Aligner of a fast tokenizer's tokens with rendered texts, to find their loss masks."""
+    """Aligner of a fast tokenizer's tokens with rendered texts."""
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
-        # The post-processor does not change the ids here, but removes spaces from offsets.
+        # It does not change the ids here, but removes spaces from offsets.
         self._backend.post_processor = None
         self._dtype = dtype
         self._pieces, self._edges, self._kinds = _table(self._backend)
@@ -42,7 +42,7 @@ class Aligner:
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         """Return the tokens of each text, and their loss mask, uint8 [T].
 
-        The tokens are `runs`, except those of texts that only the Rust tokenizer can align.
+        They are `runs`, except for texts that only the Rust tokenizer can align.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -101,7 +101,7 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Callable[[str], bytes]:
-    """Return the function from a vocabulary entry to its bytes. A wrong choice aligns no row."""
+    """Return the function from an entry to its bytes. A wrong choice aligns no row."""
     parts = json.loads(backend.to_str())
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece
@@ -121,7 +121,7 @@ def _of_sentence_piece(token: str) -> bytes:
 def _walk(  # type: ignore[no-untyped-def]
     ids, offsets, data, edges, spans, pieces, piece_edges, kinds, mode, mask, placed
 ):
-    """Write the masks of unaligned rows; set `placed` for rows that this mode aligns."""
+    """Write the masks of the rows that this mode aligns, and set `placed`."""
     span = 0
     for row in range(len(edges) - 1):
         if placed[row]:

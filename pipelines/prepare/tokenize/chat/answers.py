@@ -8,12 +8,11 @@ bytes that the template's loop over messages writes for the answer.
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-A model must generate just the answer and its end token. White space after that token belongs to the next turn, but is
-learned if nothing else ends a turn. If nothing ends an answer, the first token of the next turn's marker is learned.
+White space after the end token belongs to the next turn, but is learned if nothing else ends a turn. If nothing ends an
+answer, the first token of the next turn's marker is learned.
 
-The generation prompt is the text that the template writes after the messages before the answer. A turn may begin
-otherwise if a template changes earlier turns: then with `header`, the beginning that the prompt and trial answers
-share.
+The generation prompt is the text that the template writes after the messages before the answer. A turn that the
+template changes later begins with `header`, the beginning that the prompt and trial answers share.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering
 
 _SENTINEL = "\ue000"
 _OPENED_THOUGHT = re.compile(rb"<think>\s*$")
-# An answer whose thought the prompt has begun.
+# An answer to a prompt that has begun its thought.
 _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['content']}"}
 
 
@@ -102,13 +101,13 @@ class AnswerFinder:
         return [(start, stop - self._space_behind(found.text, start, stop))]
 
     def _marker_end(self, text: bytes, stop: int) -> int:
-        """Return the end of the added token that begins the next turn, or of its first byte."""
+        """Return the end of the next turn's first added token, or byte."""
         at = len(text) - len(text[stop:].lstrip())
         tokens = (token for each in self.program.settings.added_tokens if text.startswith(token := each.encode(), at))
         return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
 
     def _space_behind(self, text: bytes, start: int, stop: int) -> int:
-        """Count the white space bytes between an answer's end token and `stop`."""
+        """Count the white space bytes after an answer's end token."""
         if self._whole_turns or not text.endswith(self.traits.closings, start, stop):
             return 0
         return stop - start - len(text[start:stop].rstrip())
@@ -150,7 +149,7 @@ class AnswerFinder:
         return prompted.text[prompted.end :]
 
     def _without_tool_answers(self, conversation: Conversation, found: Rendering, index: int, start: int) -> Spans:
-        """Find an answer in a turn that also contains the tools' results, between its calls and content."""
+        """Find an answer in a turn that has tools' results between its calls and content."""
         begun, stop = found.turns[index]
         before, message, behind = (part := conversation.messages)[:index], part[index], part[index + 1 :]
         more: Spans = []
@@ -167,7 +166,7 @@ class AnswerFinder:
         return [(start, self.before_token(found.text, calls)), *more]
 
     def before_token(self, text: bytes, stop: int) -> int:
-        """Return the start of the added token that contains position `stop`, or `stop` if none does."""
+        """Return the start of the added token that contains `stop`, or `stop`."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (
             at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
@@ -211,7 +210,7 @@ class AnswerFinder:
         )
 
     def _tried(self, messages: list[Message], *, prompt: bool = False) -> Rendering | None:
-        # Copies, because messages are told apart by identity. Some templates take only lists of parts.
+        # Messages are told apart by identity. Some templates take only lists of parts.
         plain = [dict(message) for message in messages]
         parts = list(map(in_parts, messages))
         for tried in (plain, parts):

@@ -1,7 +1,7 @@
 """Chat templates by name, for tokenizers without a template of that name.
 
-ChatML is OpenAI's chat format, which Qwen's models use. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text. The
-{% generation %} markers only serve `transformers`.
+ChatML is OpenAI's chat format. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text. The {% generation %} markers
+only serve `transformers`.
 """
 
 from pipelines.prepare.tokenize.engines import HFTokenizer
@@ -19,10 +19,10 @@ _MARKERS = {"chatml": ("<|im_start|>", "<|im_end|>")}
 
 
 def use(tokenizer: HFTokenizer, name: str | None) -> None:
-    """Make the built-in template `name` the default, unless the tokenizer has one of that name."""
+    """Make the built-in template `name` the tokenizer's default, unless it has one of that name."""
     own = tokenizer.chat_template
     if name in TEXTS and not (isinstance(own, dict) and name in own):
-        # Programs that load the saved tokenizer use the default.
+        # Other programs use the default.
         tokenizer.chat_template = {"default": TEXTS[name], name: TEXTS[name]}
 
 

@@ -1,7 +1,7 @@
 """Convert one row to the conversation that a chat template renders.
 
-A null counts as a missing key, even a null content, which `apply_chat_template` of `transformers` 5.23 drops. Rendering
-processes import this module, so it imports nothing heavier than PyArrow.
+A null counts as a missing key, as in `apply_chat_template` of `transformers` 5.23. Rendering processes import this
+module, so it imports nothing heavier than PyArrow.
 """
 
 import contextlib
@@ -20,9 +20,8 @@ from pipelines.prepare.sources.columns.messages import OF_PROMPT, whole_function
 
 Message = dict[str, Any]
 
-# Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, so that no row is usable.
+# Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, for all rows.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
-# A mask is unclear, or covers characters without a certain place.
 MASK = "mask_not_clear"
 
 QUESTION: Message = {"role": "user", "content": "what is it"}
@@ -36,7 +35,7 @@ _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object
 
 
 class Rejected(Exception):
-    """Error for an unusable conversation, with a reason for the ledger and a detail for people."""
+    """Error for an unusable conversation: a reason for the ledger, a detail for people."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -69,14 +68,14 @@ class Conversation:
 
 
 class Needs:
-    """Forms of content and arguments that a template needs, found by trial. `render` renders messages to UTF-8."""
+    """Forms of content and arguments that a template needs, found by trial. `render` gives UTF-8."""
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
         self._joins: dict[str, bool] = {}
 
     def joins(self, role: str) -> bool:
-        """Return whether the template reads contents of this role as texts, but not as lists of parts."""
+        """Return whether the template reads this role's contents only as texts."""
         if role not in self._joins:
             self._joins[role] = not self._reads_parts(role)
         return self._joins[role]
@@ -98,9 +97,7 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether arguments of tool calls must be objects: the template accepts them, and does not write texts
-        unchanged.
-        """
+        """Whether the template accepts arguments as objects, and does not write texts unchanged."""
         said = json.dumps(ARGUMENTS)
         text = self._tried(*calling(said))
         return (text is None or said.encode() not in text) and self._tried(*calling(ARGUMENTS)) is not None
@@ -125,7 +122,7 @@ def _has_read(text: bytes | None, message: Message) -> bool:
 
 
 def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
-    """Return a conversation with a tool call of these arguments, and its tools."""
+    """Return a conversation with a tool call, and its tools."""
     call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
     result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
     calling = {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -133,9 +130,7 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return conversations if all messages have just a role and a content, both texts, and other fields are null; else
-    None.
-    """
+    """Return conversations if all messages have just a role and a content, both texts; else None."""
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
     said = [name for name, values in fields.items() if values.null_count < len(values)]
@@ -159,8 +154,7 @@ def conversation_of(
     Messages, parts of a content or thought, and characters (`train_detail`) are not learned with `weight` 0 (as OpenAI
     defines) or `train` false (as in Axolotl's documentation); `train` wins.
 
-    Raises: Rejected if a message has no role, only a role, content that is not text, or an unclear mask; or if tools,
-        arguments or options have a wrong form.
+    Raises: Rejected if a message, mask, tools, arguments or options have a wrong form.
     """
     kept, unlearned, withheld = [], set(), {}
     for index, message in enumerate(messages):

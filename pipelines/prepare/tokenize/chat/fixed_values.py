@@ -1,7 +1,7 @@
 """Values of chat templates with the same text on every machine.
 
-Python writes an object without a text as its address, and a set in an order that depends on the hash seed. So methods,
-functions and iterators get wrappers that cannot be written out, and keys stay in their order.
+Python writes an object as its address, and a set in an order that depends on the hash seed. So methods, functions and
+iterators get wrappers without a text, and keys stay in their order.
 """
 
 import calendar
@@ -97,7 +97,7 @@ class _OrderedKeys(collections.abc.KeysView[Any]):
 
 
 class Dict:
-    """Replacement of `dict` that hides the type's methods, such as ways to change messages."""
+    """Replacement of `dict` without the type's methods, which may change messages."""
 
     fromkeys = staticmethod(dict.fromkeys)
 
@@ -120,7 +120,7 @@ def _refuse_text(kind: str) -> NoReturn:
 
 
 def fixed(value: Any) -> Any:
-    """Return the value, or a wrapper without a text for a callable or an iterator. Macros and loops have a text."""
+    """Return the value, or a wrapper without a text for a callable or an iterator."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Dict, Undefined, Macro, LoopContext)):
         return value
@@ -166,5 +166,5 @@ def format_date(day: datetime.date, form: str) -> str:
 
 
 def _week(day: datetime.date, *, first: int) -> int:
-    """Return the number of times that the weekday `first` has come since the year began."""
+    """Count the weekdays `first` since the year began."""
     return (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7

@@ -6,9 +6,9 @@ Private letters are put where a run of learned or of withheld characters begins,
     rendered    <|im_start|>assistant⏎①Let me think.② The answer is 4.③<|im_end|>⏎
     skipped                           └────────────┘
 
-Without the letters, the text has to be the same. Otherwise the template strips white space at a letter, or looks at the
-beginning: then letters move after white space, and at last the first one goes. More may be skipped than requested,
-never less. A `reasoning_content` without any letter in the text is left out by the template, and skips nothing.
+The text must not change otherwise. If the template strips white space at a letter, or looks at the beginning, letters
+move after white space, and at last the first one goes. More may be skipped than requested, never less. A
+`reasoning_content` without any letter in the text is left out by the template, and skips nothing.
 """
 
 import bisect
@@ -34,7 +34,7 @@ def skipped_spans(
     field: str,
     learned: Spans,
 ) -> Spans:
-    """Find the byte spans in `text` of an answer's withheld characters. `learned`: the answer's own spans, not empty.
+    """Find the byte spans in `text` of an answer's withheld characters. `learned`: the answer's spans, not empty.
 
     Raises: Rejected if their places are not certain.
     """

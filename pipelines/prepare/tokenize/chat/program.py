@@ -16,12 +16,11 @@ class Settings:
     """Template, its variables, and the limits of one rendering.
 
     `tools_source`: the template for conversations with tools. `variables`: other than the messages. `added_tokens`:
-    contents of the tokenizer's added tokens. `date` (ISO) replaces today's. `learns_prompts`: also learn answers in a
-    prompt that a completion follows. `whole_turns`: learn all of a turn after its role. `learn_not`: thoughts or
-    tool_calls. `joins_line_breaks`: two line breaks are one token.
+    their contents. `date` (ISO) replaces today's. `learns_prompts`: also learn answers in a prompt that a completion
+    follows. `whole_turns`: learn all of a turn after its role. `learn_not`: thoughts or tool_calls.
+    `joins_line_breaks`: two line breaks are one token.
 
-    The limits are seconds of a core, memory (per batch), and UTF-8 bytes of text. An ordinary rendering takes 5 to 100
-    µs.
+    The limits are seconds of a core, memory (per batch), and UTF-8 bytes. An ordinary rendering takes 5 to 100 µs.
     """
 
     source: str
@@ -40,7 +39,7 @@ class Settings:
 
 
 class Rendering(NamedTuple):
-    """A rendered conversation: its UTF-8 text and its byte spans within {% generation %} markers (`marked`).
+    """A rendered conversation: its UTF-8 text and its spans within {% generation %} markers (`marked`).
 
     `turns`: the span that a loop writes for each message; empty if no loop or several loops do. `end`: of the last
     loop.
@@ -81,10 +80,7 @@ class Program:
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:
-        """Render a conversation, with or without the generation prompt.
-
-        Raises: Rejected if the template refuses the messages or writes too much.
-        """
+        """Render a conversation. Raises: Rejected if the template refuses the messages or writes too much."""
         notes, pieces, most = self.notes, [], self.settings.text_bytes
         notes.start()
         variables = {**self._variables, **conversation.options, "messages": conversation.messages}

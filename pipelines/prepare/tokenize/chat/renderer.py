@@ -1,9 +1,7 @@
 """Render a batch of conversations in a worker process (see `template`).
 
-A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel ends the process once
-a rendering has used up its processor time, and limits its memory.
-
-The process receives settings as JSON and conversations as an Arrow stream. It answers with a stream of `RENDERED`.
+A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel limits the process's
+processor time and memory. Settings arrive as JSON, conversations as an Arrow stream.
 """
 
 import contextlib
@@ -40,9 +38,9 @@ from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
 # One or more results per row, in order: the row; the UTF-8 text of its first `num_messages` messages; its byte spans to
-# learn and to skip, [start, stop, start, stop, …], in order and disjoint; no token that overlaps a skipped one is
-# learned. An unusable row has one result, with a reason and a detail. A preference pair (column `chosen`) has three:
-# the prompt with the generation prompt, with the chosen and with the rejected answer.
+# learn and to skip, [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason
+# and a detail. A preference pair (column `chosen`) has three: the prompt with the generation prompt, with the chosen
+# and with the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -56,14 +54,13 @@ RENDERED = pa.schema(
 )
 
 _CONVERSATIONS = ("messages", "chosen", "rejected")
-# The limits apply to the whole process, and Jinja holds the GIL anyway.
+# The limits apply to the process, and Jinja holds the GIL anyway.
 _one_at_a_time = threading.Lock()
 
 
 class ChatTemplate:
-    """Chat template that renders conversations one at a time.
-
-    `start_clock` is called before anything that may run forever: compiling and each rendering.
+    """Renderer of single conversations. `start_clock` is called before compiling and each rendering, which may run
+    forever.
     """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -73,7 +70,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the finder for the template that the conversation requires, with or without tools."""
+        """Return the finder for the conversation's template, with or without tools."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -83,9 +80,8 @@ class ChatTemplate:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
         Returns: UTF-8 texts, each with its learned byte spans, number of messages, and skipped spans. With `learn`
-            each, one
-            text per answer; otherwise a single one.
-        Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is uncertain.
+            each, one text per answer; otherwise a single one.
+        Raises: Rejected if the template refuses or cannot read the messages, or an answer's place is uncertain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
@@ -116,7 +112,7 @@ class ChatTemplate:
             raise rejected from None
 
     def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
-        """Render a conversation, with or without the generation prompt. Raises: as `render`."""
+        """Render a conversation. Raises: as `render`."""
         text = self._run(conversation, prompt=prompt)
         if not are_plain:
             check_parts_read(conversation.messages, text)
@@ -150,9 +146,7 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render a serialized batch to a serialized `RENDERED` batch. Raises: MemoryError if memory runs out between two
-    rows.
-    """
+    """Render a serialized batch to a serialized `RENDERED` batch. Raises: MemoryError between two rows."""
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)

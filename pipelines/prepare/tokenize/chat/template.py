@@ -57,9 +57,7 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
-        """Build `Texts` from large strings that begin at their buffer's first byte. Spans are [start, stop, …] for each
-        text.
-        """
+        """Build `Texts` from large strings at their buffer's first byte. Spans of a text are [start, stop, …]."""
         data, edges = utf8_of(strings)
 
         def places(spans: pa.Array) -> np.ndarray:
@@ -80,8 +78,8 @@ class Texts:
 class Rendered:
     """Rendered batch of N conversations: T `texts`, one per conversation or one per answer.
 
-    `owners`, `num_messages` int64 [T]: each text's row, ascending, and the number of its messages. Unusable rows have
-    one empty text. `reasons` object [N], '' for usable rows; `details` by row.
+    `owners`, `num_messages` int64 [T]: each text's row, ascending, and number of messages. Unusable rows have one empty
+    text. `reasons` object [N], '' for usable rows; `details` by row.
     """
 
     texts: Texts
@@ -92,7 +90,7 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Thread-safe renderer of batches of conversations. `notes`: lines for users about the template."""
+    """Thread-safe renderer of batches. `notes`: lines for users about the template."""
 
     notes: tuple[str, ...] = ()
 
@@ -104,8 +102,7 @@ class ChatRenderer:
         """Render lists of `messages`, optionally with `tools` and `options` per row.
 
         With `chosen` and `rejected`, a row is a preference pair; usable ones have three texts (`RENDERED`).
-
-        Raises: TokenizerError if the template can render no conversation at all.
+        Raises: TokenizerError if the template can render no conversation.
         """
         batch = self._rendered(pa.RecordBatch.from_pydict(dict(columns)))
         owners, found = batch["row"].to_numpy(), np.array(batch["reason"].to_pylist(), dtype=object)
@@ -173,8 +170,8 @@ def open_template(
 ) -> ChatRenderer:
     """Open the tokenizer's chat template called `name`, by default the one that `transformers` uses.
 
-    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template. `finds_answers`:
-    whether the answers' places are needed. `more`: other fields of `Settings`.
+    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, template variables. `finds_answers`:
+    whether answers' places are needed. `more`: other fields of `Settings`.
     Raises: TokenizerError if there is no such template, it needs a date, it exceeds the limits, or answers are not
         found.
     """

@@ -2,13 +2,13 @@
 
     wordpiece   our own kernels for BERT's WordPiece
     unigram     our own kernels for SentencePiece's Unigram
-    fastokens   the package of that name, for byte-level BPE
-    gigatoken   the package of that name, for SentencePiece's BPE
-    hf          the Rust tokenizer inside a fast tokenizer, called without the Python layer above it
-    slow        a tokenizer written in Python, or with a Python layer that changes the ids of the Rust one
+    fastokens   the package, for byte-level BPE
+    gigatoken   the package, for SentencePiece's BPE
+    hf          the Rust tokenizer inside a fast tokenizer, without the Python layer above it
+    slow        a tokenizer written in Python, or with a Python layer that changes the ids
 
 The last two are references. `decide` chooses another engine only if it is qualified (docs/explanation/engines.md) and
-agrees with the reference on some texts. `crosscheck` keeps comparing during a job.
+agrees with the reference on some texts.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HFTokenizer: TypeAlias = "PreTrainedTokenizerBase"
 
-# Texts on which tokenizers have failed: empty, blank, literal special tokens, scripts, marks, controls, long words.
+# Texts on which tokenizers have failed.
 BATTERY = (
     "",
     " ",
@@ -41,7 +41,7 @@ BATTERY = (
     "https://example.org/a_b?c=d&e=%20 foo@bar.baz $12,345.67",
 )
 
-MAX_ID = 2**28 - 2  # the largest id that fits in a unit of a vocabulary's trie
+MAX_ID = 2**28 - 2  # the largest in a vocabulary trie
 
 _REFERENCES = ("hf", "slow", "reference")
 
@@ -86,7 +86,7 @@ def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 class HuggingFaceEngine:
-    """Reference engine for fast tokenizers: the `tokenizers` library, on all cores and without the GIL."""
+    """Reference engine for fast tokenizers: the `tokenizers` library, on all cores, without the GIL."""
 
     name = "hf"
     concurrent = True
@@ -109,14 +109,14 @@ class HuggingFaceEngine:
         return parts
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text. Raises: TextsNotEncoded if the library fails on a text."""
+        """Return the tokens of each text. Raises: TextsNotEncoded."""
         strings = texts.to_pylist()
         with library_failures.named(f"tokenizers {self.version}", num_texts=len(strings)):
             encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return `ragged`, the tokens of all `texts`, with the sequences at `indices` encoded again by this engine."""
+        """Return `ragged`, the tokens of `texts`, with the sequences at `indices` encoded again."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -134,7 +134,7 @@ class SlowEngine:
         self._dtype = dtype
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text. Raises: TextsNotEncoded if the tokenizer fails on a text."""
+        """Return the tokens of each text. Raises: TextsNotEncoded."""
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         strings = texts.to_pylist()
@@ -147,7 +147,7 @@ TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for a tokenizer that an engine cannot serve. `reason` is a sentence without a full stop."""
+    """Error for a tokenizer that an engine cannot serve. `reason` has no full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -165,7 +165,7 @@ class FastEngine(abc.ABC):
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
 
         `parts`: the reference's `parts()`, if already read.
-        Raises: NotQualified if docs/explanation/engines.md has no argument that the engine gives the tokenizer's ids.
+        Raises: NotQualified if docs/explanation/engines.md has no argument that ids are equal.
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
@@ -189,9 +189,7 @@ class FastEngine(abc.ABC):
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return an installed package's version. Raises: NotQualified if it is not installed, or another release than
-    `tried`.
-    """
+    """Return a package's version. Raises: NotQualified if it is not installed, or not `tried`."""
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -219,9 +217,8 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 
 
 def copy_backend(tokenizer: HFTokenizer) -> Any:
-    """Return a copy of the `tokenizers.Tokenizer`, with the settings that `transformers` uses without truncation.
-
-    `transformers` changes the original's settings while other threads may be encoding.
+    """Return a copy of the `tokenizers.Tokenizer`, without truncation. `transformers` changes the original while
+    threads encode.
     """
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_truncation()

@@ -71,8 +71,8 @@ def decide(
 ) -> tuple[Engine, dict[str, str]]:
     """Choose an engine: the `wanted` one; for "auto", the first qualified one, else the reference.
 
-    Returns: the engine; by name, the reasons against the engines tried before it, as sentences.
-    Raises: ConfigError if the wanted engine is not qualified for the tokenizer.
+    Returns: the engine; by name, the reasons against the engines tried before it.
+    Raises: ConfigError if the wanted engine is not qualified.
     """
     reasons: dict[str, str] = {}
     if wanted == "hf":
@@ -93,7 +93,7 @@ def decide(
 
 
 def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return why a job uses transformers' own tokenizer unasked: the reason against each fast engine."""
+    """Return why a job uses transformers' own tokenizer unasked."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in FAST_ENGINES:
         return f"{engine.name} has its tokens, but not all that these rows need, such as offsets"

@@ -46,7 +46,7 @@ _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
 _BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 _ASCII = {f"<0x{byte:02X}>": chr(byte) for byte in range(128)}
-# An id far above the others would need millions of made-up entries.
+# An id far above the others would need millions of entries.
 _MAX_HOLES = 10_000
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 class PackageEngine(FastEngine):
     """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name`: also the package's name. `tried`: its qualified release. `byte_fallback`: the required setting of the model.
+    `name`: also the package's. `tried`: its qualified release. `byte_fallback`: required of the model.
     """
 
     tried: str
@@ -110,8 +110,8 @@ class PackageEngine(FastEngine):
 class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE with the package `fastokens`, which encodes without the GIL.
 
-    By default it uses a thread per core, up to 32, and ignores RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1. Its cache
-    of words has a fixed size. The reference encodes texts with a long s (ſ), which the package may split differently.
+    It uses a thread per core, up to 32, and ignores RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1. The reference
+    encodes texts with a long s (ſ), which the package may split differently.
     """
 
     name = "fastokens"
@@ -124,7 +124,7 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its vocabulary has no entry for some bytes")
         if max(vocabulary.values()) >= len(vocabulary) + _MAX_HOLES:
             raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} holes")
-        # The reference drops a token if another one takes the white space at its start. The package keeps it.
+        # The reference drops a token if another one takes the white space at its start.
         added = parts["added_tokens"]
         if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
             raise NotQualified("one of its added tokens takes white space that may belong to another one")
@@ -134,13 +134,13 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        # The reference searches the raw text for added tokens, then the normalized rest. The package does so only with
-        # a normalizer.
+        # The reference searches the raw text first, then the normalized rest; the package only if there is a
+        # normalizer.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects gaps in the ids. No byte-level word has a space, and no merge names these entries.
+        # The package rejects gaps in the ids. Words have no space, and no merge names these entries.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -194,9 +194,8 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`.
 
-    docs/explanation/engines.md says why its byte-level BPE is unused. Texts and tokens are passed as arrays of the
-    package `awkward`, so no string is made. It encodes batches of a megabyte and more on its own threads, without the
-    GIL.
+    docs/explanation/engines.md says why its byte-level BPE is unused. Texts and tokens are arrays of the package
+    `awkward`, so no string is made. Batches of a megabyte and more use its own threads, without the GIL.
     """
 
     name = "gigatoken"
@@ -207,11 +206,10 @@ class GigatokenEngine(PackageEngine):
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")
-        # Every character needs an entry or byte entries. An ASCII character is its own only byte.
+        # An ASCII character is its own only byte.
         missing = _BYTES - model["vocab"].keys()
         if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")
-        # No text is unknown, so the unknown token may be missing.
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
             raise NotQualified("its vocabulary has no entry for unknown text")
         for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only

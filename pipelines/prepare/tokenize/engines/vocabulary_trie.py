@@ -25,9 +25,7 @@ _TRIES = 256  # gaps to try for a node with several children, before the end
 
 
 class Trie(NamedTuple):
-    """Double-array trie. `units` uint64. `start`: base of the root. `inner`: base of the node at the end of
-    `inner_prefix`.
-    """
+    """Double-array trie. `start`: base of the root. `inner`: base of the node at the end of `inner_prefix`."""
 
     units: np.ndarray
     start: int
@@ -35,7 +33,7 @@ class Trie(NamedTuple):
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary with ids from 0 to `MAX_ID`. `inner_prefix`: such as "##"."""
+    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: such as "##"."""
     words = sorted(word for word in vocabulary if word)  # by code point, which is also the order of the bytes
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
@@ -55,7 +53,7 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
     """Fill `units` breadth first. `queue` rows: a node's unit, its words [first, last), its depth.
 
-    Return the root's base and the number of units used; 0, 0 if there is no room.
+    Return the root's base and the number of units; 0, 0 if there is no room.
     """
     size = len(units)
     after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # doubly linked list of gaps

@@ -5,8 +5,8 @@
        entries from the         the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`),
        normalizer (`points`)    with a table of words seen before
 
-Memory: trie and scores (1 to 4 MB for 32,000 entries); up to 14 MB for entries of code points; 8 MB per encoding
-thread; and 4 bytes per token of a batch while it is encoded.
+Memory: trie and scores (1 to 4 MB for 32,000 entries); up to 14 MB for entries of code points; 8 MB per thread; and 4
+bytes per token of a batch.
 """
 
 from collections.abc import Mapping

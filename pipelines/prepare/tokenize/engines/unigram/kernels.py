@@ -1,15 +1,14 @@
 """Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-Each word of a document is normalized code point by code point, gets the mark "▁" in front where Metaspace adds one, and
-is cut into pieces (`paths`). No piece crosses a mark, so words are independent.
+Each word of a document is normalized, gets the mark "▁" in front where Metaspace adds one, and is cut into pieces
+(`paths`). No piece crosses a mark, so words are independent.
 
     words     with `splits_white`  runs between white space, each with the mark or without
               otherwise            one per space, which becomes its mark, even if nothing follows; and any text
                                    before the first space, with the mark or without
 
-The key of a word in memory is raw bytes 0-7, then bytes 8-14 with the size and the mark's presence. A word is
-remembered only if its neighbours cannot change its ids: no code point joins the one before it, and no byte begins one
-of the `raw` texts.
+A word's key in memory is raw bytes 0-7, then bytes 8-14 with the size and the mark's presence. A word is remembered
+only if no code point joins the one before it, and no byte begins one of the `raw` texts, so neighbours do not matter.
 """
 
 from typing import NamedTuple
@@ -42,7 +41,7 @@ _REFERENCE, NO_ROOM = -2, -3
 MEMORY_BITS = 18
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
-_SLACK = 40  # spare room in `out` and `word`: more than the mark and one code point need
+_SLACK = 40  # spare room for the mark and one code point
 
 # Flags of entries, see `points`.
 JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
@@ -80,13 +79,13 @@ class Tables(NamedTuple):
 
 @jit
 def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
+    """Write the ids of each document to `out`, and their ends to `ends`.
 
     Args:
         asked: uint8 [N], set to 1 for documents that the reference must encode.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
         progress: int64 [2], the next document and its begin in `out`; zero at first.
-    Returns: 0; or MISSING_PAGE or NO_ROOM (in `out`), and is to be called again with the same `progress`.
+    Returns: 0; or MISSING_PAGE or NO_ROOM (in `out`): call again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -150,8 +149,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
     it.
 
     Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the word's begin in `data`; its end, or -1 if
-        the
-        same bytes may normalize differently elsewhere; its size in bytes; the space's entry, 0 at the document's end.
+        the same bytes may normalize differently elsewhere; its size; the space's entry, 0 at the document's end.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -215,7 +213,7 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
-    """Return the document's begin after Strip, or MISSING_PAGE or _REFERENCE; and its end."""
+    """Return the document's bounds after Strip, or MISSING_PAGE or _REFERENCE."""
     while tables.strips_right and end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:

@@ -1,15 +1,13 @@
 """Find the best path through one word: the pieces into which Unigram cuts it. Compiled.
 
 The search is the reference's (Viterbi). At each character it tries all entries that begin there, shortest first, then
-the unknown token if no entry is that single character. Only a better path replaces another, so the first of equal paths
-stays:
+the unknown token if none is that single character. The first of equal paths stays:
 
     vocabulary   a -1, b -2, ab -3        path to     after a     after ab
     word         ab                       from 0      a: -1       ab: -3, found first
                                           from 1                  a b: -3, no better, so the word is ab
 
-Adjacent unknown pieces become one: the entry with that spelling; else the tokens of its bytes, if each byte has one;
-else the unknown token.
+Adjacent unknown pieces become one: the entry with that spelling; else the tokens of its bytes; else the unknown token.
 """
 
 from typing import NamedTuple
@@ -32,7 +30,7 @@ class Scratch(NamedTuple):
 
 @jit
 def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path through the word's bytes [first, end). Return their end in `out`."""
+    """Write the ids of the best path through the word's bytes [first, end). Return their end."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
         begin[place] = -1
@@ -82,7 +80,7 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the id or byte ids of unknown pieces, last one first. Return their end in `out`."""
+    """Write the ids of unknown pieces, last one first. Return their end."""
     word, node, at, found = scratch.word, tables.vocabulary.start, first, 0
     while at < end and found >= 0:
         found, node = child(tables.vocabulary.units, node, word[at])

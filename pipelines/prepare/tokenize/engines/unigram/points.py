@@ -1,7 +1,6 @@
 """Normalize single code points as SentencePiece's normalizers do, and find the cases in which neighbours matter.
 
-SentencePiece's normalizers are chains of steps. Most look at one code point at a time. The loop (`kernels`) handles the
-others:
+Most steps of these normalizers look at one code point at a time. The loop (`kernels`) handles the others:
 
     Replace of several characters, at the start of the chain    the reference encodes documents that contain them
     Strip                                                       the ends of a document
@@ -10,17 +9,17 @@ others:
 At most one step may look at neighbours: Precompiled, or one of Unicode's four forms. NFKD or NFD before StripAccents
 does not count: neighbours only change the order of marks, which StripAccents removes.
 
-Precompiled (`tokenizers` 0.23) cuts the text into grapheme clusters. If a cluster of less than 6 bytes begins with an
-entry of its table, the entry's value replaces the whole cluster. Otherwise each code point is looked up alone. By
-Unicode (UAX #29, GB3 to GB13) the clusters of 2 to 5 bytes and several code points are carriage return and line feed;
-code points of the class Prepend, which send the document to the reference; and code points that JOIN the one before
-them (Extend, SpacingMark, ZWJ). If such a code point and the one before it have less than 6 bytes, and a table entry
-begins there (e and U+0301: yes; an Arabic letter and a vowel sign: mostly no), the reference encodes the document.
+Precompiled (`tokenizers` 0.23) looks up grapheme clusters of less than 6 bytes: if one begins with an entry of its
+table, the value replaces the whole cluster. Everything else is looked up by code point. By Unicode (UAX #29, GB3 to
+GB13) the clusters of 2 to 5 bytes and several code points are carriage return and line feed; code points of the class
+Prepend, which send the document to the reference; and code points that JOIN the one before them (Extend, SpacingMark,
+ZWJ). If both have less than 6 bytes and a table entry begins there (e and U+0301: yes; an Arabic letter and a vowel
+sign: mostly no), the reference encodes the document.
 
 NFC, NFD, NFKC, NFKD sort marks by their combining class (ccc), and NFC and NFKC compose a code point with the one
-before it. That needs a code point that is second in a canonical decomposition; the reference encodes documents with
-one. Only neighbouring marks with ccc other than 0 are sorted: a code point is REORDERED if its decomposition begins
-with such a mark, and has the flag ENDS_IN_MARK if it ends with one.
+before it, if it is second in a canonical decomposition: the reference encodes such documents. Only neighbouring marks
+with ccc other than 0 are sorted: a code point is REORDERED if its decomposition begins with such a mark, and has the
+flag ENDS_IN_MARK if it ends with one.
 
 An entry has the layout of `Pages`, with these flags:
 
@@ -66,19 +65,19 @@ _MAX_BYTES = 31
 
 
 class Reader:
-    """Reader of a normalizer: entries of single code points, and settings for the kernels' steps.
+    """Reader of a normalizer: entries of single code points, and settings for the kernels.
 
     `splits_white`: any white space ends a word. `literals`: texts that send a document to the reference. `charsmap`:
     trie of the Precompiled step if it looks at neighbours, uint32, else empty.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
-        """Read the chain. Raises: NotQualified if the kernels cannot apply one of its steps, or their order."""
+        """Read the chain. Raises: NotQualified if the kernels cannot apply its steps."""
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
-        self._local: list[Step] = []  # the steps left in the chain; the numbers below are indices into it
-        self._strip = self._merge = 0  # ends are stripped, or runs of spaces merged, before this step
+        self._local: list[Step] = []  # the remaining steps, which the numbers below index
+        self._strip = self._merge = 0  # done before this step
         self._context = -1  # the step that looks at neighbours
         chain = _flat(normalizer)
         types = [*(step["type"] for step in chain), ""]
@@ -117,7 +116,7 @@ class Reader:
         return kind in (*_FORMS, "Lowercase", "Nmt", "Replace", "StripAccents")
 
     def after(self, text: str, *, step: int | None = None) -> str:
-        """Normalize a text by all remaining steps, or by the first `step` ones."""
+        """Normalize a text by all remaining steps, or the first `step`."""
         count = len(self._local) if step is None else step
         if count and count not in self._chains:
             normalizer = {"type": "Sequence", "normalizers": self._local[:count]}
@@ -125,10 +124,7 @@ class Reader:
         return str(self._chains[count].normalize_str(text)) if count else text
 
     def _splits_line_end(self) -> bool:
-        r"""Return whether CR LF, which may be one cluster, can be normalized code point by code point.
-
-        The white space may differ if all of it ends words, or if runs become one.
-        """
+        r"""Return whether CR LF, which may be one cluster, can be normalized code point by code point."""
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         if both == first + second:
             return True
@@ -140,19 +136,19 @@ class Reader:
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the entries of one page, and append their bytes to `pool`."""
+        """Return the entries of a page, and append their bytes to `pool`."""
         # No step changes NUL.
         before, stripped, merged, become = (
             one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
             for step in (self._context, self._strip, self._merge, len(self._local))
         )
         joins, prepends = self._joining(before, "x{}"), self._joining(before, "{}x")
-        # First and last code points once decomposed; those with a combining class other than 0.
+        # First and last code points, decomposed; those with a combining class other than 0.
         ends, marks = [("", "")] * len(before), set[str]()
         if self._decompose is not None:
             ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
             letters = sorted({letter for pair in ends for letter in pair if letter})
-            marks = set(changed_between_marks(letters))  # none is decomposed any further
+            marks = set(changed_between_marks(letters))
         entries = []
         for index, point in enumerate(points):
             text, (first, last) = before[index], ends[index]
@@ -226,7 +222,6 @@ def _seconds() -> frozenset[str]:
     nfd = normalizers.NFD().normalize_str
     seconds: set[str] = set()
     for number in range(NUM_PAGES):
-        # Most pages have nothing to decompose.
         page = "\0".join(letters_of_page(number))
         if (decomposed := nfd(page)) != page:
             seconds.update(letter for text in decomposed.split("\0") for letter in text[1:])
@@ -237,8 +232,8 @@ def _seconds() -> frozenset[str]:
 def _probe() -> Any:
     """Return a Precompiled normalizer that turns each grapheme cluster of less than 6 bytes, except NUL, into one "y".
 
-    Its trie has an entry for each byte. A child's unit is at its parent's index XOR offset XOR byte. It holds the byte,
-    a bit for the end of an entry, and, from bit 10 on, the offset to the value's unit.
+    A child's unit is at its parent's index XOR offset XOR byte. It holds the byte, a bit for the end of an entry, and,
+    from bit 10 on, the offset to the value's unit.
     """
     units = np.zeros(1024, np.uint32)
     units[0] = 256 << 10

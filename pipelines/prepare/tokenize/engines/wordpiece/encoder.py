@@ -5,7 +5,7 @@
        entries from the         a trie of the vocabulary (`vocabulary_trie`), with a small table of words seen before
        tokenizer itself
 
-Memory: the trie (1 to 4 MB); up to 14 MB for entries; 1 MB per encoding thread; and 4 bytes per token of a batch.
+Memory: the trie (1 to 4 MB); up to 14 MB for entries; 1 MB per thread; and 4 bytes per token of a batch.
 
 BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps that each look at one code point at a time:
 
@@ -15,11 +15,11 @@ BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps tha
     lowercase              by Unicode's table for single code points: no rule for a final sigma
     split                  at white space, which is dropped; then at punctuation, which becomes separate words
 
-The exception: NFD also sorts neighbouring marks by their combining class (ccc). The order matters only where two marks
-*remain* neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others). The sort moves no mark
-over a code point of ccc 0, and every remaining code point that is no mark has ccc 0. So a remaining mark is REORDERED.
-NFD itself identifies these marks: a mark with ccc other than 0 changes places with a U+0334 (ccc 1) after it or a
-U+0345 (ccc 240, the highest) before it.
+But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only where two marks *remain*
+neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others). The sort moves no mark over a
+code point of ccc 0, as every remaining code point that is no mark has. So a remaining mark is REORDERED. NFD itself
+identifies it: a mark with ccc other than 0 changes places with a U+0334 (ccc 1) after it or a U+0345 (ccc 240, the
+highest) before it.
 
 An ISOLATED entry has the id of its single character from bit 3 on. In the entry of a part of a word, bits 8-12 are the
 number of its characters.
@@ -62,7 +62,7 @@ _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
 class WordPieceEngine(KernelEngine):
-    """Engine for BERT's WordPiece, with any settings, if all added tokens are searched for in the raw text."""
+    """Engine for BERT's WordPiece, with any settings, if added tokens are searched for in the raw text."""
 
     name = "wordpiece"
     memory_words = kernels.MEMORY_WORDS
@@ -142,7 +142,6 @@ class _CodePoints:
         return _WITHOUT_TEXT.get(found, ASK)
 
     def _kinds(self, letters: list[str]) -> dict[str, int]:
-        """Return each code point's kind, from the way it splits letters around it."""
         spans = {span for _, span in self._pre_tokenizer.pre_tokenize_str(f"x{'x'.join(letters)}x")}
         ends = {end for _, end in spans}
         return {

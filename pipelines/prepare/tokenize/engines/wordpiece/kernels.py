@@ -7,8 +7,7 @@ The entry of an item's first code point (`encoder`) determines the result:
     otherwise  a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
                the bytes in its entry (DROP: none), then cut into the longest pieces in the trie
 
-Letters and digits are tested and lower-cased eight bytes at a time. The key of a word in memory is bytes 0-7, then
-bytes 8-14 and the size, which makes padding with zeros unambiguous.
+A word's key in memory is bytes 0-7, then bytes 8-14 and the size, which makes padding with zeros unambiguous.
 """
 
 from typing import NamedTuple
@@ -62,7 +61,7 @@ class Tables(NamedTuple):
 
 @jit
 def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
+    """Write the ids of each document to `out`, and their ends to `ends`.
 
     Args:
         asked: uint8 [N], nonzero for documents to skip; set here for documents that the reference must encode.
@@ -132,9 +131,9 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 
 @jit
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
-    """Return the leading ASCII letters and digits of 8 bytes, at most `room`, lower-cased, zero-padded; their count.
+    """Return the leading ASCII letters and digits, at most `room`, lower-cased, zero-padded; their count.
 
-    Additions set each byte's highest bit if the byte is past a bound. It is cleared before, so no byte carries.
+    Additions set a byte's highest bit if it is past a bound. That bit is cleared before, so no byte carries.
     """
     ascii_bits = bytes_8 & ~_HIGH
     lower = ascii_bits | _CASE
@@ -152,7 +151,7 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 
 @jit
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
-    """Append a word's rest to `word`, which has `size` ASCII bytes. A word that is too long is only counted.
+    """Append a word's rest to its `size` ASCII bytes in `word`. A word that is too long is only counted.
 
     Return its end in `data`, bytes, characters; or MISSING_PAGE or _REFERENCE, 0, 0.
     """
