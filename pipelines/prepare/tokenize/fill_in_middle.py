@@ -50,7 +50,7 @@ class FillInMiddle:
     def __init__(
         self, tokenizer: HFTokenizer, layout: LayoutConfig, *, seed: int, frame: DocumentFrame, longest: int | None
     ) -> None:
-        """Find the sentinels. Raises: TokenizerError if the vocabulary lacks them."""
+        """Raises: TokenizerError if the vocabulary lacks the sentinels."""
         self.tokens = _sentinels(tokenizer, layout.fim_tokens)
         self._ids = tuple(int(tokenizer.convert_tokens_to_ids(token)) for token in self.tokens)
         self._rates, self._seed, self._longest = (layout.fim_rate, layout.fim_spm_rate), seed, longest
@@ -104,7 +104,6 @@ class FillInMiddle:
         return found
 
     def _arranged(self, parts: Sequence[tuple[str, str, str]], draws: np.ndarray, engine: Engine) -> RaggedTokens:
-        """Return the K documents of these parts, with sentinels."""
         tokens = engine.encode(pa.array([part for each in parts for part in each], pa.string()))
         sentinels = from_lists([*([token] for token in self._ids), []], dtype=tokens.ids.dtype)
         prefix = 3 * np.arange(len(parts))

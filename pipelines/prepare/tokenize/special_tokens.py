@@ -180,7 +180,7 @@ def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> Documen
 def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int | None:
     """Return the BOS token that the tokenizer puts before texts but `special_tokens` leaves out, or None.
 
-    A model trained with BOS does much worse without it, and no error appears.
+    A model trained with BOS does much worse without it.
     """
     bos_id = tokenizer.bos_token_id
     if bos_id is None or special_tokens in ("bos-eos", "tokenizer"):

@@ -124,7 +124,7 @@ class TemplateRows:
         )
 
     def _of_words(self, lists: pa.Array) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of rows of words, and their word indices. Distinct words are tokenized once."""
+        """Return the tokens of rows of words, and their word indices."""
         distinct, edges = pc.dictionary_encode(lists.flatten()), offsets_of(list_lengths(lists))
         tokens = self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
         offsets = tokens.offsets[edges]
@@ -218,7 +218,7 @@ def open_rows(
     """Open a row encoder with the reference engine.
 
     Raises: ConfigError if special tokens leave no room for text in `length`; TokenizerError if the tokenizer does not
-        report the words of tokens, or rejects lists of words.
+        report words, or rejects lists of them.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:

@@ -86,7 +86,6 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
 
 
 def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerConfig) -> None:
-    """Warn if the original tokenizer.json gives other tokens."""
     name = os.path.expanduser(config.name)
     path: Any = os.path.join(name, "tokenizer.json")
     if not os.path.isdir(name):

@@ -121,7 +121,6 @@ def _of_sentence_piece(token: str) -> bytes:
 def _walk(  # type: ignore[no-untyped-def]
     ids, offsets, data, edges, spans, pieces, piece_edges, kinds, mode, mask, placed
 ):
-    """Write the masks of the rows that this mode aligns, and set `placed`."""
     span = 0
     for row in range(len(edges) - 1):
         if placed[row]:
@@ -167,7 +166,6 @@ def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
 
 @jit
 def _after_spaces(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the end of the ASCII white space at data[at]."""
     while at < end and (data[at] == 32 or 9 <= data[at] <= 13):
         at += 1
     return at

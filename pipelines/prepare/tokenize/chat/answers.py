@@ -48,8 +48,8 @@ _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['
 class Traits:
     """Facts about a template.
 
-    `prompt`: the generation prompt if it never varies, else None. `header`: its common beginning with all answers.
-    `closings`: end-of-turn tokens with the white space after them. `is_open`: nothing ends an answer.
+    `prompt`: the generation prompt if it never varies. `header`: its common beginning with all answers. `closings`:
+    end-of-turn tokens with the white space after them. `is_open`: nothing ends an answer.
     """
 
     prompt: bytes | None
@@ -107,7 +107,6 @@ class AnswerFinder:
         return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
 
     def _space_behind(self, text: bytes, start: int, stop: int) -> int:
-        """Count the white space bytes after an answer's end token."""
         if self._whole_turns or not text.endswith(self.traits.closings, start, stop):
             return 0
         return stop - start - len(text[start:stop].rstrip())
@@ -137,7 +136,6 @@ class AnswerFinder:
         )
 
     def _prompt(self, asked: Conversation, text: bytes, start: int) -> bytes:
-        """Return the generation prompt after the messages `asked`."""
         try:
             prompted = self.program.run(asked, prompt=True)
         except Rejected as rejected:
@@ -174,7 +172,6 @@ class AnswerFinder:
         return min(begun, default=stop)
 
     def _by_prefixes(self, conversation: Conversation, text: bytes, answers: Sequence[int]) -> Spans:
-        """Find answers of a template without a loop over messages."""
         spans: Spans = []
         for index in answers:
             try:
@@ -247,7 +244,6 @@ def joined(spans: Spans) -> Spans:
 
 
 def _shared(texts: Iterable[bytes]) -> bytes:
-    """Return the longest common prefix of whole characters."""
     first, *others = list(texts)
     size = len(first)
     for other in others:

@@ -47,8 +47,8 @@ class Rejected(Exception):
 class Conversation:
     """Conversation as a template renders it. All values have JSON types.
 
-    `unlearned`: indices of messages that are never learned. `withheld`: for answers learned in part, by index and field
-    (`content` or `reasoning_content`), whether each character is withheld. `options`: the row's template variables.
+    `unlearned`: messages that are never learned. `withheld`: for answers learned in part, by index and field (`content`
+    or `reasoning_content`), whether each character is withheld. `options`: the row's template variables.
     """
 
     messages: Sequence[Message]
@@ -117,7 +117,6 @@ def in_parts(message: Message) -> Message:
 
 
 def _has_read(text: bytes | None, message: Message) -> bool:
-    """Return whether a text has a message's content, but no printed list of parts."""
     return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
 
 
@@ -183,7 +182,7 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
 
 
 def _is_learned(said: Message, place: str) -> bool:
-    """Take `train` and `weight`, which may be texts, out of a message; return whether it is learned."""
+    """Take `train` and `weight`, which may be texts, out of a message."""
     given = [(name, said.pop(name, None)) for name in ("train", "weight")]
     flags = [(name, value) for name, value in given if value is not None]
     for name, value in flags:
@@ -212,7 +211,6 @@ def _withheld(said: Message, place: str) -> dict[str, list[bool]]:
 
 
 def _of_parts(said: Message, name: str, place: str) -> list[bool]:
-    """Take masks out of a field's parts; return the withheld characters."""
     if not isinstance(content := said.get(name, ""), list | dict):
         return [False] * len(content) if isinstance(content, str) else []
     content = [content] if isinstance(content, dict) else content

@@ -117,8 +117,6 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Namespace(Namespace):
-    """Jinja's `namespace` without names with a leading underscore."""
-
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, *others = args
         Namespace.__init__(self)

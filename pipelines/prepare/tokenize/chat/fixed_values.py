@@ -86,8 +86,6 @@ class _Iterator(_Silent):
 
 
 class _OrderedKeys(collections.abc.KeysView[Any]):
-    """Set that keeps its order, unlike Python's."""
-
     @classmethod
     def _from_iterable(cls, values: Iterable[Any]) -> "_OrderedKeys":  # type: ignore[override]
         return cls(dict.fromkeys(values))
@@ -166,5 +164,4 @@ def format_date(day: datetime.date, form: str) -> str:
 
 
 def _week(day: datetime.date, *, first: int) -> int:
-    """Count the weekdays `first` since the year began."""
     return (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7

@@ -69,7 +69,7 @@ def _places(found: str, text: bytes, letters: str) -> list[tuple[int, int]] | No
 
 
 def _trials(content: str, starts: Sequence[int], letters: str) -> list[tuple[_Marks, bool]]:
-    """Return the marks to try, and whether they are moved off white space."""
+    """Return the marks to try, and whether they are moved."""
     size, end = len(content), len(content.rstrip())
     moved = [min(size - len(content[start:].lstrip()), end) for start in starts]
     behind = list(zip([*moved, end], letters, strict=True))

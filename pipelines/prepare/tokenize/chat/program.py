@@ -15,10 +15,10 @@ from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_env
 class Settings:
     """Template, its variables, and the limits of one rendering.
 
-    `tools_source`: the template for conversations with tools. `variables`: other than the messages. `added_tokens`:
-    their contents. `date` (ISO) replaces today's. `learns_prompts`: also learn answers in a prompt that a completion
-    follows. `whole_turns`: learn all of a turn after its role. `learn_not`: thoughts or tool_calls.
-    `joins_line_breaks`: two line breaks are one token.
+    `tools_source`: the template for conversations with tools. `variables`: other than the messages. `date` (ISO)
+    replaces today's. `learns_prompts`: also learn answers in a prompt that a completion follows. `whole_turns`: learn
+    all of a turn after its role. `learn_not`: thoughts or tool_calls. `joins_line_breaks`: two line breaks are one
+    token.
 
     The limits are seconds of a core, memory (per batch), and UTF-8 bytes. An ordinary rendering takes 5 to 100 µs.
     """

@@ -37,10 +37,9 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
-# One or more results per row, in order: the row; the UTF-8 text of its first `num_messages` messages; its byte spans to
-# learn and to skip, [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason
-# and a detail. A preference pair (column `chosen`) has three: the prompt with the generation prompt, with the chosen
-# and with the rejected answer.
+# One or more results per row, in order. The text is that of its first `num_messages` messages; byte spans are [start,
+# stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason and a detail. A preference
+# pair (column `chosen`) has three: the prompt with the generation prompt, with the chosen and with the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -171,7 +170,6 @@ def _template(settings: str) -> ChatTemplate:
 
 @contextlib.contextmanager
 def _limited(memory_bytes: int) -> Iterator[None]:
-    """Limit the process's memory (on Linux only), and stop its timer at the end."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     if sys.platform == "linux":
         used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()

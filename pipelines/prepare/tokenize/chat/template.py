@@ -235,7 +235,7 @@ def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
             remedy="do not use this tokenizer, or repair the template in a copy of it",
         )
     if "template_rejected" in (tried.reasons[0], tried.reasons[1]):
-        if tried.reasons[0]:  # the template rejects a question and an answer; rows may have another form
+        if tried.reasons[0]:  # rows may have another form
             return ()
         return (f"the chat template refuses a second question and answer: {tried.details[1]}",)
     if not len(tried.texts.spans) or "template_prefix" in details:

@@ -45,7 +45,6 @@ def part_spans(finder: AnswerFinder, conversation: Conversation, found: Renderin
 
 
 def _between(finder: AnswerFinder, found: Rendering, other: Rendering, index: int) -> Spans:
-    """Return the first turn's span between the shared beginning and end."""
     has_turns = found.turn(index) and other.turn(index)
     text, changed = (each.turn(index) if has_turns else each.text for each in (found, other))
     start = _num_shared(text, changed)

@@ -49,7 +49,7 @@ _REFERENCES = ("hf", "slow", "reference")
 class Tokenizing(Protocol):
     """Engines and the row encoders that use them.
 
-    `name`, `version`: as in the manifest. `concurrent`: threads may encode at once and gain from it.
+    `name`, `version`: as in the manifest. `concurrent`: threads gain from encoding at once.
     """
 
     name: str
@@ -202,7 +202,6 @@ def require_release(package: str, *, tried: str) -> str:
 
 
 def _is_of(version: str, release: str) -> bool:
-    """Match the release or a patch of it, but no release candidate or local build."""
     return re.fullmatch(rf"{re.escape(release)}(\.\d+)*", version) is not None
 
 

@@ -103,7 +103,6 @@ def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
 def _opened(
     name: str, tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]
 ) -> Engine | str:
-    """Return the engine, or the reason not to use it."""
     if not isinstance(reference, HuggingFaceEngine):
         return "the tokenizer's Python code decides its tokens, too"
     module, kind = FAST_ENGINES[name]

@@ -110,8 +110,8 @@ class PackageEngine(FastEngine):
 class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE with the package `fastokens`, which encodes without the GIL.
 
-    It uses a thread per core, up to 32, and ignores RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1. The reference
-    encodes texts with a long s (ſ), which the package may split differently.
+    It uses a thread per core, up to 32; FASTOKENS_BPE_THREADS is 1. The reference encodes texts with a long s (ſ),
+    which the package may split differently.
     """
 
     name = "fastokens"
@@ -192,10 +192,11 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 
 
 class GigatokenEngine(PackageEngine):
-    """Engine for SentencePiece's BPE with the package `gigatoken`.
+    """Engine for SentencePiece's BPE with the package `gigatoken`. Its byte-level BPE is unused
+    (docs/explanation/engines.md).
 
-    docs/explanation/engines.md says why its byte-level BPE is unused. Texts and tokens are arrays of the package
-    `awkward`, so no string is made. Batches of a megabyte and more use its own threads, without the GIL.
+    Texts and tokens are arrays of the package `awkward`, so no string is made. Batches of a megabyte and more use its
+    own threads, without the GIL.
     """
 
     name = "gigatoken"

@@ -122,7 +122,6 @@ def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[
 
 @jit
 def _walk(units, base, data):  # type: ignore[no-untyped-def]
-    """Return the base of the node at the end of `data`, or 0."""
     for byte in data:
         unit = units[base + np.int64(byte)]
         if unit & np.uint64(255) != np.uint64(byte):

@@ -121,7 +121,7 @@ def _scratch() -> Scratch:
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
-    """Return the contents of a raw or a normalized text that send the document to the reference."""
+    """Return the raw and the normalized contents that send a document to the reference."""
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
     # The reference searches for the normalized form, or for the content if the normalizer was added later.

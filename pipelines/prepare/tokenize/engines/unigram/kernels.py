@@ -213,7 +213,6 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
-    """Return the document's bounds after Strip, or MISSING_PAGE or _REFERENCE."""
     while tables.strips_right and end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
@@ -234,7 +233,6 @@ def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
-    """Return 1 if Strip removes this code point, else 0; or MISSING_PAGE or _REFERENCE."""
     entry = entry_of(code_point(data, at, end)[0], tables.pages)
     kind = entry & np.uint64(7)
     if kind > np.uint64(ASK):

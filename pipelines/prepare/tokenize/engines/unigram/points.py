@@ -13,8 +13,8 @@ Precompiled (`tokenizers` 0.23) looks up grapheme clusters of less than 6 bytes:
 table, the value replaces the whole cluster. Everything else is looked up by code point. By Unicode (UAX #29, GB3 to
 GB13) the clusters of 2 to 5 bytes and several code points are carriage return and line feed; code points of the class
 Prepend, which send the document to the reference; and code points that JOIN the one before them (Extend, SpacingMark,
-ZWJ). If both have less than 6 bytes and a table entry begins there (e and U+0301: yes; an Arabic letter and a vowel
-sign: mostly no), the reference encodes the document.
+ZWJ). If the two have less than 6 bytes together and a table entry begins there (e and U+0301: yes), the reference
+encodes the document.
 
 NFC, NFD, NFKC, NFKD sort marks by their combining class (ccc), and NFC and NFKC compose a code point with the one
 before it, if it is second in a canonical decomposition: the reference encodes such documents. Only neighbouring marks
@@ -77,7 +77,7 @@ class Reader:
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
         self._local: list[Step] = []  # the remaining steps, which the numbers below index
-        self._strip = self._merge = 0  # done before this step
+        self._strip = self._merge = 0  # ends are stripped, or runs merged, before this step
         self._context = -1  # the step that looks at neighbours
         chain = _flat(normalizer)
         types = [*(step["type"] for step in chain), ""]
@@ -218,7 +218,6 @@ def _is_white(letter: str) -> bool:
 
 @functools.cache
 def _seconds() -> frozenset[str]:
-    """Return all code points after the first one of a canonical decomposition."""
     nfd = normalizers.NFD().normalize_str
     seconds: set[str] = set()
     for number in range(NUM_PAGES):

@@ -150,7 +150,7 @@ class _CodePoints:
         }
 
     def _marks(self, points: list[str]) -> set[str]:
-        """Return the code points that normalize to text with a combining class other than 0."""
+        """Return the code points that normalize to text with ccc other than 0."""
         decomposed_or_moved = changed_between_marks(points)
         remain = one_by_one(self._strip.normalize_str, decomposed_or_moved)
         moved = set(changed_between_marks(sorted(set("".join(remain)))))
