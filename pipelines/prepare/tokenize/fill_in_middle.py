@@ -43,8 +43,8 @@ _SHOWN = 20
 class FillInMiddle:
     """The rewriting of documents, with the sentinels of one tokenizer.
 
-    `frame`: special tokens around each document, left out of the split. `longest`: the most tokens of a rewritten
-    document; None for no limit. Others are not rewritten.
+    `frame`: special tokens around each document, left out of the split. `longest`: documents with more tokens after
+    rewriting stay as they are; None for no limit.
     """
 
     def __init__(

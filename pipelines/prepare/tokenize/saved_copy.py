@@ -17,7 +17,7 @@ from tfrecord_io.shown import first_line
 
 Files = dict[str, bytes]
 
-# The generic class. transformers 5 writes a name that 4 does not know.
+# transformers 5 writes a name that 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
 # Without these options, equal tokenizers give equal files.
@@ -29,8 +29,7 @@ _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_spec
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     """Save a tokenizer so that it loads unchanged. Return the copy that its files give, and the files.
 
-    Some classes ignore parts of tokenizer.json when loaded. Then the files name the generic class, which uses all of
-    it.
+    Some classes ignore parts of tokenizer.json; then the files name the generic class.
     Raises: TokenizerError if neither class gives the tokenizer's own tokens.
     """
     files = _written(tokenizer, name)
@@ -58,7 +57,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
     """Raise TokenizerError unless an object is a tokenizer with a backend in Rust or Python."""
     from transformers import PreTrainedTokenizerBase
 
-    # Other classes, such as Mistral's, lack this attribute.
+    # Classes such as Mistral's lack this attribute.
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not hasattr(type(tokenizer), "is_fast"):
         raise TokenizerError(
             f"tokenizer {name!r} is a {type(tokenizer).__name__}, expected one with a tokenizer.json or Python code",
@@ -91,7 +90,7 @@ def load(files: Files) -> HFTokenizer:
 def write(files: Mapping[str, bytes], folder: str) -> None:
     """Write a tokenizer's files. Raises: TokenizerError if a file name leads out of the folder."""
     for name, content in files.items():
-        # A remote service may send any name, such as "../x".
+        # A remote service may send any name.
         if {"", ".", ".."} & {*name.split("/")}:
             raise TokenizerError(
                 f"the saved tokenizer has a file {name!r}, which would be outside of its folder",

@@ -1,6 +1,6 @@
 """Special tokens and truncation: how the tokens of texts become rows.
 
-A fast tokenizer adds fixed tokens to one text or to a pair; for others, `transformers` makes the rows (`text_rows`).
+A fast tokenizer adds fixed tokens to one text or to a pair. For others, `transformers` makes the rows (`text_rows`).
 
     one text    prefix A suffix                  [CLS] A [SEP]
     a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
@@ -8,14 +8,12 @@ A fast tokenizer adds fixed tokens to one text or to a pair; for others, `transf
 `longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut until both are equal, then
 both are cut. An odd token stays with the text that was longer, or with the second if they were equal.
 
-The layouts `concat` and `pack` put a `DocumentFrame` around each document:
+The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless the document has these tokens:
 
 --special-tokens eos         document EOS            (the separator token if a tokenizer has no EOS)
                  bos-eos     BOS document EOS
                  tokenizer   the tokenizer's own tokens around one text, such as [CLS] document [SEP]
                  none        document
-
-Tokens that a document already has at its ends are not added again, as in TRL.
 """
 
 import dataclasses
@@ -75,7 +73,7 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
 def require_room(
     tokenizer: HFTokenizer, *, length: int, pair: bool, option: str = "--max-length", of: str = "row"
 ) -> int:
-    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text."""
+    """Return the number of special tokens. Raises: ConfigError if they leave no room for text."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
@@ -209,7 +207,7 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
 def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
     """Remove the frame's tokens from the ends of documents, and the same places from `others`."""
     begin = len(frame.before) * begin_with(documents, frame.before)
-    # A single token that is both BOS and EOS counts once.
+    # A token that is both BOS and EOS counts once.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
     if not (begin.any() or end.any()):
         return documents, *others

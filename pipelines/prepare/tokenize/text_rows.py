@@ -1,17 +1,16 @@
 """Row encoders turn texts or lists of words into the rows that `transformers` would make.
 
-    TemplateRows     the engine's tokens and a template, assembled by array kernels; for fast tokenizers
+    TemplateRows     the engine's tokens and a template; for fast tokenizers
     ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
 
 Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`; for lists of words those of
-`tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`, the index of each token's word:
+`tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`:
 
     words      EU     rejects   German
     ids        [CLS]  EU  re  ##jects  German  [SEP]
     words      -1     0   1   1        2       -1
 
-A word without tokens loses its label. TemplateRows is used only if it equals ReferenceRows on a battery of texts or
-words.
+A word without tokens loses its label. TemplateRows is used only if it equals ReferenceRows on some texts or words.
 """
 
 from __future__ import annotations
@@ -193,7 +192,7 @@ class ReferenceRows:
 
     def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        # Some tokenizers drop a special token if the truncated text ends with it.
+        # Some tokenizers drop a special token if the text ends with it.
         special = self._tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
@@ -217,8 +216,8 @@ def open_rows(
 ) -> RowEncoder:
     """Open a row encoder with the reference engine.
 
-    Raises: ConfigError if special tokens leave no room for text in `length`; TokenizerError if the tokenizer does not
-        report words, or rejects lists of them.
+    Raises: ConfigError without room for text in `length`; TokenizerError if the tokenizer does not report words, or
+        rejects lists of them.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
@@ -247,7 +246,7 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     if words:
         rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
         return [pa.array(rows, pa.list_(pa.string()))]
-    # `transformers` makes windows of the removed text; for a pair, with little room, they would take seconds.
+    # `transformers` makes windows of the removed text; for long pairs they would take seconds.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 

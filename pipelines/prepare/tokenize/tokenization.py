@@ -1,7 +1,7 @@
 """Load a tokenizer, save a copy of it for workers, and describe it in the manifest.
 
-The launcher resolves the tokenizer once, with the user's choices, and saves it to a folder. Launcher and workers use
-this copy, which is stored with the shards as OUT/tokenizer.
+The launcher saves the tokenizer once, with the user's choices. Launcher and workers use this copy, which is stored with
+the shards as OUT/tokenizer.
 """
 
 import contextlib
@@ -184,7 +184,7 @@ def _snapshot(config: TokenizerConfig) -> str | None:
 
 
 def _remedy(error: BaseException, *, local: bool) -> str:
-    if "tiktoken" in str(error):  # transformers tries it last, without sentencepiece
+    if "tiktoken" in str(error):  # tried last, without sentencepiece
         return "pip install 'sentencepiece<0.2.3', if its .model file is SentencePiece's, or 'tiktoken' if it is that's"
     if local:
         return "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"

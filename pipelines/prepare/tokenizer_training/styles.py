@@ -26,8 +26,8 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 class StyleTemplate:
     """Template of a tokenizer: everything except the vocabulary.
 
-    `first` and `last`: special tokens with the first and the last ids. `roles`: tokens by role, such as `pad_token`.
-    `reserved`: ordinary tokens after `first`. `row` and `pair`: templates of one text and of two, or empty.
+    `first` and `last`: special tokens by id. `roles`: tokens by role, such as `pad_token`. `reserved`: ordinary tokens
+    after `first`. `row` and `pair`: templates of one text and of two, or empty.
     """
 
     kind: Kind

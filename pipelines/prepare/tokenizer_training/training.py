@@ -138,10 +138,7 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Evaluation of a tokenizer on texts.
-
-    `tokens_per_word`: white space separates words. `unknown_share`: fraction of the tokens. `engine`: used by `build`.
-    """
+    """Evaluation of a tokenizer on texts. White space separates words. `unknown_share`: fraction of the tokens."""
 
     texts: int
     tokens_per_word: float

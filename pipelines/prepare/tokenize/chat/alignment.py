@@ -6,8 +6,8 @@ token must equal the next bytes, and the last one must end with the text.
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
-The walk allows for a space that SentencePiece's tokenizers put before a text or after an added token, and for white
-space that an added token swallows. The Rust tokenizer encodes other rows again, with offsets: ten times as slow.
+The walk allows for a space before a text or after an added token (SentencePiece), and for white space that an added
+token swallows. The Rust tokenizer encodes other rows again, with offsets: ten times as slow.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 from tfrecord_io.codec.kernels import jit, load
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
-# A space may have been put before a token: nowhere; at the start of a piece of text; of the text.
+# Where a space may have been put before tokens: nowhere; at each piece of text; at the text's start.
 _MODES = (0, 1, 2)
 
 

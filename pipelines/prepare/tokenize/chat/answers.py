@@ -147,7 +147,7 @@ class AnswerFinder:
         return prompted.text[prompted.end :]
 
     def _without_tool_answers(self, conversation: Conversation, found: Rendering, index: int, start: int) -> Spans:
-        """Find an answer in a turn that has tools' results between its calls and content."""
+        """Find an answer in a turn with tools' results between its calls and content."""
         begun, stop = found.turns[index]
         before, message, behind = (part := conversation.messages)[:index], part[index], part[index + 1 :]
         more: Spans = []

@@ -20,7 +20,7 @@ from pipelines.prepare.sources.columns.messages import OF_PROMPT, whole_function
 
 Message = dict[str, Any]
 
-# Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, for all rows.
+# Reasons: a row exceeds a limit; the template is invalid, or needs a date, for all rows.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
 MASK = "mask_not_clear"
 
@@ -28,7 +28,7 @@ QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
-# Names of the same field. Templates read the first or the second (as in `transformers` 5.23).
+# Names of one field. Templates read the first or the second (as in `transformers` 5.23).
 REASONING = ("reasoning_content", "thinking", "reasoning")
 ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
@@ -68,7 +68,7 @@ class Conversation:
 
 
 class Needs:
-    """Forms of content and arguments that a template needs, found by trial. `render` gives UTF-8."""
+    """Forms of content and arguments that a template needs, found by trial. `render` returns UTF-8."""
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render

@@ -29,8 +29,8 @@ _TAKE, _LEAVE = "(take)", "(leave)"
 class Notes(Extension):
     """Jinja extension that records where {% generation %} blocks and items of outer loops are in the text.
 
-    `spans`: bytes of the blocks. `items`: for each item that an outer loop takes, its id (0 at the loop's end) and the
-    number of bytes before it.
+    `spans`: bytes of the blocks. `items`: the id of each item that an outer loop takes (0 at its end), and the number
+    of bytes before it.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -94,8 +94,8 @@ class Notes(Extension):
 class _Environment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, with fixed texts and shorter ways for frequent lookups.
 
-    Jinja tries attributes before keys, which doubles the time of templates with `message.content`. In texts, loops and
-    namespaces, only `format` and names with an underscore are unsafe; each check takes 1 µs.
+    Jinja tries attributes before keys, which doubles the time of `message.content`. In texts, loops and namespaces,
+    only `format` and names with an underscore are unsafe; each check takes 1 µs.
     """
 
     intercepted_binops = frozenset({"-"})

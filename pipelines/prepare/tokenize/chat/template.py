@@ -172,7 +172,7 @@ def open_template(
 
     `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, template variables. `finds_answers`:
     whether answers' places are needed. `more`: other fields of `Settings`.
-    Raises: TokenizerError if there is no such template, it needs a date, it exceeds the limits, or answers are not
+    Raises: TokenizerError if there is no such template, it needs a date, it exceeds the limits, or no answers are
         found.
     """
     _require_named(tokenizer, name=name)

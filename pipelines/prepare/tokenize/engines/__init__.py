@@ -1,11 +1,9 @@
 """Engines turn batches of texts into ragged token ids, exactly those of `tokenizer(text, add_special_tokens=False)`.
 
-    wordpiece   our own kernels for BERT's WordPiece
-    unigram     our own kernels for SentencePiece's Unigram
-    fastokens   the package, for byte-level BPE
-    gigatoken   the package, for SentencePiece's BPE
-    hf          the Rust tokenizer inside a fast tokenizer, without the Python layer above it
-    slow        a tokenizer written in Python, or with a Python layer that changes the ids
+    wordpiece, unigram      our own kernels
+    fastokens, gigatoken    packages, for BPE
+    hf                      the Rust tokenizer inside a fast tokenizer
+    slow                    a tokenizer in Python, or with Python code that changes the Rust one's ids
 
 The last two are references. `decide` chooses another engine only if it is qualified (docs/explanation/engines.md) and
 agrees with the reference on some texts.

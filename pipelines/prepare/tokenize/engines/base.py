@@ -63,7 +63,7 @@ class Engine(Tokenizing, Protocol):
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens that `tokenizer(text, add_special_tokens=False)` gives for each text.
 
-        `texts`: strings or large strings, possibly sliced, without nulls, in valid UTF-8 (so without surrogates).
+        `texts`: strings or large strings, possibly sliced, without nulls, in valid UTF-8.
         """
 
 

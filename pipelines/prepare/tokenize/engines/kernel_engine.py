@@ -1,6 +1,6 @@
 """Base class of our own engines, with shared kernels, a cache of code points, and a memory of words.
 
-Code points are cached in pages of 256, computed (1 ms) when needed. The lowest 3 of an entry's 64 bits give the kind:
+Code points are cached in pages of 256, computed when needed. The lowest 3 of an entry's 64 bits give the kind:
 
     DROP        removed
     SPACE       ends a word and belongs to none

@@ -124,7 +124,7 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its vocabulary has no entry for some bytes")
         if max(vocabulary.values()) >= len(vocabulary) + _MAX_HOLES:
             raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} holes")
-        # The reference drops a token if another one takes the white space at its start.
+        # The reference drops a token if another takes the white space at its start.
         added = parts["added_tokens"]
         if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
             raise NotQualified("one of its added tokens takes white space that may belong to another one")
@@ -134,8 +134,7 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        # The reference searches the raw text first, then the normalized rest; the package only if there is a
-        # normalizer.
+        # The reference searches the raw text first, then the normalized rest; the package only with a normalizer.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
@@ -154,7 +153,7 @@ class FastokensEngine(PackageEngine):
         runs = super().encode(texts)
         data, edges = utf8_of(texts)
         data = data[edges[0] : edges[-1]]
-        first = data[:-1] == 0xC5  # first byte of a long s, which most languages do not have
+        first = data[:-1] == 0xC5  # first byte of a long s, rare in most languages
         if not first.any() or not (first & (data[1:] == 0xBF)).any():
             return runs
         asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
@@ -232,7 +231,7 @@ class GigatokenEngine(PackageEngine):
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
         importlib.import_module("awkward")
-        if parts["normalizer"] == _MARK:  # leaves no space to split at, so this changes nothing
+        if parts["normalizer"] == _MARK:  # leaves no space to split at
             parts = {**parts, "pre_tokenizer": _AT_SPACES}
         return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
 

@@ -21,7 +21,7 @@ from tfrecord_io.codec.kernels import frozen, jit
 _ID_SHIFT, _BASE_SHIFT = 8, 36
 _FIELD = 2**28 - 1
 _EMPTY = 0xFF
-_TRIES = 256  # gaps to try for a node with several children, before the end
+_TRIES = 256  # gaps tried for a node's children
 
 
 class Trie(NamedTuple):
@@ -34,7 +34,7 @@ class Trie(NamedTuple):
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
     """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: such as "##"."""
-    words = sorted(word for word in vocabulary if word)  # by code point, which is also the order of the bytes
+    words = sorted(word for word in vocabulary if word)  # in the order of the bytes, too
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
     num_nodes = 1 + int(edges[-1])

@@ -124,7 +124,7 @@ def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> 
     """Return the raw and the normalized contents that send a document to the reference."""
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
-    # The reference searches for the normalized form, or for the content if the normalizer was added later.
+    # The content is searched for if the normalizer was added later.
     normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
     for text in normal:
         if MARK in text or any(map(reader.is_space, text)):

@@ -52,9 +52,9 @@ _SPACES = np.uint64(0x20) * _ONES
 class Words(NamedTuple):
     """The pre-tokenizer's rules for splitting text into words."""
 
-    splits_white: bool  # split at any white space and drop it; otherwise at spaces, which become marks
+    splits_white: bool  # split at any white space and drop it; otherwise at spaces
     marks_first: bool  # a word without a space before it has the mark
-    marks_kept_first: bool  # ... but not if the text's beginning is removed
+    marks_kept_first: bool  # but not if the text's beginning is removed
 
 
 class Tables(NamedTuple):
@@ -70,7 +70,7 @@ class Tables(NamedTuple):
     plain_space: bool  # a space is a plain SPACE entry, without flags
     raw: Contents  # texts that a document must not contain
     normal: Contents  # texts that a normalized word must not contain
-    charsmap: np.ndarray  # uint32: trie of the Precompiled step, empty if there is none
+    charsmap: np.ndarray  # uint32: trie of the Precompiled step, or empty
     words: Words
     merges: bool
     strips_left: bool

@@ -24,7 +24,7 @@ class Scratch(NamedTuple):
 
     word: np.ndarray  # uint8
     best: np.ndarray  # float64: score of the path
-    begin: np.ndarray  # int32: where the path's last piece begins
+    begin: np.ndarray  # int32: begin of the path's last piece
     piece: np.ndarray  # int32: id of that piece
 
 

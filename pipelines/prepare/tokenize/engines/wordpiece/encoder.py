@@ -1,9 +1,4 @@
-"""WordPiece engine in our own compiled code.
-
-    texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
-                 │              │
-       entries from the         a trie of the vocabulary (`vocabulary_trie`), with a small table of words seen before
-       tokenizer itself
+"""WordPiece engine in our own compiled code, built like the Unigram engine.
 
 Memory: the trie (1 to 4 MB); up to 14 MB for entries; 1 MB per thread; and 4 bytes per token of a batch.
 
