@@ -86,10 +86,10 @@ def require_room(
 def kept_lengths(
     lengths: Sequence[np.ndarray], *, room: int, truncation: Truncation
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the tokens of each text that truncation keeps, and a mask of rows that it cannot cut as requested, bool
-    [N].
+    """Return the tokens of each text that truncation keeps, and a mask of impossible rows, bool [N].
 
-    `lengths`: tokens, int64 [N], of each of one or two texts. `room`: the most text tokens in a row.
+    `lengths`: tokens, int64 [N], of each of one or two texts. `room`: the most text tokens in a row. A row is
+    impossible if it cannot be cut as requested.
     """
     total = np.sum(lengths, axis=0)
     over = total > room

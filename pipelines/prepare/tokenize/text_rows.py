@@ -216,8 +216,8 @@ def open_rows(
 ) -> RowEncoder:
     """Open a row encoder with the reference engine.
 
-    Raises: ConfigError without room for text in `length`; TokenizerError if the tokenizer does not report words, or
-        rejects lists of them.
+    Raises: ConfigError if special tokens leave no room for text in `length`; TokenizerError if the tokenizer does not
+        report words, or rejects lists of them.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
@@ -246,7 +246,7 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     if words:
         rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
         return [pa.array(rows, pa.list_(pa.string()))]
-    # `transformers` makes windows of the removed text; for long pairs they would take seconds.
+    # `transformers` makes windows of the removed text; with little room, long pairs would take seconds.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 

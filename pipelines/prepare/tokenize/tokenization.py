@@ -140,7 +140,7 @@ def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
 
 
 def resolve_length(tokenizer: HFTokenizer, layout: LayoutConfig) -> int:
-    """Return the row length L: the requested one, or the tokenizer's limit, at most 512."""
+    """Return the row length L: the requested one, or the tokenizer's limit, at most 512. Warns above the limit."""
     limit = int(tokenizer.model_max_length)
     if layout.max_length is None:
         return min(limit, DEFAULT_MAX_LENGTH)

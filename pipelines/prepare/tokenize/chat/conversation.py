@@ -129,7 +129,10 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return conversations if all messages have just a role and a content, both texts; else None."""
+    """Return conversations if all messages have just a role and a content, both texts; else None.
+
+    Fields that are null in all messages don't count.
+    """
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
     said = [name for name, values in fields.items() if values.null_count < len(values)]
@@ -182,7 +185,7 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
 
 
 def _is_learned(said: Message, place: str) -> bool:
-    """Take `train` and `weight`, which may be texts, out of a message."""
+    """Take `train` and `weight`, which may be texts, out of a message; return whether it is learned."""
     given = [(name, said.pop(name, None)) for name in ("train", "weight")]
     flags = [(name, value) for name, value in given if value is not None]
     for name, value in flags:

@@ -58,8 +58,9 @@ _one_at_a_time = threading.Lock()
 
 
 class ChatTemplate:
-    """Renderer of single conversations. `start_clock` is called before compiling and each rendering, which may run
-    forever.
+    """Renderer of single conversations.
+
+    `start_clock` is called before compiling and each rendering, which may run forever.
     """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -145,7 +146,10 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render a serialized batch to a serialized `RENDERED` batch. Raises: MemoryError between two rows."""
+    """Render a serialized batch to a serialized `RENDERED` batch.
+
+    Raises: MemoryError if memory runs out between two rows.
+    """
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)

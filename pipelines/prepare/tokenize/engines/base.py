@@ -184,12 +184,12 @@ class FastEngine(abc.ABC):
         """Prepare for this tokenizer.json. Raises: NotQualified."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the comparison, which would need `transformers`.
+        # Unpickling skips the comparison, so it does not need `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return a package's version. Raises: NotQualified if it is not installed, or not `tried`."""
+    """Return a package's version. Raises: NotQualified if it is not installed, or another release than `tried`."""
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -216,8 +216,9 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 
 
 def copy_backend(tokenizer: HFTokenizer) -> Any:
-    """Return a copy of the `tokenizers.Tokenizer`, without truncation. `transformers` changes the original while
-    threads encode.
+    """Return a copy of the `tokenizers.Tokenizer`, without truncation.
+
+    `transformers` changes the original's settings while other threads may be encoding.
     """
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_truncation()

@@ -228,7 +228,7 @@ class KernelEngine(FastEngine):
 
     def _begin(self, read: ReadPage) -> None:
         self._read = read
-        self._memories: list[np.ndarray] = []  # unused; list.pop and list.append are atomic
+        self._memories: list[np.ndarray] = []  # unused tables; list.pop and list.append are atomic
         nothing, no_page = np.zeros(0, np.uint64), np.full(NUM_PAGES, -1, np.int32)
         self._pages = Pages(page_of=no_page, entries=nothing, pool=np.frombuffer(_SLACK, np.uint8))
         self._pages_lock = threading.Lock()

@@ -191,11 +191,10 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 
 
 class GigatokenEngine(PackageEngine):
-    """Engine for SentencePiece's BPE with the package `gigatoken`. Its byte-level BPE is unused
-    (docs/explanation/engines.md).
+    """Engine for SentencePiece's BPE with the package `gigatoken`.
 
-    Texts and tokens are arrays of the package `awkward`, so no string is made. Batches of a megabyte and more use its
-    own threads, without the GIL.
+    Its byte-level BPE is unused (docs/explanation/engines.md). Texts and tokens are arrays of the package `awkward`, so
+    no string is made. Batches of a megabyte and more use its own threads, without the GIL.
     """
 
     name = "gigatoken"
