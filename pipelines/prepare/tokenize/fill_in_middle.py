@@ -6,8 +6,8 @@
 
 Bavarian et al., arXiv:2207.14255. With the same random numbers, Megatron-LM's `GPTFIMDataset._permute`
 (`megatron/training/datasets/fim_dataset.py`) makes the same rows with `truncate_or_pad=False`. Each part is tokenized
-alone. A row with text has four numbers (`row_draws`): it is rewritten if the first is below --fim-rate, as SPM if the
-second is below --fim-spm-rate, split at the characters floor(u (n + 1)) of n for the others u.
+alone. Four numbers of a row decide (`row_draws`): it is rewritten if the first is below --fim-rate, as SPM if the
+second is below --fim-spm-rate. The others, u, split a text of n characters at floor(u (n + 1)). Empty texts stay.
 """
 
 import unicodedata
@@ -50,7 +50,7 @@ class FillInMiddle:
     def __init__(
         self, tokenizer: HFTokenizer, layout: LayoutConfig, *, seed: int, frame: DocumentFrame, longest: int | None
     ) -> None:
-        """Raises: TokenizerError if the vocabulary lacks the sentinels."""
+        """Find the sentinels. Raises: TokenizerError if the vocabulary lacks them."""
         self.tokens = _sentinels(tokenizer, layout.fim_tokens)
         self._ids = tuple(int(tokenizer.convert_tokens_to_ids(token)) for token in self.tokens)
         self._rates, self._seed, self._longest = (layout.fim_rate, layout.fim_spm_rate), seed, longest

@@ -41,7 +41,7 @@ class RowCounts:
 
 
 def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
-    """Return the splits reduced to about `rows` rows in total, in runs that are evenly spaced in each split."""
+    """Return the splits reduced to about `rows` rows in total, in runs that are evenly spaced."""
     total = sum(split.num_rows for split in splits)
     if rows >= total:
         return list(splits)

@@ -29,7 +29,7 @@ _NO_LIMIT = int(1e30)
 def files_of(
     tokenizer: Tokenizer, template: StyleTemplate, *, max_length: int | None, chat_template: str | None
 ) -> dict[str, bytes]:
-    """Return the content of the tokenizer's files by name."""
+    """Return the content of the tokenizer's files."""
     own = [token for token in template.special if token not in template.roles.values()]
     special = {**template.roles, **({"additional_special_tokens": own} if own else {})}
     config = {

@@ -7,7 +7,8 @@ the unknown token if none is that single character. The first of equal paths sta
     word         ab                       from 0      a: -1       ab: -3, found first
                                           from 1                  a b: -3, no better, so the word is ab
 
-Adjacent unknown pieces become one: the entry with that spelling; else the tokens of its bytes; else the unknown token.
+Adjacent unknown pieces become one: the entry with that spelling; else the tokens of its bytes, if each byte has one;
+else the unknown token.
 """
 
 from typing import NamedTuple

@@ -191,7 +191,7 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        """Return the first or last code points that join an adjacent "x"."""
+        """Return the first or last code points that form one cluster with an adjacent "x"."""
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0
