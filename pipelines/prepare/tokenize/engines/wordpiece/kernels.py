@@ -194,7 +194,10 @@ def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type:
 
 @jit
 def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the longest pieces, or the unknown id. All is valid UTF-8, so no piece ends inside a character."""
+    """Write the ids of the longest pieces, or the unknown id.
+
+    All is valid UTF-8, so no piece ends inside a character.
+    """
     stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
         node, found, after, at = base, 0, place, place
