@@ -4,11 +4,10 @@
     PSM                P prefix S suffix M middle     P, S and M are the vocabulary's sentinels
     SPM                P S suffix M prefix middle
 
-Bavarian et al., arXiv:2207.14255. Given the same random numbers, Megatron-LM's `GPTFIMDataset._permute` makes the same
-rows with `truncate_or_pad=False` (`megatron/training/datasets/fim_dataset.py`). Each part is
-tokenized alone, without special tokens. Four numbers of a row decide (`row_draws`): it is rewritten if the first is
-below --fim-rate, as SPM if the second is below --fim-spm-rate; the others u give the characters floor(u (n + 1)) where
-a text of n characters is split. Empty texts stay as they are.
+Bavarian et al., arXiv:2207.14255. With the same random numbers, Megatron-LM's `GPTFIMDataset._permute`
+(`megatron/training/datasets/fim_dataset.py`) makes the same rows with `truncate_or_pad=False`. Each part is tokenized
+alone. Four numbers of a row decide (`row_draws`): it is rewritten if the first is below --fim-rate, as SPM if the
+second is below --fim-spm-rate. The others, u, split a text of n characters at floor(u (n + 1)). Empty texts stay.
 """
 
 import unicodedata
@@ -26,7 +25,6 @@ from pipelines.prepare.tokenize.row_draws import row_draws
 from pipelines.prepare.tokenize.special_tokens import DocumentFrame, without_frame
 from tfrecord_io.errors import TokenizerError
 
-# Prefix, suffix and middle sentinels of known vocabularies.
 _KNOWN = (
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite, Stable Code, Yi-Coder
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen, CodeGemma
@@ -45,9 +43,8 @@ _SHOWN = 20
 class FillInMiddle:
     """The rewriting of documents, with the sentinels of one tokenizer.
 
-    `frame`: special tokens that go around each document; a text that has them at its ends is split without them.
-    `longest`: the most tokens of a rewritten document, None for no limit. A document that would have more is not
-    rewritten.
+    `frame`: special tokens around each document, left out of the split. `longest`: documents with more tokens after
+    rewriting stay as they are; None for no limit.
     """
 
     def __init__(
@@ -62,7 +59,7 @@ class FillInMiddle:
         self._ends = tuple(map("".join, ends))
 
     def encode(self, rows: Rows, engine: Engine) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the documents of N rows without their frame, and the kind of each, uint8 [N]."""
+        """Return the documents of N rows without their frame, and their kinds, uint8 [N]."""
         texts, draws = rows.texts[0], self._draws(rows)
         drawn = np.flatnonzero((draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0))
         made = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)
@@ -76,11 +73,7 @@ class FillInMiddle:
         return concatenated([plain, made.take(np.flatnonzero(fits))]).take(order), kinds
 
     def require_reversible(self, rows: Rows, engine: Engine, tokenizer: HFTokenizer) -> None:
-        """Check that the parts of each text decode to the text. Raises: TokenizerError.
-
-        They don't with a tokenizer that lower-cases, or puts a space before each part. Canonically equivalent letters
-        (NFC) count as the same.
-        """
+        """Check that the parts of each text decode to the text, up to NFC. Raises: TokenizerError."""
         draws = self._draws(rows)
         parts = self._split(rows.texts[0], draws)
         tokens = engine.encode(pa.array([part for each in parts for part in each], pa.string()))
@@ -102,7 +95,6 @@ class FillInMiddle:
         return row_draws(self._seed, split=rows.split, numbers=rows.numbers, count=4)
 
     def _split(self, texts: pa.Array, draws: np.ndarray) -> list[tuple[str, str, str]]:
-        """Return the prefix, middle and suffix of each text."""
         found = []
         before, after = self._ends
         for text, places in zip(texts.to_pylist(), draws[:, 2:].tolist(), strict=True):
@@ -112,7 +104,6 @@ class FillInMiddle:
         return found
 
     def _arranged(self, parts: Sequence[tuple[str, str, str]], draws: np.ndarray, engine: Engine) -> RaggedTokens:
-        """Return the K documents of these parts, with sentinels."""
         tokens = engine.encode(pa.array([part for each in parts for part in each], pa.string()))
         sentinels = from_lists([*([token] for token in self._ids), []], dtype=tokens.ids.dtype)
         prefix = 3 * np.arange(len(parts))
@@ -126,7 +117,7 @@ class FillInMiddle:
 
 
 def counts(kinds: np.ndarray, *, is_longer: np.ndarray) -> Mapping[str, int]:
-    """Count rows by their kind, and rewritten ones that are longer than a row of a record (`is_longer`, bool [N])."""
+    """Count rows by kind, and rewritten ones longer than a row of a record (`is_longer`, bool [N])."""
     found = {"psm": kinds == PSM, "spm": kinds == SPM, "unchanged": kinds == UNCHANGED}
     found["longer_than_row"] = is_longer & (found["psm"] | found["spm"])
     return {name: int(each.sum()) for name, each in found.items() if each.any()}

@@ -31,20 +31,20 @@ class RaggedTokens:
         return np.diff(self.offsets)
 
     def take(self, order: np.ndarray) -> RaggedTokens:
-        """Return the sequences at the indices `order`, in that order."""
+        """Return the sequences at the indices `order`."""
         offsets = offsets_of(self.lengths[order])
         ids = np.empty(int(offsets[-1]), self.ids.dtype)
         _gather(self.ids, self.offsets, order, offsets, ids)
         return RaggedTokens(ids, offsets)
 
     def part(self, starts: np.ndarray, lengths: np.ndarray) -> RaggedTokens:
-        """Return `lengths` tokens of each sequence from its index `starts` on, both int64 [N]."""
+        """Return `lengths` tokens of each sequence from index `starts` on, both int64 [N]."""
         offsets = offsets_of(lengths)
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] + starts - offsets[:-1], lengths)
         return RaggedTokens(self.ids[places], offsets)
 
     def common_prefixes(self, others: RaggedTokens) -> np.ndarray:
-        """Count the first tokens that each sequence shares with the other one at its index, int64 [N]."""
+        """Count the first tokens that each sequence shares with the other's, int64 [N]."""
         shared = np.empty(len(self), np.int64)
         _count_shared(self.ids, self.offsets, others.ids, others.offsets, shared)
         return shared
@@ -71,16 +71,16 @@ def offsets_of(lengths: np.ndarray) -> np.ndarray:
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """Return uint16 if it holds every id, else int32. Shards stay in this dtype until they are written."""
+    """Return uint16 if it holds every id, else int32."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
 def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedTokens:
-    """Build a ragged array from lists of ids. Raises: OverflowError if an id is negative or too large for `dtype`."""
+    """Build a ragged array from lists. Raises: OverflowError if an id does not fit `dtype`."""
     offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
     ids = np.empty(int(offsets[-1]), np.uint32)
     for values, start, stop in zip(lists, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        # array.array reads a list of int in 11 ns per element, NumPy in 25; no other step is per token.
+        # array.array reads a list of int in 11 ns per element, NumPy in 25.
         ids[start:stop] = np.frombuffer(array.array("I", values), np.uint32)
     # NumPy would wrap silently.
     if len(ids) and int(ids.max()) > np.iinfo(dtype).max:
@@ -91,7 +91,7 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
 @jit
 def _gather(source, source_offsets, order, offsets, out):  # type: ignore[no-untyped-def]
     for index in range(len(order)):
-        # Unsigned: signed indices would be tested for their sign at each token.
+        # Signed indices would be tested for their sign.
         start, at = np.uint64(source_offsets[order[index]]), np.uint64(offsets[index])
         for position in range(np.uint64(offsets[index + 1]) - at):
             out[at + np.uint64(position)] = source[start + np.uint64(position)]

@@ -1,7 +1,7 @@
 """Random numbers from (seed, split, row) alone, for whole batches of rows at once.
 
-SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). A generator with state s returns
-mixed(s + GAMMA), mixed(s + 2 GAMMA), … `numpy.random.default_rng` takes 20 times as long for one row.
+SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). `numpy.random.default_rng` takes
+20 times as long for one row.
 """
 
 import zlib
@@ -21,7 +21,7 @@ def mixed(values: np.ndarray) -> np.ndarray:
 
 
 def row_draws(seed: int, *, split: str, numbers: np.ndarray, count: int) -> np.ndarray:
-    """Return `count` uniform numbers in [0, 1) for each row, float64 [N, count]. `numbers` int64 [N]: row numbers."""
+    """Return `count` uniform numbers in [0, 1) for each row number, float64 [N, count]."""
     with np.errstate(over="ignore"):
         key = mixed(mixed(np.array(seed % 2**64, np.uint64)) ^ np.uint64(zlib.crc32(split.encode())))
         states = mixed(key + (numbers.astype(np.uint64) + np.uint64(1)) * GAMMA)

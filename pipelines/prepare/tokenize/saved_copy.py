@@ -17,22 +17,20 @@ from tfrecord_io.shown import first_line
 
 Files = dict[str, bytes]
 
-# The generic class in every release and in the documentation. transformers 5 writes another name, unknown to 4.
+# transformers 5 writes a name that 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
-# Options that depend on a tokenizer's origin. Without them equal tokenizers give equal files.
+# Without these options, equal tokenizers give equal files.
 _WHERE_FROM = ("is_local", "local_files_only", "mistral_format")
-# Attributes that `save_pretrained` writes only if they were arguments of the constructor.
+# `save_pretrained` writes these only if the constructor got them.
 _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_special_tokens")
 
 
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
     """Save a tokenizer so that it loads unchanged. Return the copy that its files give, and the files.
 
-    Some classes rebuild themselves when loaded and ignore parts of tokenizer.json, such as a normalizer set by hand.
-    For these classes the files name the generic class, which uses all of tokenizer.json.
-
-    Raises: TokenizerError if neither class gives the tokenizer's own tokens for `BATTERY`.
+    Some classes ignore parts of tokenizer.json; then the files name the generic class.
+    Raises: TokenizerError if neither class gives the tokenizer's own tokens.
     """
     files = _written(tokenizer, name)
     copy = load(files)
@@ -59,7 +57,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
     """Raise TokenizerError unless an object is a tokenizer with a backend in Rust or Python."""
     from transformers import PreTrainedTokenizerBase
 
-    # Other classes of transformers, such as Mistral's, lack this attribute.
+    # Classes such as Mistral's lack this attribute.
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not hasattr(type(tokenizer), "is_fast"):
         raise TokenizerError(
             f"tokenizer {name!r} is a {type(tokenizer).__name__}, expected one with a tokenizer.json or Python code",
@@ -69,7 +67,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def load(files: Files) -> HFTokenizer:
-    """Load a tokenizer from saved files, offline and without running code that they contain.
+    """Load a tokenizer from saved files, offline and without running their code.
 
     Raises: TokenizerError if it cannot be loaded, or as `write`.
     """
@@ -92,7 +90,7 @@ def load(files: Files) -> HFTokenizer:
 def write(files: Mapping[str, bytes], folder: str) -> None:
     """Write a tokenizer's files. Raises: TokenizerError if a file name leads out of the folder."""
     for name, content in files.items():
-        # A remote service may send any name, such as "../x", which a local file system would follow.
+        # A remote service may send any name.
         if {"", ".", ".."} & {*name.split("/")}:
             raise TokenizerError(
                 f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
@@ -104,11 +102,10 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def class_for(name: str) -> Any:
-    """Return the class that loads a hub id or folder: `AutoTokenizer`, or an equivalent that imports faster.
+    """Return the class that loads a hub id or folder: `AutoTokenizer`, or an equivalent.
 
-    Importing `AutoTokenizer` makes `transformers` read its 1,600 model files a second time: 0.3 CPU seconds, a twelfth
-    of a build of 400 rows. In a folder with a tokenizer.json and no config.json, tokenizer_config.json alone determines
-    the class; return that class if it is the generic one. `AutoTokenizer` loads all others, and reports errors.
+    `AutoTokenizer` takes 0.3 CPU seconds to import. In a folder with a tokenizer.json and no config.json,
+    tokenizer_config.json alone determines the class.
     """
     folder = Path(os.path.expanduser(name))
     config: Any = None
@@ -126,7 +123,7 @@ def class_for(name: str) -> Any:
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 of file names and contents, sorted by name, as hex digits."""
+    """Return the SHA-256 of file names and contents, sorted by name."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())
@@ -135,7 +132,6 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
 
 
 def _written(tokenizer: HFTokenizer, name: str) -> Files:
-    """Return the files of `save_pretrained`, with all attributes, in a form that transformers 4 can load."""
     files = _files_of(tokenizer, name)
     config = json.loads(files[_CONFIG])
     values = {key: getattr(tokenizer, key, None) for key in _SETTABLE}
@@ -149,7 +145,7 @@ def _written(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _changed(config: bytes, **changes: Any) -> bytes:
-    """Return a tokenizer_config.json with `changes`. A value of None removes its key."""
+    """Change the config. A value of None removes its key."""
     values = json.loads(config) | changes
     kept = {key: value for key, value in values.items() if not (key in changes and value is None)}
     return (json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
@@ -161,7 +157,7 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
             tokenizer.save_pretrained(folder)
             paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
             return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    except Exception as error:  # the tokenizer's Rust code raises a plain Exception when the disk is full
+    except Exception as error:  # a plain Exception if the disk is full
         raise TokenizerError(
             f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
             remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
@@ -169,7 +165,7 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
-    """Return the ids of texts; None if the library fails on them, which opening the rows will report."""
+    """Return the ids of texts; None if the library fails, which opening the rows reports."""
     try:
         with library_failures.named("transformers", num_texts=len(texts)):
             return tokenizer(texts, verbose=False)["input_ids"]

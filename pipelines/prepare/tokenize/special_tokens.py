@@ -1,25 +1,19 @@
 """Special tokens and truncation: how the tokens of texts become rows.
 
-A fast tokenizer adds fixed tokens to one text or to a pair:
+A fast tokenizer adds fixed tokens to one text or to a pair. For others, `transformers` makes the rows (`text_rows`).
 
     one text    prefix A suffix                  [CLS] A [SEP]
     a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
 
-`probe` calls the tokenizer to find the added tokens and the token type ids of every part. It returns None for a
-tokenizer that works differently; then `transformers` makes the rows (`text_rows.ReferenceRows`).
+`longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut until both are equal, then
+both are cut. An odd token stays with the text that was longer, or with the second if they were equal.
 
-`longest_first` follows the tokenizers library (utils/truncation.rs), odd lengths included: the longer text is cut until
-both are equal, then both are cut. An odd token stays with the text that was longer, or with the second if they were
-equal.
-
-The layouts `concat` and `pack` put a `DocumentFrame` around each document:
+The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless the document has these tokens:
 
 --special-tokens eos         document EOS            (the separator token if a tokenizer has no EOS)
                  bos-eos     BOS document EOS
                  tokenizer   the tokenizer's own tokens around one text, such as [CLS] document [SEP]
                  none        document
-
-Tokens that a document already has at its ends are not added again (`without_frame`), as in TRL.
 """
 
 import dataclasses
@@ -39,7 +33,7 @@ from tfrecord_io.errors import ConfigError, TokenizerError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowTemplate:
-    """Special tokens before, between and after the texts of a row, and the type ids of all parts."""
+    """Special tokens before, between and after the texts of a row, and all type ids."""
 
     added: tuple[tuple[int, ...], ...]
     added_types: tuple[tuple[int, ...], ...]
@@ -52,7 +46,7 @@ class RowTemplate:
 
 
 def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
-    """Return the row template of a `tokenizers.Tokenizer`, or None if its special tokens do not fit a template."""
+    """Return the row template of a `tokenizers.Tokenizer`, or None if it has none."""
     texts = ("a b", "c d")[: 1 + pair]
     whole = backend.encode(*texts)
     added, added_types, text_types = [()], [()], list[int]()
@@ -79,7 +73,7 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
 def require_room(
     tokenizer: HFTokenizer, *, length: int, pair: bool, option: str = "--max-length", of: str = "row"
 ) -> int:
-    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text in `length`."""
+    """Return the number of special tokens. Raises: ConfigError if they leave no room for text."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
@@ -92,9 +86,10 @@ def require_room(
 def kept_lengths(
     lengths: Sequence[np.ndarray], *, room: int, truncation: Truncation
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the tokens of each text that truncation keeps, and a mask of rows that it cannot cut as asked, bool [N].
+    """Return the tokens of each text that truncation keeps, and a mask of impossible rows, bool [N].
 
-    `lengths`: tokens, int64 [N], for each of one or two texts. `room`: the maximum of text tokens in a row.
+    `lengths`: tokens, int64 [N], of each of one or two texts. `room`: the most text tokens in a row. A row is
+    impossible if it cannot be cut as requested.
     """
     total = np.sum(lengths, axis=0)
     over = total > room
@@ -125,7 +120,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Assemble rows without padding. Return them and their type ids, uint8 [T]. Texts are cut on `side`."""
+    """Return rows without padding, and their type ids, uint8 [T]. Texts are cut on `side`."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
@@ -143,7 +138,7 @@ def assemble(
 @jit
 def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type: ignore[no-untyped-def]
     for row in range(len(at)):
-        # Unsigned: signed indices would be tested for their sign at each token.
+        # Signed indices would be tested for their sign.
         start, to = np.uint64(offsets[row + 1] - kept[row] if from_left else offsets[row]), np.uint64(at[row])
         for position in range(np.uint64(kept[row])):
             ids[to + np.uint64(position)] = source[start + np.uint64(position)]
@@ -160,7 +155,7 @@ class DocumentFrame:
 
 
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the special tokens for the ends of documents. Raises: TokenizerError if the tokenizer lacks them."""
+    """Return the special tokens of documents' ends. Raises: TokenizerError if the tokenizer lacks them."""
     if special_tokens == "none":
         return DocumentFrame()
     if special_tokens == "tokenizer":
@@ -183,7 +178,7 @@ def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> Documen
 def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int | None:
     """Return the BOS token that the tokenizer puts before texts but `special_tokens` leaves out, or None.
 
-    A model trained with BOS before each document does much worse without it, and no error appears.
+    A model trained with BOS does much worse without it.
     """
     bos_id = tokenizer.bos_token_id
     if bos_id is None or special_tokens in ("bos-eos", "tokenizer"):
@@ -192,12 +187,12 @@ def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int |
 
 
 def begin_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return a mask of the documents that begin with `tokens`, bool [N]; all False if there are no tokens."""
+    """Return a mask of documents that begin with `tokens`, bool [N]; False without tokens."""
     return _have(documents, documents.offsets[:-1], tokens)
 
 
 def end_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return a mask of the documents that end with `tokens`, bool [N]; all False if there are no tokens."""
+    """Return a mask of documents that end with `tokens`, bool [N]; False without tokens."""
     return _have(documents, documents.offsets[1:] - len(tokens), tokens)
 
 
@@ -210,9 +205,9 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
 
 
 def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
-    """Remove the frame's tokens from the ends of documents that have them, and the same places from `others`."""
+    """Remove the frame's tokens from the ends of documents, and the same places from `others`."""
     begin = len(frame.before) * begin_with(documents, frame.before)
-    # A single token that is both BOS and EOS counts once.
+    # A token that is both BOS and EOS counts once.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
     if not (begin.any() or end.any()):
         return documents, *others
@@ -230,7 +225,6 @@ def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:
 
 
 def _tokenizers_own(tokenizer: HFTokenizer) -> DocumentFrame:
-    """Return the tokenizer's own tokens around a text. Raises: TokenizerError if they differ between texts."""
     own = tokenizer("a b", add_special_tokens=False)["input_ids"]
     encoded = tokenizer("a b", return_special_tokens_mask=True)
     ids, special = encoded["input_ids"], encoded["special_tokens_mask"]

@@ -1,18 +1,16 @@
 """Row encoders turn texts or lists of words into the rows that `transformers` would make.
 
-    TemplateRows     the engine's tokens and a template, assembled by array kernels; for fast tokenizers
+    TemplateRows     the engine's tokens and a template; for fast tokenizers
     ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
 
-Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`. For lists of words they give the rows
-of `tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`, the index of each token's word:
+Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`; for lists of words those of
+`tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`:
 
     words      EU     rejects   German
     ids        [CLS]  EU  re  ##jects  German  [SEP]
     words      -1     0   1   1        2       -1
 
-Each word is tokenized alone, independent of its neighbours. A word without tokens (empty, or only control characters)
-loses its label. TemplateRows is used only if it equals ReferenceRows on a battery of texts or words, so an unusual
-tokenizer is safe.
+A word without tokens loses its label. TemplateRows is used only if it equals ReferenceRows on some texts or words.
 """
 
 from __future__ import annotations
@@ -42,8 +40,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-# Text tokens in the compared rows, in addition to the requested length: 13 cut most of the battery, 2048 hold all of
-# it, and longer rows differ only by padding.
+# Text tokens in the compared rows: 13 cut most of the battery, 2048 hold all of it.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 _LETTERS_PER_ROOM = 24
 
@@ -53,8 +50,8 @@ class EncodedRows:
     """Batch of N encoded rows without padding, T tokens in total.
 
     `types`: uint8 [T], None if the tokenizer has no type ids. `full_lengths`: int64 [N], tokens before truncation.
-    `impossible`: bool [N], rows that cannot be truncated as requested and must be left out. `words`: int32 [T], the
-    index of each token's word in its row, or -1; None for texts.
+    `impossible`: bool [N], rows that cannot be truncated as requested. `words`: int32 [T], the index of each token's
+    word in its row, or -1; None for texts.
     """
 
     ids: RaggedTokens
@@ -81,10 +78,7 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Row encoder that puts an engine's tokens into a template of special tokens.
-
-    `only_type`: the type id of every token, if it never varies.
-    """
+    """Row encoder with an engine and a template. `only_type`: the type id of every token, if it never varies."""
 
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation
@@ -105,7 +99,7 @@ class TemplateRows:
         self.engine = engine
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
-        """Encode the rows of one or two text columns, or of one column of word lists, all without nulls."""
+        """Encode one or two text columns, or one column of word lists, all without nulls."""
         tokens, words = [], None
         for column in columns:
             if pa.types.is_nested(column.type):
@@ -129,7 +123,7 @@ class TemplateRows:
         )
 
     def _of_words(self, lists: pa.Array) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of rows of words, and each token's word index. Each distinct word is tokenized once."""
+        """Return the tokens of rows of words, and their word indices."""
         distinct, edges = pc.dictionary_encode(lists.flatten()), offsets_of(list_lengths(lists))
         tokens = self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
         offsets = tokens.offsets[edges]
@@ -138,7 +132,7 @@ class TemplateRows:
 
 
 class ReferenceRows:
-    """Row encoder that calls `tokenizer(...)` itself: slow, but right by definition. `words`: takes lists of words."""
+    """Row encoder that calls `tokenizer(...)` itself. `words`: takes lists of words."""
 
     concurrent = False
     name = "reference"
@@ -176,13 +170,13 @@ class ReferenceRows:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
         if truncation in ("longest_first", "do_not_truncate") or not columns[0]:
             return self._tokenized(columns, options)
-        # A row that cannot be truncated as requested makes the whole batch fail, so encode each row alone.
+        # A row that cannot be truncated as requested makes the batch fail.
         rows = []
         for row in zip(*columns, strict=True):
             alone = [[text] for text in row]
             try:
                 encoded = self._tokenized(alone, options)
-            except Exception:  # a plain Exception of the Rust library; the length reveals untruncated rows
+            except Exception:  # the length reveals untruncated rows
                 encoded = self._tokenized(alone, {**options, "truncation": "do_not_truncate"})
             rows.append({name: values[0] for name, values in encoded.items()})
         return {name: [row[name] for row in rows] for name in rows[0]}
@@ -198,7 +192,7 @@ class ReferenceRows:
 
     def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        # Some tokenizers leave out a special token if the truncated text happens to end with it.
+        # Some tokenizers drop a special token if the text ends with it.
         special = self._tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
@@ -220,12 +214,10 @@ def open_rows(
     pair: bool = False,
     words: bool = False,
 ) -> RowEncoder:
-    """Open a tokenizer's row encoder with the reference engine. `words`: for lists of words.
-
-    Return a TemplateRows if it gives the rows of `transformers` on a battery of texts, else a ReferenceRows.
+    """Open a row encoder with the reference engine.
 
     Raises: ConfigError if special tokens leave no room for text in `length`; TokenizerError if the tokenizer does not
-        report the words of tokens, or rejects lists of words.
+        report words, or rejects lists of them.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
@@ -254,8 +246,7 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     if words:
         rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
         return [pa.array(rows, pa.list_(pa.string()))]
-    # `transformers` also makes windows of the removed text; for a pair, their number is the product of both texts'
-    # numbers. With little room, long texts would take seconds.
+    # `transformers` makes windows of the removed text; with little room, long pairs would take seconds.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
@@ -268,7 +259,7 @@ def _require_words(tokenizer: HFTokenizer) -> None:
         )
     try:
         tokenizer([["a", "b"]], is_split_into_words=True)
-    except (AssertionError, ValueError) as error:  # some releases reject words that get no space before them
+    except (AssertionError, ValueError) as error:  # some releases need a space before words
         raise TokenizerError(
             f"this tokenizer takes no lists of words: {str(error).strip()}",
             remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
@@ -283,10 +274,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return the encoder with the engine that `decide` chooses. A ReferenceRows is returned unchanged.
-
-    Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
-    """
+    """Return the encoder with the engine that `decide` chooses; a ReferenceRows unchanged. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

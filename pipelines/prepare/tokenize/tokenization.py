@@ -1,8 +1,7 @@
 """Load a tokenizer, save a copy of it for workers, and describe it in the manifest.
 
-The launcher resolves the tokenizer once (hub id or folder), applies the user's choices (sides, a pad token if there is
-none), and saves it to a folder. Launcher and workers use this copy, the fingerprint covers it, and it is stored with
-the shards, so a trainer that loads OUT/tokenizer gets exactly the tokenizer that made them.
+The launcher saves the tokenizer once, with the user's choices. Launcher and workers use this copy, which is stored with
+the shards as OUT/tokenizer.
 """
 
 import contextlib
@@ -30,14 +29,13 @@ DEFAULT_MAX_LENGTH = 512
 # transformers uses 10^30 for "no known limit".
 _NO_LIMIT = 10**9
 
-# Sentinel tokens, which mark masked spans for T5 and similar models.
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
-# Writing a tokenizer.json lists all unused ids below the largest.
+# A saved tokenizer.json lists all unused ids.
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no dataset of its tokens can be made again"
 
-# Vocabulary entries to compare; characters and ids to show of a difference.
+# Vocabulary entries to compare; length to show of a difference.
 _ENTRIES = 2_000
 _SHOWN = 24
 _OTHER_FILE = (
@@ -51,25 +49,23 @@ _log = logging.getLogger(__name__)
 
 
 def import_libraries(config: TokenizerConfig) -> None:
-    """Import the libraries that load this tokenizer. The first import takes a second."""
+    """Import the libraries that load this tokenizer, which takes a second."""
     from transformers import PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
 
     saved_copy.class_for(config.name)
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer. Return it with its saved files.
+    """Load the requested tokenizer, and return it with its saved files. `template`: the chat template's name.
 
-    `template`: the chat template's name. A built-in template becomes part of the tokenizer.
-
-    Raises: TokenizerError if it cannot be found or loaded, if its tokens depend on chance, or if it has neither a pad
-        nor an EOS token.
+    Raises: TokenizerError if it cannot be loaded, if its tokens depend on chance, or if it has neither a pad nor an EOS
+        token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
     saved_copy.require_kind(tokenizer, config.name)
     if config.chat_template is not None:
-        tokenizer.chat_template = config.chat_template  # saved with it, so that its digest covers it
+        tokenizer.chat_template = config.chat_template  # saved, so its digest covers it
     builtin_templates.use(tokenizer, template)
     require_deterministic(tokenizer, config.name)
     for key, side in {"truncation_side": config.truncation_side, "padding_side": config.padding_side}.items():
@@ -90,7 +86,6 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
 
 
 def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerConfig) -> None:
-    """Warn if programs that read the original tokenizer.json get other tokens from it."""
     name = os.path.expanduser(config.name)
     path: Any = os.path.join(name, "tokenizer.json")
     if not os.path.isdir(name):
@@ -107,7 +102,7 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
     file = Tokenizer.from_buffer(content)
     file.no_truncation()
     file.no_padding()
-    # The battery's words may use none of a small vocabulary's merges, so compare vocabulary entries too.
+    # The battery may use none of a small vocabulary's merges.
     ids = range(0, file.get_vocab_size(), 1 + file.get_vocab_size() // _ENTRIES)
     texts = [*BATTERY, *(text for text in file.decode_batch([[each] for each in ids]))]
     with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.named("it", num_texts=len(texts)):
@@ -122,13 +117,13 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
 
 def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
     """Return the facts about a tokenizer that a trainer needs."""
-    vocabulary = tokenizer.get_vocab()  # each call builds it; Canine's has 1.1 million entries
+    vocabulary = tokenizer.get_vocab()  # each call builds it
     found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
     sentinels = sorted((int(match[1]), token_id) for match, token_id in found if match)
     return TokenizerFacts(
         name=Path(name).name if os.path.isdir(name) else name,
         kind=type(tokenizer).__name__,
-        # Use the largest id, not the number of ids, because added tokens may leave gaps.
+        # Added tokens may leave gaps.
         vocab_size=max(len(tokenizer) - 1, *tokenizer.all_special_ids, *vocabulary.values()) + 1,
         content_sha256=saved_copy.bytes_digest(files),
         special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
@@ -163,7 +158,6 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
     cached = local or not hub_libraries.hub_answers()
-    # transformers raises many kinds of errors; all mean that there is no usable tokenizer
     with library_failures.raised_as(
         lambda error: TokenizerError(
             f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}", remedy=_remedy(error, local=local)
@@ -174,9 +168,9 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             revision=config.revision or "main",
             trust_remote_code=False,
             local_files_only=cached,
-            mistral_format=False,  # mistral-common would give a class without offsets or files
+            mistral_format=False,  # mistral-common has no offsets or files
         )
-    # The settings of a hub tokenizer are in the cache only after it is loaded.
+    # Its settings are in the cache only now.
     if not local and (folder := _snapshot(config)):
         paths.refuse_files_outside(folder, config.name)
     return tokenizer
@@ -190,7 +184,7 @@ def _snapshot(config: TokenizerConfig) -> str | None:
 
 
 def _remedy(error: BaseException, *, local: bool) -> str:
-    if "tiktoken" in str(error):  # transformers tries it last, after it failed to import sentencepiece
+    if "tiktoken" in str(error):  # tried last, without sentencepiece
         return "pip install 'sentencepiece<0.2.3', if its .model file is SentencePiece's, or 'tiktoken' if it is that's"
     if local:
         return "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
@@ -228,7 +222,7 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
-    """Check that no two entries share an id: a saved tokenizer.json would contain either one, by chance."""
+    """Chance decides which of two entries with one id a saved tokenizer.json contains."""
     if len(set(vocabulary.values())) < len(vocabulary):
         one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(
@@ -239,7 +233,7 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
-    """Check that added tokens are distinct, non-empty texts once normalized: chance decides between equal ones."""
+    """Chance decides between added tokens that are equal once normalized."""
     normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
     added = [token.content for token in backend.get_added_tokens_decoder().values() if token.normalized]
     texts = [(normalize(content), content) for content in added]
@@ -261,6 +255,5 @@ def _require_different_texts(backend: Any, name: str) -> None:
 
 
 def _clash(pairs: Iterable[tuple[Any, str]]) -> tuple[str, str, Any]:
-    """Return the first two names that share a key, and the key."""
     (_, one), (key, other) = next(pair for pair in itertools.pairwise(sorted(pairs)) if pair[0][0] == pair[1][0])
     return one, other, key

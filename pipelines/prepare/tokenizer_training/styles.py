@@ -9,8 +9,7 @@
     llama    bpe        <unk> <s> </s>, then <0x00> to <0xFF>              <s> A             none    left    Llama 2
     llama    byte-bpe   <|begin_of_text|> and others                       begin A           none    left    Llama 3
 
-The normalizers of ALBERT and T5 end with a compiled character map (`Precompiled`), which can't be made here; NFKD and
-NFKC replace it. For Llama 2, Metaspace replaces a normalizer of its older files.
+NFKD and NFKC replace the compiled character map (`Precompiled`) of ALBERT and T5, which can't be made here.
 """
 
 import dataclasses
@@ -27,9 +26,8 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 class StyleTemplate:
     """Template of a tokenizer: everything except the vocabulary.
 
-    `first` and `last`: special tokens with the first and the last ids. `roles`: tokens by role, such as `pad_token` in
-    tokenizer_config.json. `reserved`: ordinary tokens with the ids after `first`. `row` and `pair`: the templates of
-    one text and of two, empty for none.
+    `first` and `last`: special tokens by id. `roles`: tokens by role, such as `pad_token`. `reserved`: ordinary tokens
+    after `first`. `row` and `pair`: templates of one text and of two, or empty.
     """
 
     kind: Kind
@@ -60,7 +58,7 @@ class StyleTemplate:
 
     @property
     def alphabet(self) -> list[str]:
-        """Characters that the vocabulary must contain: for byte-level BPE, the characters that represent bytes."""
+        """Characters that the vocabulary must contain: for byte-level BPE, the ones that represent bytes."""
         return sorted(pre_tokenizers.ByteLevel.alphabet()) if self.kind == "byte-bpe" else []
 
     def splitter(self) -> Tokenizer:
@@ -141,8 +139,7 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         normalizer=normalizers.Sequence(
             [*_QUOTES, normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
         ),
-        # The default "always" adds a mark after each special token: "[MASK]." would become [MASK] ▁ . although plain
-        # texts have no ▁ before a full stop.
+        # The default "always" adds a mark after each special token, even before a full stop.
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
         decoder=decoders.Metaspace(),
         **_CLS_AND_SEP,

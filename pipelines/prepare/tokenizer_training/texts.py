@@ -23,20 +23,16 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 from tfrecord_io.manifest import is_filtered
 
-# Consecutive rows of a sample, because any row costs the decoding of its row group.
+# Consecutive rows, because any row costs the decoding of its row group.
 _RUN = 1000
-# Maximum number of texts to measure.
 _MEASURED = 1000
-# Fields of messages and their parts that name things for the template.
+# Fields of messages and parts that templates write differently.
 _NOT_SAID = ("role", "type")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Row counts: `trained` on, and `rejected` and `filtered` by reason.
-
-    `text_bytes`: UTF-8 bytes of the texts trained on.
-    """
+    """Row counts: `trained` on, and `rejected` and `filtered` by reason. `text_bytes`: UTF-8 bytes trained on."""
 
     trained: int
     rejected: dict[str, int]
@@ -45,7 +41,7 @@ class RowCounts:
 
 
 def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
-    """Return the splits reduced to about `rows` rows in total, in runs that are evenly spaced in each split."""
+    """Return the splits reduced to about `rows` rows in total, in runs that are evenly spaced."""
     total = sum(split.num_rows for split in splits)
     if rows >= total:
         return list(splits)
@@ -66,7 +62,7 @@ class TrainingTexts:
 
     def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan) -> None:
         self.num_rows = sum(split.num_rows for split in splits)
-        # Set by another thread, to end an iteration.
+        # set by another thread, to end an iteration
         self.stop = threading.Event()
         self.rows: RowCounts | None = None
         self.measured: list[str] = []
@@ -110,7 +106,6 @@ class TrainingTexts:
 
 
 def _said(column: pa.Array) -> pa.Array:
-    """Return the texts in messages: contents, parts, tool calls. Templates write roles and types differently."""
     return pa.array(_strings(messages.objects_of(column)), pa.large_string())
 
 

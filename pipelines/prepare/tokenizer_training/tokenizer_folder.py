@@ -6,7 +6,7 @@
     DIR/chat_template.jinja       if one was given
     DIR/training.json             the training's settings, and the digests of the other files; written last
 
-The files don't depend on the release of transformers. The class in the config loads tokenizer.json unchanged.
+The files don't depend on the release of transformers.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ from tfrecord_io.errors import OutputError
 
 RECORD = "training.json"
 _FLAGS = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
-# The value that transformers writes for a tokenizer without a limit.
+# transformers writes this for "no limit".
 _NO_LIMIT = int(1e30)
 
 
 def files_of(
     tokenizer: Tokenizer, template: StyleTemplate, *, max_length: int | None, chat_template: str | None
 ) -> dict[str, bytes]:
-    """Return the content of the tokenizer's files by name."""
+    """Return the content of the tokenizer's files."""
     own = [token for token in template.special if token not in template.roles.values()]
     special = {**template.roles, **({"additional_special_tokens": own} if own else {})}
     config = {
@@ -54,7 +54,7 @@ def files_of(
 
 
 def check(folder: str) -> None:
-    """Check that a tokenizer may be written to the folder. Raises: OutputError if it holds anything."""
+    """Raise OutputError if the folder holds anything."""
     if names := storage.list_names(folder):
         raise OutputError(
             f"{folder}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",

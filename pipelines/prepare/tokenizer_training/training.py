@@ -1,8 +1,7 @@
 """Train a tokenizer, with the trainer for its kind and the template of its style, and evaluate it.
 
-The trainers of `tokenizers` number characters that continue a word (`##a`) in random order, and these numbers break
-ties between equally frequent merges. So WordPiece reads the texts twice: first to collect its characters, which the
-trainer then gets in the order of their code points.
+The trainers of `tokenizers` number characters that continue a word (`##a`) in random order, which breaks ties between
+equally frequent merges. So WordPiece reads the texts twice, and first collects its characters.
 """
 
 import dataclasses
@@ -23,7 +22,7 @@ from pipelines.prepare.tokenizer_training.styles import StyleTemplate, template_
 from tfrecord_io.errors import ConfigError
 
 _PREFIX = "##"
-# Maximum number of words to remember, about 100 bytes each.
+# about 100 bytes each
 _MOST_SEEN = 1 << 19
 
 _log = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ _log = logging.getLogger(__name__)
 def template_for(request: TokenizerRequest) -> StyleTemplate:
     """Return the template of the requested style and kind.
 
-    Raises: ConfigError if the fixed tokens of the style don't fit the vocabulary, before any text is read.
+    Raises: ConfigError if the fixed tokens of the style don't fit the vocabulary.
     """
     style, lowercase, size = request.chosen_style, request.lowercase is not False, request.vocab_size
     template = template_of(style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
@@ -50,14 +49,14 @@ def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[s
     """Return the characters of WordPiece's texts by code point, then `##` + each that continues a word."""
     splitter = template.splitter()
     occurs = np.zeros(sys.maxunicode + 1, bool)
-    # Number of words into which the pre-tokenizer splits each character between two letters; 0 if not tried yet.
+    # Number of words that each character between two letters becomes; 0 if not tried yet.
     words = np.zeros(len(occurs), np.int8)
     continues = np.zeros(len(occurs), bool)
     seen: set[str] = set()
     for batch in texts:
         if len(seen) > _MOST_SEEN:
             seen.clear()
-        new = set(" ".join(batch).split(" ")) - seen  # normalizing each word once takes a quarter of the time
+        new = set(" ".join(batch).split(" ")) - seen  # takes a quarter of the time
         seen |= new
         text = splitter.normalizer.normalize_str(" ".join(new))
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -76,7 +75,6 @@ def train(
     """Train a tokenizer on the texts. Warns if its vocabulary is smaller than requested.
 
     `characters`: from `characters_of`, for WordPiece.
-
     Raises: ConfigError if special tokens and characters exceed the vocabulary; any error of the iteration.
     """
     learner = template.splitter()
@@ -122,7 +120,7 @@ def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, chara
 def _without_repeats(learner: Tokenizer) -> Any:
     """Return the Unigram model without repeated pieces: special tokens in the texts are learned again.
 
-    Rounds scores to ten decimal places, since `tokenizers` doesn't read all digits that it writes.
+    Scores are rounded, since `tokenizers` doesn't read all digits that it writes.
     """
     model = json.loads(learner.to_str())["model"]
     pieces: dict[str, float] = {}
@@ -140,10 +138,7 @@ def _no_room(request: TokenizerRequest) -> ConfigError:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Evaluation of a tokenizer on texts.
-
-    `tokens_per_word`: white space separates words. `unknown_share`: fraction of the tokens. `engine`: used by `build`.
-    """
+    """Evaluation of a tokenizer on texts. White space separates words. `unknown_share`: fraction of the tokens."""
 
     texts: int
     tokens_per_word: float

@@ -1,15 +1,13 @@
 """Loss masks of rendered conversations: a token is learned if any of its characters is, and none is skipped.
 
-Engines give ids without offsets. But most tokenizers map each token to fixed bytes, so a walk along the text finds the
-offsets: each token must equal the next bytes, and the last token must end at the end of the text. The walk that masks a
-row also proves its alignment, as fast as a comparison.
+Most tokenizers map each token to fixed bytes, so a walk along the text finds the offsets that engines do not give: each
+token must equal the next bytes, and the last one must end with the text.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
-The walk allows for a space that SentencePiece's tokenizers put before a text or after an added token, and for white
-space that an added token swallows. The Rust tokenizer encodes all other rows again (normalized text, unknown letters).
-It reports offsets, but takes ten times as long.
+The walk allows for a space before a text or after an added token (SentencePiece), and for white space that an added
+token swallows. The Rust tokenizer encodes other rows again, with offsets: ten times as slow.
 """
 
 import dataclasses
@@ -27,16 +25,16 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 from tfrecord_io.codec.kernels import jit, load
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
-# Where a space may have been put before a token: nowhere; at the start of a piece of text; at the start of the text.
+# Where a space may have been put before tokens: nowhere; at each piece of text; at the text's start.
 _MODES = (0, 1, 2)
 
 
 class Aligner:
-    """Aligner of a fast tokenizer's tokens with rendered texts, to find their loss masks."""
+    """Aligner of a fast tokenizer's tokens with rendered texts."""
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
-        # The post-processor does not change the ids here, but removes spaces from the reported offsets.
+        # It does not change the ids here, but removes spaces from offsets.
         self._backend.post_processor = None
         self._dtype = dtype
         self._pieces, self._edges, self._kinds = _table(self._backend)
@@ -44,7 +42,7 @@ class Aligner:
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         """Return the tokens of each text, and their loss mask, uint8 [T].
 
-        The tokens are `runs`, except for texts that only the Rust tokenizer can align. Those get its tokens.
+        They are `runs`, except for texts that only the Rust tokenizer can align.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -76,7 +74,6 @@ class Aligner:
 
 
 def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
-    """Return one text's loss mask, uint8 [T], from the Rust tokenizer's offsets."""
     places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
     before = np.concatenate([[0], np.cumsum(learned)])
     stops = np.minimum(np.maximum(places[:, 1], places[:, 0] + 1), len(learned))
@@ -84,7 +81,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes of all tokens by id (and 8 more), their edges, and the tokens' kinds, uint8."""
+    """Return the bytes of all tokens by id (and 8 more), their edges, and their kinds, uint8."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1
@@ -104,11 +101,10 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Callable[[str], bytes]:
-    """Return the function that maps a vocabulary entry to its bytes. A wrong choice aligns no row."""
+    """Return the function from an entry to its bytes. A wrong choice aligns no row."""
     parts = json.loads(backend.to_str())
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece
-    # Printable bytes map to themselves, others to letters from U+0100 on.
     printable = [byte for byte in range(256) if chr(byte) in pre_tokenizers.ByteLevel.alphabet()]
     others = (byte for byte in range(256) if byte not in printable)
     bytes_of = {**{chr(byte): byte for byte in printable}, **{chr(0x100 + at): byte for at, byte in enumerate(others)}}
@@ -125,7 +121,6 @@ def _of_sentence_piece(token: str) -> bytes:
 def _walk(  # type: ignore[no-untyped-def]
     ids, offsets, data, edges, spans, pieces, piece_edges, kinds, mode, mask, placed
 ):
-    """Walk along each unaligned row and write its mask; set `placed` if the row is aligned in this mode."""
     span = 0
     for row in range(len(edges) - 1):
         if placed[row]:
@@ -161,9 +156,8 @@ def _walk(  # type: ignore[no-untyped-def]
 
 @jit
 def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
-    """Return whether data[at:end] begins with pieces[first:last]. `pieces` must be readable for 8 more bytes."""
     size = last - first
-    if 0 < size <= min(8, end - at) and at + 8 <= len(data):  # most tokens: one comparison, a third of the time
+    if 0 < size <= min(8, end - at) and at + 8 <= len(data):  # most tokens
         return (load(data, at) ^ load(pieces, first)) << np.uint64(64 - 8 * size) == 0
     while first < last and at < end and data[at] == pieces[first]:
         at, first = at + 1, first + 1
@@ -172,7 +166,6 @@ def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
 
 @jit
 def _after_spaces(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the end of the ASCII white space at data[at]. Rows with other white space there are not aligned."""
     while at < end and (data[at] == 32 or 9 <= data[at] <= 13):
         at += 1
     return at

@@ -8,13 +8,11 @@ bytes that the template's loop over messages writes for the answer.
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-A model must generate just the answer and its end token. White space after that token belongs to the next turn. If a
-template ends turns with white space only, that white space is the end mark, and is learned. If nothing ends an answer,
-the marker of the next turn ends it, and the marker's first token is learned.
+White space after the end token belongs to the next turn, but is learned if nothing else ends a turn. If nothing ends an
+answer, the first token of the next turn's marker is learned.
 
-The generation prompt is the text that the template writes after the messages before the answer. If a template changes
-earlier turns, for example leaves out earlier thoughts, a turn may begin differently. Then it begins with `header`, the
-beginning that the prompt shares with all trial answers.
+The generation prompt is the text that the template writes after the messages before the answer. A turn that the
+template changes later begins with `header`, the beginning that the prompt and trial answers share.
 """
 
 from __future__ import annotations
@@ -40,19 +38,18 @@ from pipelines.prepare.tokenize.chat.conversation import (
 from pipelines.prepare.tokenize.chat.environment import Spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering
 
-# In place of an answer's content, to find it; a private letter.
 _SENTINEL = "\ue000"
 _OPENED_THOUGHT = re.compile(rb"<think>\s*$")
-# An answer whose thought the prompt has begun.
+# An answer to a prompt that has begun its thought.
 _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['content']}"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """Facts about a template from trial conversations.
+    """Facts about a template.
 
-    `prompt`: the generation prompt if it never varies, else None. `header`: its common beginning with all answers.
-    `closings`: end-of-turn tokens with the white space after them. `is_open`: nothing ends an answer.
+    `prompt`: the generation prompt if it never varies. `header`: its common beginning with all answers. `closings`:
+    end-of-turn tokens with the white space after them. `is_open`: nothing ends an answer.
     """
 
     prompt: bytes | None
@@ -71,7 +68,7 @@ class AnswerFinder:
     def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
         """Find the byte spans of the messages `answers`, sorted and disjoint.
 
-        Raises: Rejected if an answer's place is uncertain.
+        Raises: Rejected if a place is uncertain.
         """
         if self.program.notes.is_used:
             return joined(self._marked(conversation, found, answers))
@@ -104,19 +101,17 @@ class AnswerFinder:
         return [(start, stop - self._space_behind(found.text, start, stop))]
 
     def _marker_end(self, text: bytes, stop: int) -> int:
-        """Return the end of the added token that begins the next turn, or of the turn's first byte if there is none."""
+        """Return the end of the next turn's first added token, or byte."""
         at = len(text) - len(text[stop:].lstrip())
         tokens = (token for each in self.program.settings.added_tokens if text.startswith(token := each.encode(), at))
         return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
 
     def _space_behind(self, text: bytes, start: int, stop: int) -> int:
-        """Return the number of white space bytes between an answer's end token and `stop`, the end of its turn."""
         if self._whole_turns or not text.endswith(self.traits.closings, start, stop):
             return 0
         return stop - start - len(text[start:stop].rstrip())
 
     def _start(self, conversation: Conversation, found: Rendering, index: int) -> int:
-        """Return the start of an answer: after the generation prompt, else after its turn's header."""
         start, stop = found.turns[index]
         header = self.traits.header
         if self._whole_turns:
@@ -129,19 +124,18 @@ class AnswerFinder:
         for beginning in (prompt, header):
             if found.text.startswith(beginning, start, stop):
                 return start + len(beginning)
-        if index == 0 and header in found.text[start:stop]:  # behind what every conversation begins with
+        if index == 0 and header in found.text[start:stop]:
             return found.text.index(header, start) + len(header)
         if index and (
             conversation.messages[index - 1]["role"] == "assistant" or not _shared([header, found.turn(index)])
         ):
-            return start  # it goes on with the answer before, or has no header
+            return start  # continues the previous answer, or has no header
         begun = found.text[start:stop][:40].decode(errors="replace")
         raise Rejected(
             "template_prefix", f"message {index}: its text, {begun!r}, begins otherwise than answers on trial"
         )
 
     def _prompt(self, asked: Conversation, text: bytes, start: int) -> bytes:
-        """Return the generation prompt after the messages `asked`, for the answer that begins at `start`."""
         try:
             prompted = self.program.run(asked, prompt=True)
         except Rejected as rejected:
@@ -153,7 +147,7 @@ class AnswerFinder:
         return prompted.text[prompted.end :]
 
     def _without_tool_answers(self, conversation: Conversation, found: Rendering, index: int, start: int) -> Spans:
-        """Find an answer in a turn that also contains the tools' results, between its calls and its content."""
+        """Find an answer in a turn with tools' results between its calls and content."""
         begun, stop = found.turns[index]
         before, message, behind = (part := conversation.messages)[:index], part[index], part[index + 1 :]
         more: Spans = []
@@ -170,7 +164,7 @@ class AnswerFinder:
         return [(start, self.before_token(found.text, calls)), *more]
 
     def before_token(self, text: bytes, stop: int) -> int:
-        """Return the start of the added token that contains position `stop`, or `stop` if none does."""
+        """Return the start of the added token that contains `stop`, or `stop`."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (
             at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
@@ -178,7 +172,6 @@ class AnswerFinder:
         return min(begun, default=stop)
 
     def _by_prefixes(self, conversation: Conversation, text: bytes, answers: Sequence[int]) -> Spans:
-        """Find answers of a template without a loop over messages, by rendering prefixes of the conversation."""
         spans: Spans = []
         for index in answers:
             try:
@@ -214,7 +207,7 @@ class AnswerFinder:
         )
 
     def _tried(self, messages: list[Message], *, prompt: bool = False) -> Rendering | None:
-        # Copies, because messages are told apart by identity. Some templates take nothing but lists of parts.
+        # Messages are told apart by identity. Some templates take only lists of parts.
         plain = [dict(message) for message in messages]
         parts = list(map(in_parts, messages))
         for tried in (plain, parts):
@@ -236,7 +229,7 @@ class AnswerFinder:
 
 
 def joined(spans: Spans) -> Spans:
-    """Return the spans sorted and merged, so that none is empty and no two touch or overlap."""
+    """Return the spans sorted and merged, without empty ones."""
     merged: Spans = []
     end = -1
     for start, stop in sorted(spans):
@@ -251,7 +244,6 @@ def joined(spans: Spans) -> Spans:
 
 
 def _shared(texts: Iterable[bytes]) -> bytes:
-    """Return the longest common prefix of whole letters."""
     first, *others = list(texts)
     size = len(first)
     for other in others:
@@ -260,7 +252,7 @@ def _shared(texts: Iterable[bytes]) -> bytes:
 
 
 def has_constant_prompt(tree: nodes.Template) -> bool:
-    """Return whether the text after the last loop depends only on options, not on the conversation."""
+    """Return whether the text after the last loop depends only on options."""
     last = max((at for at, node in enumerate(tree.body) if isinstance(node, nodes.For)), default=-1)
     fixed = {node: node.target for node in tree.body if isinstance(node, nodes.Assign)}
     names = list(tree.find_all(nodes.Name))

@@ -1,7 +1,7 @@
-"""Chat templates by name, for tokenizers without a template. A tokenizer's own template of that name is preferred.
+"""Chat templates by name, for tokenizers without a template of that name.
 
-ChatML is the form of OpenAI's chat format, which Qwen's models use; Axolotl 0.19 and LLaMA-Factory 0.9.5 offer it under
-the same name, and render the same text. The markers of {% generation %} only serve `transformers`.
+ChatML is OpenAI's chat format. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text. The {% generation %} markers
+only serve `transformers`.
 """
 
 from pipelines.prepare.tokenize.engines import HFTokenizer
@@ -19,15 +19,15 @@ _MARKERS = {"chatml": ("<|im_start|>", "<|im_end|>")}
 
 
 def use(tokenizer: HFTokenizer, name: str | None) -> None:
-    """Make the built-in template `name` the tokenizer's default, unless the tokenizer has one of that name."""
+    """Make the built-in template `name` the tokenizer's default, unless it has one of that name."""
     own = tokenizer.chat_template
     if name in TEXTS and not (isinstance(own, dict) and name in own):
-        # Under both names: programs that load the saved tokenizer use the default.
+        # Other programs use the default.
         tokenizer.chat_template = {"default": TEXTS[name], name: TEXTS[name]}
 
 
 def notes_on(tokenizer: HFTokenizer, name: str | None) -> tuple[str, ...]:
-    """Return a note if the markers of a built-in template are not single tokens of this tokenizer."""
+    """Return a note if a built-in template's markers are not single tokens."""
     markers = _MARKERS.get(name or "", ())
     split = [marker for marker in markers if len(tokenizer(marker, add_special_tokens=False)["input_ids"]) != 1]
     if not split:

@@ -1,9 +1,7 @@
 """Convert one row to the conversation that a chat template renders.
 
-A null counts as a missing key (see `sources.columns.messages`), including a null content, which `apply_chat_template`
-of `transformers` 5.23 drops.
-
-The processes that run templates (`renderer`) import this module, so it imports nothing heavier than PyArrow.
+A null counts as a missing key, as in `apply_chat_template` of `transformers` 5.23. Rendering processes import this
+module, so it imports nothing heavier than PyArrow.
 """
 
 import contextlib
@@ -22,24 +20,22 @@ from pipelines.prepare.sources.columns.messages import OF_PROMPT, whole_function
 
 Message = dict[str, Any]
 
-# Reasons for rejection: a row exceeds a limit; the template is invalid, or needs a date, and so serves no row at all.
+# Reasons: a row exceeds a limit; the template is invalid, or needs a date, for all rows.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
-# Reason for a row with a mask that is unclear, or that covers characters without a certain place in the text.
 MASK = "mask_not_clear"
 
-# The conversation that templates are tried on.
 QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
-# Names of the same field. Templates read the first or the second (as in `transformers` 5.23).
+# Names of one field. Templates read the first or the second (as in `transformers` 5.23).
 REASONING = ("reasoning_content", "thinking", "reasoning")
 ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
 
 
 class Rejected(Exception):
-    """Error for an unusable conversation, with a reason for the ledger and a detail for people."""
+    """Error for an unusable conversation: a reason for the ledger, a detail for people."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -51,9 +47,8 @@ class Rejected(Exception):
 class Conversation:
     """Conversation as a template renders it. All values have JSON types.
 
-    `unlearned`: indices of messages that are never learned, whatever their role. `withheld`: for answers learned in
-    part, by index and field (`content` or `reasoning_content`), whether each character is withheld. `options`: the
-    row's own template variables.
+    `unlearned`: messages that are never learned. `withheld`: for answers learned in part, by index and field (`content`
+    or `reasoning_content`), whether each character is withheld. `options`: the row's template variables.
     """
 
     messages: Sequence[Message]
@@ -73,17 +68,14 @@ class Conversation:
 
 
 class Needs:
-    """Forms of content and arguments that a template needs, found by trial when a row has parts or arguments as text.
-
-    `render` renders messages to UTF-8.
-    """
+    """Forms of content and arguments that a template needs, found by trial. `render` returns UTF-8."""
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
         self._joins: dict[str, bool] = {}
 
     def joins(self, role: str) -> bool:
-        """Return whether the template accepts text contents for messages of this role, but not lists of parts."""
+        """Return whether the template reads this role's contents only as texts."""
         if role not in self._joins:
             self._joins[role] = not self._reads_parts(role)
         return self._joins[role]
@@ -99,13 +91,13 @@ class Needs:
                 said = messages[at]
                 messages[at] = in_parts(said)
                 return _has_read(self._tried(messages, tools), said)
-        # In a conversation of parts, which may be all that the template takes.
+        # Some templates take only conversations of parts.
         asked = [in_parts({**QUESTION, "role": role}), in_parts(ANSWER)]
         return _has_read(self._tried(asked, None), QUESTION)
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether the template accepts arguments of tool calls as objects, and does not write texts unchanged."""
+        """Whether the template accepts arguments as objects, and does not write texts unchanged."""
         said = json.dumps(ARGUMENTS)
         text = self._tried(*calling(said))
         return (text is None or said.encode() not in text) and self._tried(*calling(ARGUMENTS)) is not None
@@ -125,12 +117,11 @@ def in_parts(message: Message) -> Message:
 
 
 def _has_read(text: bytes | None, message: Message) -> bool:
-    """Return whether a text has a message's content, and not as a list printed by Python or JSON."""
     return text is not None and message["content"].encode() in text and not re.search(rb"""['"]text['"]""", text)
 
 
 def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
-    """Return a conversation with a tool call of these arguments, and its tools."""
+    """Return a conversation with a tool call, and its tools."""
     call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
     result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
     calling = {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -138,7 +129,7 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return conversations of messages with exactly a role and a content, both texts; None if any differs.
+    """Return conversations if all messages have just a role and a content, both texts; else None.
 
     Fields that are null in all messages don't count.
     """
@@ -150,7 +141,7 @@ def plain_rows(column: pa.Array) -> list[list[Message]] | None:
         return None
     if any(fields[name].null_count or fields[name].type not in texts for name in said):
         return None
-    # By columns: a struct's own `to_pylist` takes five times as long.
+    # A struct's own `to_pylist` takes five times as long.
     one, other = said
     pairs = zip(fields[one].to_pylist(), fields[other].to_pylist(), strict=True)
     messages = ({one: first, other: second} for first, second in pairs)
@@ -162,11 +153,10 @@ def conversation_of(
 ) -> Conversation:
     """Return a row's conversation. `learns_prompts`: learn answers within a prompt like those in a completion.
 
-    Messages with `weight` 0 (as OpenAI defines) or `train` false (as in Axolotl's documentation) are not learned;
-    `train` wins. Nor are such parts of a content or thought, and characters that Axolotl's `train_detail` excludes.
+    Messages, parts of a content or thought, and characters (`train_detail`) are not learned with `weight` 0 (as OpenAI
+    defines) or `train` false (as in Axolotl's documentation); `train` wins.
 
-    Raises: Rejected if a message has no role, only a role, content that is not text, or an unclear mask; or if tools,
-        arguments or options have a wrong form.
+    Raises: Rejected if a message, mask, tools, arguments or options have a wrong form.
     """
     kept, unlearned, withheld = [], set(), {}
     for index, message in enumerate(messages):
@@ -184,7 +174,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles of messages that have `train` true though they are no answers, and so are not learned."""
+    """Return the roles other than assistant with `train` true, which has no effect."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -195,7 +185,7 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
 
 
 def _is_learned(said: Message, place: str) -> bool:
-    """Take `train` and `weight` out of a message; return whether it is learned. They may be texts, such as "false"."""
+    """Take `train` and `weight`, which may be texts, out of a message; return whether it is learned."""
     given = [(name, said.pop(name, None)) for name in ("train", "weight")]
     flags = [(name, value) for name, value in given if value is not None]
     for name, value in flags:
@@ -211,7 +201,7 @@ def _is_learned(said: Message, place: str) -> bool:
 
 
 def _withheld(said: Message, place: str) -> dict[str, list[bool]]:
-    """Take masks of parts out of a message; return which characters they withhold, by field, if any."""
+    """Take masks of parts out of a message; return the withheld characters by field."""
     found, details = {"content": _of_parts(said, "content", place)}, said.pop("train_detail", None)
     if details == []:  # as in Axolotl
         said.setdefault("train", False)
@@ -224,7 +214,6 @@ def _withheld(said: Message, place: str) -> dict[str, list[bool]]:
 
 
 def _of_parts(said: Message, name: str, place: str) -> list[bool]:
-    """Take `train` and `weight` out of a field's parts; return which characters of its texts they withhold."""
     if not isinstance(content := said.get(name, ""), list | dict):
         return [False] * len(content) if isinstance(content, str) else []
     content = [content] if isinstance(content, dict) else content
@@ -235,7 +224,7 @@ def _of_parts(said: Message, name: str, place: str) -> list[bool]:
 
 
 def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
-    """Return which of a content's characters are learned: those within an entry that trains, and in no other entry."""
+    """Return the characters within an entry that trains, and in no other entry."""
     trained, untrained = bytearray(size), bytearray(size)
     for detail in details if isinstance(details, list) else [None]:
         entry = dict(detail) if isinstance(detail, dict) else {}
@@ -268,7 +257,6 @@ def _message(said: Message, index: int, needs: Needs) -> Message:
 
 
 def _tool_calls(calls: Any, index: int, needs: Needs) -> Any:
-    """Return tool calls, parsed if they are JSON text; parse their arguments if the template needs objects."""
     if isinstance(calls, str):
         found = _from_json(calls, "tool_calls_not_json", f"message {index}")
         calls = list(map(whole_function, found if isinstance(found, list) else [found]))
@@ -292,7 +280,6 @@ def _from_json(text: str, reason: str, place: str) -> Any:
 
 
 def _tools(tools: Any) -> list[Any] | None:
-    """Return a conversation's tools, or None. Raises: Rejected if they are not a list of objects."""
     if isinstance(tools, str):
         tools = _from_json(tools, "tools_not_json", "the tools") if tools.strip() else None
     if not tools:
@@ -305,7 +292,6 @@ def _tools(tools: Any) -> list[Any] | None:
 
 
 def _options(options: Any) -> dict[str, Any]:
-    """Return the row's template variables. Raises: Rejected if they are not an object."""
     if isinstance(options, str):
         options = _from_json(options, "options_not_json", "the options") if options.strip() else None
     if not isinstance(found := _json_types(options or {}), dict):
@@ -314,10 +300,7 @@ def _options(options: Any) -> dict[str, Any]:
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Check that the template reads contents that are lists of parts, and does not just print them.
-
-    Raises: Rejected if the text contains a list, or an object in it, as printed by Python.
-    """
+    """Raise Rejected if the text contains a list of parts as Python prints it."""
     for index, message in enumerate(messages):
         content = message.get("content", "")
         if isinstance(content, str):
@@ -328,7 +311,7 @@ def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
 
 
 def _json_types(value: Any) -> Any:
-    """Return the value with a placeholder for values that JSON cannot hold, as `transformers` 5.23 does."""
+    """Replace values that JSON cannot hold, as `transformers` 5.23 does."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, dict):

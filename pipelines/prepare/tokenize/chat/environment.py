@@ -1,7 +1,6 @@
 """Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare its texts and masks.
 
-We need our own because `transformers` renders with today's date, and gives masks for its own tokens but not the
-characters they come from.
+`transformers` itself renders today's date, and gives no masks of characters.
 """
 
 import contextlib
@@ -23,15 +22,15 @@ from pipelines.prepare.tokenize.chat.fixed_values import Cycler, Dict, differenc
 Spans = list[tuple[int, int]]
 
 _METHODS = frozenset(dir(dict))
-# Filters that note items. No template can write their names.
+# No template can write these filters' names.
 _TAKE, _LEAVE = "(take)", "(leave)"
 
 
 class Notes(Extension):
-    """Jinja extension that records where {% generation %} blocks and the items of outer loops are in the text.
+    """Jinja extension that records where {% generation %} blocks and items of outer loops are in the text.
 
-    `spans`: the byte spans between {% generation %} and {% endgeneration %}. `items`: for each item that an outer loop
-    takes, its id (0 at the loop's end) and the number of bytes written before it.
+    `spans`: bytes of the blocks. `items`: the id of each item that an outer loop takes (0 at its end), and the number
+    of bytes before it.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -42,19 +41,19 @@ class Notes(Extension):
         environment.filters |= {_TAKE: self._take, _LEAVE: self._leave}
 
     def start(self) -> None:
-        """Begin another rendering. The caller keeps `num_written` at the number of bytes rendered so far."""
+        """Begin a rendering. The caller keeps `num_written` at the number of bytes rendered."""
         self.num_written = 0
         self.spans: Spans = []
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Make the outer loops of a template record their items. Return the tree, changed in place."""
+        """Make a template's outer loops record their items. Return the changed tree."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
 
     def _watch(self, body: list[nodes.Node]) -> None:
-        # Within macros, {% set %}, {% filter %} and {% generation %} blocks, text is written later than it is made.
+        # In macros and {% set %}, {% filter %} and {% generation %} blocks, text is written later.
         for at, node in reversed(list(enumerate(body))):
             if isinstance(node, nodes.For) and isinstance(node.target, nodes.Name):
                 node.body.insert(0, self._noting(_TAKE, node.target.name, node.lineno))
@@ -64,7 +63,7 @@ class Notes(Extension):
                     self._watch(branch)
 
     def _noting(self, filter_name: str, name: str, line: int) -> nodes.Node:
-        # A filter is called directly, which takes a tenth of the time of a call that the sandbox checks.
+        # A filter call takes a tenth of the time of a checked call.
         value = nodes.Name(name, "load")
         return nodes.ExprStmt(nodes.Filter(value, filter_name, [], [], None, None)).set_lineno(line)
 
@@ -93,11 +92,10 @@ class Notes(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with values that have the same text everywhere, and shorter ways for frequent lookups.
+    """Jinja's sandbox, with fixed texts and shorter ways for frequent lookups.
 
-    `message.content` is looked up among the message's keys first: Jinja itself tries attributes first, which doubles
-    the time of templates that write it. In texts, loops and namespaces the sandbox finds nothing unsafe except `format`
-    and names with an underscore, and each of its checks takes 1 µs.
+    Jinja tries attributes before keys, which doubles the time of `message.content`. In texts, loops and namespaces,
+    only `format` and names with an underscore are unsafe; each check takes 1 µs.
     """
 
     intercepted_binops = frozenset({"-"})
@@ -119,8 +117,6 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Namespace(Namespace):
-    """Jinja's `namespace`, except that it rejects names with a leading underscore, which Python itself may look up."""
-
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, *others = args
         Namespace.__init__(self)
@@ -138,7 +134,7 @@ _HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create an environment. `date` (ISO): the date that `strftime_now` formats; without it, Rejected is raised."""
+    """Create an environment. `date` (ISO) is for `strftime_now`, which otherwise raises Rejected."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:
@@ -150,7 +146,6 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
     own["cycler"] = Cycler
     environment.globals = {name: fixed(value) for name, value in {**environment.globals, **own}.items()}
     filters = {**environment.filters, "tojson": _to_json}
-    # The filters that note items return nothing.
     environment.filters |= {name: fixed_result(made) for name, made in filters.items() if name not in (_TAKE, _LEAVE)}
     environment.binop_table["-"] = difference
     # These give another text each time; `pprint` may sort by addresses.
@@ -159,7 +154,7 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
 
 
 def syntax_error(source: str) -> str | None:
-    """Return the syntax error in a template, with its line, or None."""
+    """Return a template's syntax error, with its line, or None."""
     try:
         create_environment().parse(source)
     except TemplateSyntaxError as error:

@@ -1,8 +1,7 @@
 """Values of chat templates with the same text on every machine.
 
-Python writes an object without a text as its address, and a set in an order that depends on the hash seed. So
-templates get methods, functions and iterators in wrappers that can be called or iterated but not written out, and
-keys in their order instead of sets. Dates are written without the locale, the clock and the time zone.
+Python writes an object as its address, and a set in an order that depends on the hash seed. So methods, functions and
+iterators get wrappers without a text, and keys stay in their order.
 """
 
 import calendar
@@ -23,7 +22,7 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-# Directives of strftime as in the C locale, at midnight.
+# In the C locale, at midnight.
 _DIRECTIVES: dict[str, Callable[[datetime.date], str]] = {
     "a": lambda day: _DAYS[day.weekday()][:3],
     "A": lambda day: _DAYS[day.weekday()],
@@ -60,8 +59,6 @@ _PADDED = frozenset("dejmUVWy")
 
 
 class _Silent:
-    """Value without a text."""
-
     __slots__ = ("_value",)
 
     def __init__(self, value: Any) -> None:
@@ -89,8 +86,6 @@ class _Iterator(_Silent):
 
 
 class _OrderedKeys(collections.abc.KeysView[Any]):
-    """A set that keeps its order. Its text is refused, since Python's has no order."""
-
     @classmethod
     def _from_iterable(cls, values: Iterable[Any]) -> "_OrderedKeys":  # type: ignore[override]
         return cls(dict.fromkeys(values))
@@ -100,7 +95,7 @@ class _OrderedKeys(collections.abc.KeysView[Any]):
 
 
 class Dict:
-    """Replacement of `dict` in templates that hides the type's methods, such as ways to change messages."""
+    """Replacement of `dict` without the type's methods, which may change messages."""
 
     fromkeys = staticmethod(dict.fromkeys)
 
@@ -123,10 +118,7 @@ def _refuse_text(kind: str) -> NoReturn:
 
 
 def fixed(value: Any) -> Any:
-    """Return the value, or a wrapper that can't be written out for a callable or an iterator.
-
-    Undefined values, macros and loops have a fixed text.
-    """
+    """Return the value, or a wrapper without a text for a callable or an iterator."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Dict, Undefined, Macro, LoopContext)):
         return value
@@ -146,7 +138,7 @@ def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def difference(left: Any, right: Any) -> Any:
-    """Return left - right. The difference of keys is in the order of `left`, not a set."""
+    """Return left - right, with keys in the order of `left`."""
     if isinstance(left, collections.abc.Set) or isinstance(right, collections.abc.Set):
         return _OrderedKeys(dict.fromkeys(left)) - right
     return left - right
@@ -172,5 +164,4 @@ def format_date(day: datetime.date, form: str) -> str:
 
 
 def _week(day: datetime.date, *, first: int) -> int:
-    """Return the week of the year, as the number of times that the weekday `first` has come since the year began."""
     return (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7

@@ -1,7 +1,4 @@
-"""Find the prompt of a preference pair, as lists of messages.
-
-The processes that render templates import this module, so it imports nothing heavy.
-"""
+"""Find the prompt of a preference pair. Rendering processes import this module, so it imports nothing heavy."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +9,7 @@ Messages = Sequence[Any]
 
 
 class Pair(NamedTuple):
-    """The messages of a prompt and of its two answers."""
+    """Messages of a prompt and of its two answers."""
 
     prompt: list[Any]
     chosen: list[Any]
@@ -20,9 +17,9 @@ class Pair(NamedTuple):
 
 
 def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pair:
-    """Return a row's pair. The prompt is what both answers begin with if it is None, or if they repeat it.
+    """Return a row's pair. If `prompt` is None or both answers repeat it, it is the beginning that they share.
 
-    Raises: Rejected if the prompt or an answer is empty, or both answers are equal.
+    Raises: Rejected if the prompt or an answer is empty, or answers are equal.
     """
     if prompt is None or all(_repeats(answer, prompt) for answer in (chosen, rejected)):
         size = shared_turns(chosen, rejected)
@@ -38,13 +35,12 @@ def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pa
 
 
 def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
-    """Count the first items that both share, but leave the shorter one its last item, as TRL's `extract_prompt`."""
+    """Count the shared first items, but leave the shorter one its last item, as TRL's `extract_prompt`."""
     most = max(min(len(chosen), len(rejected)) - 1, 0)
     return next((at for at in range(most) if chosen[at] != rejected[at]), most)
 
 
 def _repeats(answer: Messages, prompt: Messages) -> bool:
-    """Return whether an answer begins with the prompt, with or without a system message before it."""
     is_system = bool(answer) and isinstance(answer[0], dict) and answer[0].get("role") == "system"
     starts = (0, 1) if is_system else (0,)
     return any(list(answer[start : start + len(prompt)]) == list(prompt) for start in starts)

@@ -6,10 +6,9 @@ Private letters are put where a run of learned or of withheld characters begins,
     rendered    <|im_start|>assistant⏎①Let me think.② The answer is 4.③<|im_end|>⏎
     skipped                           └────────────┘
 
-Without the letters, the text has to be the same. If it isn't, the template strips white space where a letter is, or
-looks at the beginning. Then the letters move behind white space, and at last the first one goes. A letter may get lost
-with a thought that the template leaves out. In both cases more is skipped than was asked for, never less. Only a
-message's `reasoning_content` without any letter in the text is left out by the template, and skips nothing.
+The text must not change otherwise. If the template strips white space at a letter, or looks at the beginning, letters
+move after white space, and at last the first one goes. More may be skipped than requested, never less. A
+`reasoning_content` without any letter in the text is left out by the template, and skips nothing.
 """
 
 import bisect
@@ -23,7 +22,7 @@ from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, REASO
 from pipelines.prepare.tokenize.chat.environment import Spans
 
 _PRIVATE = range(0xE000, 0xF900)
-# Letters, each with its place among the characters of a content.
+# Letters with their places in a content.
 _Marks = list[tuple[int, str]]
 
 
@@ -35,9 +34,9 @@ def skipped_spans(
     field: str,
     learned: Spans,
 ) -> Spans:
-    """Find the byte spans of withheld characters in an answer's field in `text`, as `render` writes the conversation.
+    """Find the byte spans in `text` of an answer's withheld characters. `learned`: the answer's spans, not empty.
 
-    `learned`: the answer's own spans, not empty. Raises: Rejected if their places are not certain.
+    Raises: Rejected if their places are not certain.
     """
     messages, withheld = conversation.messages, conversation.withheld[index][field]
     starts = [at for at in range(len(withheld)) if at == 0 or withheld[at] != withheld[at - 1]]
@@ -60,10 +59,7 @@ def skipped_spans(
 
 
 def _places(found: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
-    """Return each letter's number and its place among the bytes of `text`; None if they are not in their order.
-
-    None too if `found` without the letters is another text.
-    """
+    """Return each letter's number and place in bytes; None if they are out of order, or other text differs."""
     pieces = re.split(f"([{letters}])", found)
     if "".join(pieces[::2]).encode() != text:
         return None
@@ -73,7 +69,7 @@ def _places(found: str, text: bytes, letters: str) -> list[tuple[int, int]] | No
 
 
 def _trials(content: str, starts: Sequence[int], letters: str) -> list[tuple[_Marks, bool]]:
-    """Return the marks to try, and whether they are moved off white space."""
+    """Return the marks to try, and whether they are moved."""
     size, end = len(content), len(content.rstrip())
     moved = [min(size - len(content[start:].lstrip()), end) for start in starts]
     behind = list(zip([*moved, end], letters, strict=True))
@@ -85,7 +81,6 @@ def _texts(content: Any) -> list[str]:
 
 
 def _with(message: Message, field: str, marks: _Marks) -> Message:
-    """Return the message with marks in a field and its other names, in the part that begins at or before each."""
     content = message[field]
     texts = _texts(content)
     starts = list(itertools.accumulate(map(len, texts), initial=0))[:-1]

@@ -1,4 +1,4 @@
-"""A compiled chat template. It renders a conversation and reports the bytes that it writes for each message."""
+"""A compiled chat template, which reports the bytes that it writes for each message."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_env
 class Settings:
     """Template, its variables, and the limits of one rendering.
 
-    `tools_source`: the template for conversations with tools. `source`: the template for all others. `variables`: the
-    template's variables besides the messages. `added_tokens`: contents of the tokenizer's added tokens. `date` (ISO)
-    replaces today's date. `learn`: which answers are learned. `learns_prompts`: also learn answers in a prompt that a
-    completion follows. `whole_turns`: learn all of a turn after its role, not only the text that a model must generate.
-    `learn_not`: parts of answers that are not learned, thoughts or tool_calls. `joins_line_breaks`: the tokenizer makes
-    one token of two line breaks.
+    `tools_source`: the template for conversations with tools. `variables`: other than the messages. `date` (ISO)
+    replaces today's. `learns_prompts`: also learn answers in a prompt that a completion follows. `whole_turns`: learn
+    all of a turn after its role. `learn_not`: thoughts or tool_calls. `joins_line_breaks`: two line breaks are one
+    token.
 
-    The limits are seconds of a core, memory (per batch), and UTF-8 bytes of text. An ordinary rendering takes 5 to
-    100 µs; a row takes one, or one per message. The machine decides how much fits into the seconds, but ordinary use is
-    so far below the limit that only broken or malicious templates reach it.
+    The limits are seconds of a core, memory (per batch), and UTF-8 bytes. An ordinary rendering takes 5 to 100 µs.
     """
 
     source: str
@@ -43,10 +39,10 @@ class Settings:
 
 
 class Rendering(NamedTuple):
-    """A rendered conversation: its UTF-8 text and its byte spans within {% generation %} markers (`marked`).
+    """A rendered conversation: its UTF-8 text and its spans within {% generation %} markers (`marked`).
 
-    `turns`: the span that a loop writes for each message; empty if no loop or several loops do. `end`: the end of the
-    last loop.
+    `turns`: the span that a loop writes for each message; empty if no loop or several loops do. `end`: of the last
+    loop.
     """
 
     text: bytes
@@ -63,7 +59,7 @@ class Rendering(NamedTuple):
 class Program:
     """Compiled template. Raises: Rejected if it cannot be compiled.
 
-    `start_clock` is called before anything that may run forever: before compiling and before each rendering.
+    `start_clock`: as for `renderer.ChatTemplate`.
     """
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -75,19 +71,16 @@ class Program:
             self._template = environment.from_string(self.notes.watch(environment.parse(source)))
         except MemoryError:
             raise
-        except Exception as error:  # Jinja's errors, and Python's for templates that are nested too deeply
+        except Exception as error:  # Jinja's, or Python's for deep nesting
             raise Rejected(INVALID, str(error) or type(error).__name__) from error
         self.settings = settings
         self._start_clock = start_clock
         self._variables = {**self._template.globals, **settings.variables, "documents": None}
-        # Otherwise Jinja would copy them, and their names, for every rendering, which takes twice the time.
+        # Jinja would copy them for every rendering, which takes twice the time.
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:
-        """Render a conversation, with or without the generation prompt.
-
-        Raises: Rejected if the template refuses the messages or writes too much.
-        """
+        """Render a conversation. Raises: Rejected if the template refuses the messages or writes too much."""
         notes, pieces, most = self.notes, [], self.settings.text_bytes
         notes.start()
         variables = {**self._variables, **conversation.options, "messages": conversation.messages}
@@ -101,7 +94,7 @@ class Program:
                     raise Rejected(OVER_LIMIT, f"the chat template makes a text of more than {most:,} bytes")
         except (Rejected, MemoryError):
             raise
-        except Exception as error:  # Jinja's errors, and Python's for values that the template cannot handle
+        except Exception as error:  # Jinja's, or Python's
             raise Rejected("template_rejected", str(error) or type(error).__name__) from error
         text = b"".join(pieces)
         turns, end = _turns(conversation.messages, notes.items)
@@ -109,7 +102,6 @@ class Program:
 
 
 def _turns(messages: Sequence[Message], items: Sequence[tuple[int, int]]) -> tuple[Spans, int]:
-    """Return the bytes of each message's turn, and the end of the last loop, from the loops' items."""
     spans: dict[int, tuple[int, int]] = {}
     item, start = 0, 0
     for following, stop in items:

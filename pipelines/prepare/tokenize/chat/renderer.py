@@ -1,10 +1,7 @@
 """Render a batch of conversations in a worker process (see `template`).
 
-A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel ends the process once
-a rendering has used up its processor time, and limits its memory. This works whatever a template does, even inside
-Python's own functions.
-
-The process receives settings as JSON and conversations as an Arrow stream. It answers with a stream of `RENDERED`.
+A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel limits the process's
+processor time and memory. Settings arrive as JSON, conversations as an Arrow stream.
 """
 
 import contextlib
@@ -40,11 +37,9 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
-# Results, one or more for each row, in order: the row; the text in UTF-8, of the row's first `num_messages` messages;
-# its byte spans to learn, [start, stop, start, stop, …], in order and disjoint; and its spans to skip: no token that
-# overlaps one is learned. A row that cannot be used has a single one, with the reason, empty otherwise, and a detail.
-# A row with a column `chosen` is a preference pair; it has three: the prompt with the generation prompt, and the prompt
-# with the chosen and with the rejected answer.
+# One or more results per row, in order. The text is that of its first `num_messages` messages; byte spans are [start,
+# stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason and a detail. A preference
+# pair (column `chosen`) has three: the prompt with the generation prompt, with the chosen and with the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -57,16 +52,15 @@ RENDERED = pa.schema(
     }
 )
 
-# Columns of lists of messages.
 _CONVERSATIONS = ("messages", "chosen", "rejected")
-# The limits apply to the whole process, and Jinja holds the GIL anyway.
+# The limits apply to the process, and Jinja holds the GIL anyway.
 _one_at_a_time = threading.Lock()
 
 
 class ChatTemplate:
-    """Chat template that renders conversations one at a time.
+    """Renderer of single conversations.
 
-    `start_clock` is called before anything that may run forever: before compiling and before each rendering.
+    `start_clock` is called before compiling and each rendering, which may run forever.
     """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -76,7 +70,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the finder for the template with tools, or for the one without, as the conversation requires."""
+        """Return the finder for the conversation's template, with or without tools."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -85,11 +79,9 @@ class ChatTemplate:
     def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: UTF-8 texts, each with its learned byte spans [start, stop), in order and disjoint, its number of
-            messages, and its skipped spans. With `learn` each, one text per answer; otherwise a single text of all
-            messages.
-
-        Raises: Rejected if the template refuses the messages or cannot read them, or an answer's place is uncertain.
+        Returns: UTF-8 texts, each with its learned byte spans, number of messages, and skipped spans. With `learn`
+            each, one text per answer; otherwise a single one.
+        Raises: Rejected if the template refuses or cannot read the messages, or an answer's place is uncertain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
@@ -106,7 +98,6 @@ class ChatTemplate:
 
     @staticmethod
     def _rendering(program: Program, part: Conversation) -> Rendering:
-        """Render a conversation; if the template refuses it for a missing content alone, the error says so."""
         try:
             return program.run(part)
         except Rejected as rejected:
@@ -121,7 +112,7 @@ class ChatTemplate:
             raise rejected from None
 
     def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
-        """Render a conversation, with or without the generation prompt. Raises: as `render`."""
+        """Render a conversation. Raises: as `render`."""
         text = self._run(conversation, prompt=prompt)
         if not are_plain:
             check_parts_read(conversation.messages, text)
@@ -155,7 +146,7 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render the conversations of a serialized batch, and return a serialized `RENDERED` batch.
+    """Render a serialized batch to a serialized `RENDERED` batch.
 
     Raises: MemoryError if memory runs out between two rows.
     """
@@ -183,7 +174,6 @@ def _template(settings: str) -> ChatTemplate:
 
 @contextlib.contextmanager
 def _limited(memory_bytes: int) -> Iterator[None]:
-    """Limit the process's memory (on Linux only), and stop its timer of processor time at the end."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     if sys.platform == "linux":
         used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
@@ -199,7 +189,6 @@ def _limited(memory_bytes: int) -> Iterator[None]:
 def _rendered(
     template: ChatTemplate, row: Mapping[str, Any], *, are_plain: bool
 ) -> list[tuple[int, bytes, list[int], list[int], str, str]]:
-    """Render one conversation or pair. Return its results without the row."""
     tools, options = row.get("tools"), row.get("options")
 
     def conversation_with(messages: list[Any]) -> Conversation:

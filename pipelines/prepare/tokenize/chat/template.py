@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
-A worker that makes shards renders in its own process. Any other process starts children (see `runners.here`), one per
-rendering thread, because Jinja holds the GIL and a child can be killed whatever its template does.
+A worker that makes shards renders in its own process. Others start children (see `runners.here`), one per rendering
+thread, because Jinja holds the GIL and a child can be killed.
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
-        """Build `Texts` from large strings that begin at their buffer's first byte.
-
-        `learned`, `skipped`: the byte spans of each text, [start, stop, start, stop, …].
-        """
+        """Build `Texts` from large strings at their buffer's first byte. Spans of a text are [start, stop, …]."""
         data, edges = utf8_of(strings)
 
         def places(spans: pa.Array) -> np.ndarray:
@@ -81,8 +78,8 @@ class Texts:
 class Rendered:
     """Rendered batch of N conversations: T `texts`, one per conversation or one per answer.
 
-    `owners`, `num_messages` int64 [T]: each text's row, ascending, and the number of its messages. Unusable
-    rows have one empty text. `reasons` object [N], '' for usable rows; `details` by row.
+    `owners`, `num_messages` int64 [T]: each text's row, ascending, and number of messages. Unusable rows have one empty
+    text. `reasons` object [N], '' for usable rows; `details` by row.
     """
 
     texts: Texts
@@ -93,7 +90,7 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Thread-safe renderer of batches of conversations. `notes`: lines for users about the template."""
+    """Thread-safe renderer of batches. `notes`: lines for users about the template."""
 
     notes: tuple[str, ...] = ()
 
@@ -102,11 +99,10 @@ class ChatRenderer:
         self._json = json.dumps(dataclasses.asdict(settings), default=str)
 
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
-        """Render conversations: lists of `messages`, optionally with `tools` and `options` per row.
+        """Render lists of `messages`, optionally with `tools` and `options` per row.
 
-        With `chosen` and `rejected`, a row is a preference pair, and its usable rows have three texts (`RENDERED`).
-
-        Raises: TokenizerError if the template can render no conversation at all.
+        With `chosen` and `rejected`, a row is a preference pair; usable ones have three texts (`RENDERED`).
+        Raises: TokenizerError if the template can render no conversation.
         """
         batch = self._rendered(pa.RecordBatch.from_pydict(dict(columns)))
         owners, found = batch["row"].to_numpy(), np.array(batch["reason"].to_pylist(), dtype=object)
@@ -141,7 +137,7 @@ class ChatRenderer:
                 )
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a `renderer.RENDERED` batch. If a batch kills its process, render its rows one by one."""
+        """Render; if a batch kills its process, render its rows one by one."""
         try:
             return renderer.batch_of(here.call(renderer.render, self._json, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
@@ -174,10 +170,10 @@ def open_template(
 ) -> ChatRenderer:
     """Open the tokenizer's chat template called `name`, by default the one that `transformers` uses.
 
-    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, variables of the template.
-    `finds_answers`: whether the answers' places in the text are needed. `more`: other fields of `Settings`.
-    Raises: TokenizerError if there is none (with that name), if it writes a date and none is given, if it exceeds the
-        limits, or if it does not show which part of a conversation is the assistant's.
+    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, template variables. `finds_answers`:
+    whether answers' places are needed. `more`: other fields of `Settings`.
+    Raises: TokenizerError if there is no such template, it needs a date, it exceeds the limits, or no answers are
+        found.
     """
     _require_named(tokenizer, name=name)
     named = name if isinstance(tokenizer.chat_template, dict) else None  # a single template is the default
@@ -203,7 +199,6 @@ def open_template(
 
 
 def _notes_on_part(renderer: ChatRenderer, part: str) -> Iterator[str]:
-    """Yield a note if the template does not write a part of answers, or refuses it."""
     thoughts = {"reasoning_content": "so"}, {"content": f"<think>\nso\n</think>\n\n{ANSWER['content']}"}
     trials: dict[str, list[Any]] = {
         "thoughts": [([QUESTION, {**ANSWER, **each}], None) for each in thoughts],
@@ -223,7 +218,6 @@ def _notes_on_part(renderer: ChatRenderer, part: str) -> Iterator[str]:
 
 
 def _value(text: str) -> Any:
-    """Parse a value of --chat-option as JSON, else as text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -231,8 +225,6 @@ def _value(text: str) -> Any:
 
 
 def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
-    """Render conversations of one and two turns, and return notes for users. Raises: as `open_template`."""
-    # Templates read a thought from the content or from a field.
     thought = {**ANSWER, "content": f"<think>\nso\n</think>\n\n{ANSWER['content']}", "reasoning_content": "so"}
     trials = [[QUESTION, ANSWER], [QUESTION, ANSWER] * 2, [QUESTION, thought], [QUESTION, thought] * 2]
     tried = renderer.render({"messages": pa.array(trials)})
@@ -243,7 +235,7 @@ def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
             remedy="do not use this tokenizer, or repair the template in a copy of it",
         )
     if "template_rejected" in (tried.reasons[0], tried.reasons[1]):
-        if tried.reasons[0]:  # the template rejects a question and an answer; rows may have another form
+        if tried.reasons[0]:  # rows may have another form
             return ()
         return (f"the chat template refuses a second question and answer: {tried.details[1]}",)
     if not len(tried.texts.spans) or "template_prefix" in details:

@@ -4,9 +4,8 @@
     without     <|im_start|>assistant⏎<think>⏎⏎</think>⏎⏎It is 4.<|im_end|>
     skipped                                  └──────────────┘
 
-The part is between the beginning and the end that both texts of the answer's turn share, as in NeMo Automodel
-(`_build_reasoning_mask`), so tags that a template also writes without a thought stay learned. White space on both sides
-belongs to the part if the tokenizer makes one token of it where the part was, as of both line breaks here.
+The part is between the beginning and the end that both share, as in NeMo Automodel (`_build_reasoning_mask`). White
+space on both sides belongs to it if the tokenizer would join it into one token.
 """
 
 import itertools
@@ -22,16 +21,16 @@ _THOUGHT = re.compile("(?<=<think>).*?(?=</think>)|\\A(?:(?!<think>).)*(?=</thin
 
 
 def part_spans(finder: AnswerFinder, conversation: Conversation, found: Rendering, index: int, part: str) -> Spans:
-    """Find the byte spans of an answer's `part`: thoughts or tool_calls.
+    """Find the byte spans of an answer's `part`.
 
-    Raises: Rejected if the template refuses the conversation without them.
+    Raises: Rejected if the template refuses the conversation without it.
     """
     messages = conversation.messages
     shorter = _WITHOUT[part](messages[index])
     if shorter == messages[index]:
         return []
     detail = ""
-    # Some templates refuse results of tools without a call.
+    # Some templates refuse results without a call.
     for behind in (messages[index + 1 :], itertools.dropwhile(_is_result, messages[index + 1 :])):
         without = [*messages[:index], shorter, *behind]
         try:
@@ -46,14 +45,13 @@ def part_spans(finder: AnswerFinder, conversation: Conversation, found: Renderin
 
 
 def _between(finder: AnswerFinder, found: Rendering, other: Rendering, index: int) -> Spans:
-    """Return the span of the first text's turn between the beginning and the end that it shares with the second."""
     has_turns = found.turn(index) and other.turn(index)
     text, changed = (each.turn(index) if has_turns else each.text for each in (found, other))
     start = _num_shared(text, changed)
     stop = len(text) - _num_shared(text[start:][::-1], changed[start:][::-1])
     if start == stop:
         return []
-    # Where the end begins as the part does, such as with "<": the part ends before a token, not within it.
+    # The part ends before a token, even if the end begins like it, such as with "<".
     moved = stop - finder.before_token(text, stop)
     if moved <= start and text[start - moved : start] == text[stop - moved : stop]:
         start, stop = start - moved, stop - moved

@@ -1,17 +1,12 @@
-"""Engines turn batches of texts into ragged token ids without special tokens.
+"""Engines turn batches of texts into ragged token ids, exactly those of `tokenizer(text, add_special_tokens=False)`.
 
-An engine must give exactly the ids of `tokenizer(text, add_special_tokens=False)`:
+    wordpiece, unigram      our own kernels
+    fastokens, gigatoken    packages, for BPE
+    hf                      the Rust tokenizer inside a fast tokenizer
+    slow                    a tokenizer in Python, or with Python code that changes the Rust one's ids
 
-    wordpiece   our own kernels for BERT's WordPiece
-    unigram     our own kernels for SentencePiece's Unigram
-    fastokens   the package of that name, for byte-level BPE
-    gigatoken   the package of that name, for SentencePiece's BPE
-    hf          the Rust tokenizer inside a fast tokenizer, called without the Python layer above it
-    slow        a tokenizer written in Python, or with a Python layer that changes the ids of the Rust one
-
-The last two are references; one of them serves every tokenizer. `decide` chooses another engine only if it is qualified
-for the tokenizer (docs/explanation/engines.md) and both agree on a battery of texts. It gives a reason for each engine
-that it rejects. `crosscheck` keeps comparing while a job runs.
+The last two are references. `decide` chooses another engine only if it is qualified (docs/explanation/engines.md) and
+agrees with the reference on some texts.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY

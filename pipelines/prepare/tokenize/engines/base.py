@@ -18,10 +18,9 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# A tokenizer of `transformers`. Only the code that loads one imports that package.
 HFTokenizer: TypeAlias = "PreTrainedTokenizerBase"
 
-# Texts on which tokenizers have failed: empty, blank, literal special tokens, scripts, marks, controls, long words.
+# Texts on which tokenizers have failed.
 BATTERY = (
     "",
     " ",
@@ -42,16 +41,15 @@ BATTERY = (
     "https://example.org/a_b?c=d&e=%20 foo@bar.baz $12,345.67",
 )
 
-MAX_ID = 2**28 - 2  # the largest id that fits in a unit of a vocabulary's trie
+MAX_ID = 2**28 - 2  # the largest in a vocabulary trie
 
-# "reference" is `transformers` itself, row by row (see `text_rows`).
 _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Protocol shared by engines and the row encoders that use them.
+    """Engines and the row encoders that use them.
 
-    `name`, `version`: as in the manifest. `concurrent`: threads may encode at once and gain from it.
+    `name`, `version`: as in the manifest. `concurrent`: threads gain from encoding at once.
     """
 
     name: str
@@ -60,13 +58,12 @@ class Tokenizing(Protocol):
 
 
 class Engine(Tokenizing, Protocol):
-    """Protocol of engines, which turn texts into token ids."""
+    """Protocol of engines."""
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens that `tokenizer(text, add_special_tokens=False)` gives for each text.
 
-        Args:
-            texts: strings or large strings, possibly sliced, without nulls, in valid UTF-8 (so without surrogates).
+        `texts`: strings or large strings, possibly sliced, without nulls, in valid UTF-8.
         """
 
 
@@ -76,9 +73,9 @@ def is_reference(engine: str) -> bool:
 
 
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the UTF-8 (data, edges) of N texts without copying: text i is data[edges[i]:edges[i + 1]].
+    """Return the UTF-8 data (read-only uint8) and edges (int64 [N + 1]) of N texts without copying.
 
-    `data` is read-only uint8, `edges` int64 [N + 1]. The first edge is not always 0.
+    Text i is data[edges[i]:edges[i + 1]]. The first edge is not always 0.
     """
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, offsets, data = texts.buffers()
@@ -89,13 +86,13 @@ def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 class HuggingFaceEngine:
-    """Reference engine for fast tokenizers: the `tokenizers` library, on all cores and without the GIL."""
+    """Reference engine for fast tokenizers: the `tokenizers` library, on all cores, without the GIL."""
 
     name = "hf"
     concurrent = True
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
-        import tokenizers  # already imported for the tokenizer; reading its metadata instead takes 4 ms
+        import tokenizers  # already imported
 
         self.version = tokenizers.__version__
         self.backend = copy_backend(tokenizer)
@@ -107,19 +104,19 @@ class HuggingFaceEngine:
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:
-        """Return the content of tokenizer.json without truncation and padding: 17 MB for a vocabulary of 30,000."""
+        """Return the content of tokenizer.json without truncation and padding."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text, of any length. Raises: TextsNotEncoded if the library fails on a text."""
+        """Return the tokens of each text. Raises: TextsNotEncoded."""
         strings = texts.to_pylist()
         with library_failures.named(f"tokenizers {self.version}", num_texts=len(strings)):
             encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return `ragged`, the tokens of all `texts`, with the sequences at `indices` encoded again by this engine."""
+        """Return `ragged`, the tokens of `texts`, with the sequences at `indices` encoded again."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -137,7 +134,7 @@ class SlowEngine:
         self._dtype = dtype
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text. Raises: TextsNotEncoded if the tokenizer fails on a text."""
+        """Return the tokens of each text. Raises: TextsNotEncoded."""
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         strings = texts.to_pylist()
@@ -146,12 +143,11 @@ class SlowEngine:
         return from_lists(ids["input_ids"], dtype=self._dtype)
 
 
-# Engines were compared with this release of `tokenizers`.
 TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for an engine that cannot serve a tokenizer. `reason` is a sentence without a full stop."""
+    """Error for a tokenizer that an engine cannot serve. `reason` has no full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -159,7 +155,7 @@ class NotQualified(Exception):
 
 
 class FastEngine(abc.ABC):
-    """Base class of fast engines. Each serves only some tokenizers. Threads may share an engine."""
+    """Base class of fast engines. Threads may share an engine."""
 
     name: str
     version = "1"
@@ -169,10 +165,7 @@ class FastEngine(abc.ABC):
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
 
         `parts`: the reference's `parts()`, if already read.
-
-        docs/explanation/engines.md argues, for each part of each engine, that its ids equal the reference's. Releases,
-        patterns and settings without such an argument are not qualified.
-        Raises: NotQualified if the engine cannot serve the tokenizer.
+        Raises: NotQualified if docs/explanation/engines.md has no argument that ids are equal.
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
@@ -188,18 +181,15 @@ class FastEngine(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Prepare for the tokenizer of this tokenizer.json. Raises: NotQualified if the engine cannot serve it."""
+        """Prepare for this tokenizer.json. Raises: NotQualified."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The other process opens the engine without the comparison, so it does not need `transformers`.
+        # Unpickling skips the comparison, so it does not need `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return the version of an installed package.
-
-    Raises: NotQualified if it is not installed or not of the release that was tried.
-    """
+    """Return a package's version. Raises: NotQualified if it is not installed, or another release than `tried`."""
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -212,12 +202,10 @@ def require_release(package: str, *, tried: str) -> str:
 
 
 def _is_of(version: str, release: str) -> bool:
-    """Return whether `version` is the release or a patch of it, and no release candidate or local build."""
     return re.fullmatch(rf"{re.escape(release)}(\.\d+)*", version) is not None
 
 
 def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
-    """Return whether the post-processor only adds special tokens to the ids of a text."""
     if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing", "ByteLevel"):
         return True
     if post_processor["type"] == "Sequence":
@@ -228,9 +216,9 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 
 
 def copy_backend(tokenizer: HFTokenizer) -> Any:
-    """Return a copy of the `tokenizers.Tokenizer`, with the settings that `transformers` uses without truncation.
+    """Return a copy of the `tokenizers.Tokenizer`, without truncation.
 
-    A copy, because `transformers` changes the original's settings while other threads may be encoding.
+    `transformers` changes the original's settings while other threads may be encoding.
     """
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_truncation()

@@ -25,7 +25,6 @@ from tfrecord_io.shown import first_line
 
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
-# Module and class of each engine. The class raises NotQualified for tokenizers that it cannot serve.
 FAST_ENGINES = {
     "wordpiece": ("pipelines.prepare.tokenize.engines.wordpiece.encoder", "WordPieceEngine"),
     "unigram": ("pipelines.prepare.tokenize.engines.unigram.encoder", "UnigramEngine"),
@@ -39,7 +38,7 @@ _log = logging.getLogger(__name__)
 def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
     """Open the reference engine: the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
 
-    Raises: TokenizerError if the tokenizer fails on the battery of texts.
+    Raises: TokenizerError if the tokenizer fails on `BATTERY`.
     """
     slow = SlowEngine(tokenizer, dtype=dtype)
     if not tokenizer.is_fast:
@@ -50,10 +49,7 @@ def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
 
 
 def ids_digest(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return a digest of the tokenizer's own ids for the battery of texts.
-
-    Raises: TokenizerError as `open_reference`.
-    """
+    """Return a digest of the tokenizer's own ids for `BATTERY`. Raises: as `open_reference`."""
     with _trying():
         tokens = SlowEngine(tokenizer, dtype=dtype).encode(pa.array(BATTERY, pa.string()))
     return hashlib.sha256(tokens.ids.astype("<i8").tobytes() + tokens.offsets.astype("<i8").tobytes()).hexdigest()
@@ -75,8 +71,8 @@ def decide(
 ) -> tuple[Engine, dict[str, str]]:
     """Choose an engine: the `wanted` one; for "auto", the first qualified one, else the reference.
 
-    Returns: the engine; the engines rejected before it, by name, with the reason as a sentence.
-    Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
+    Returns: the engine; by name, the reasons against the engines tried before it.
+    Raises: ConfigError if the wanted engine is not qualified.
     """
     reasons: dict[str, str] = {}
     if wanted == "hf":
@@ -97,7 +93,7 @@ def decide(
 
 
 def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return why a job uses transformers' own tokenizer unasked: the reason against each fast engine."""
+    """Return why a job uses transformers' own tokenizer unasked."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in FAST_ENGINES:
         return f"{engine.name} has its tokens, but not all that these rows need, such as offsets"
@@ -107,7 +103,6 @@ def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
 def _opened(
     name: str, tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]
 ) -> Engine | str:
-    """Return the engine called `name`, or the reason not to use it, such as an error of the engine."""
     if not isinstance(reference, HuggingFaceEngine):
         return "the tokenizer's Python code decides its tokens, too"
     module, kind = FAST_ENGINES[name]

@@ -1,23 +1,20 @@
 """Base class of our own engines, with shared kernels, a cache of code points, and a memory of words.
 
-The tokenizer's treatment of single code points is cached in pages of 256. A page is computed (1 ms) when a text first
-needs it. An entry has 64 bits. The lowest 3 give the kind of the code point:
+Code points are cached in pages of 256, computed when needed. The lowest 3 of an entry's 64 bits give the kind:
 
     DROP        removed
     SPACE       ends a word and belongs to none
     ISOLATED    a word by itself
     ORDINARY    part of a word; the entry refers to its bytes
-    REORDERED   ORDINARY, unless it follows a mark: Unicode may sort the two, so the reference encodes the document
+    REORDERED   ORDINARY, but the reference encodes the document if it follows a mark: Unicode may sort the two
     ASK         the reference encodes the document
 
-For a code point that is part of a word, bits 3-7 are the number of bytes that replace it, and bits 13- their index in
-`pool`. Each engine defines bits 8-12.
+For part of a word, bits 3-7 are the number of bytes that replace it, and bits 13- their index in `pool`. Each engine
+defines bits 8-12.
 
-A table remembers words with at most three ids. Each row has four words of 64 bits:
+A table remembers words with at most three ids, until another word hashes to the same row of four words of 64 bits:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
-
-A row is overwritten by the next word that hashes to it. A table serves one call at a time.
 
 Numba's caches on disk name the argument types: renaming or moving such a NamedTuple makes all caches unreadable.
 """
@@ -44,11 +41,10 @@ MISSING_PAGE = -1
 PAGE = 256
 NUM_PAGES = 0x110000 // PAGE
 _COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
-_SURROGATES = range(0xD800, 0xE000)  # never looked up, because UTF-8 cannot hold them
-_SLACK = bytes(32)  # the kernels copy at most 32 bytes; an entry has at most 31
+_SURROGATES = range(0xD800, 0xE000)  # UTF-8 cannot hold them
+_SLACK = bytes(32)  # the kernels copy at most 32 bytes
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
-# Returns the code points' entries and appends their bytes to the pool.
 ReadPage: TypeAlias = Callable[[list[str], bytearray], list[int]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -56,7 +52,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def jit(function: _Function) -> _Function:
     """Compile like `codec.kernels.jit`, but without reference counts, because these kernels never allocate arrays.
 
-    Numba counts each array of a tuple at each call and in each loop, which took ten times as long as all the rest.
+    Numba counts each array of a tuple at each call and loop, which took ten times as long as the rest.
     """
     try:
         return numba.njit(nogil=True, cache=True, _nrt=False)(function)
@@ -66,7 +62,7 @@ def jit(function: _Function) -> _Function:
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the code point at `at` and its width in bytes, or -1 if the bytes are not valid UTF-8."""
+    """Return the code point at `at` and its width in bytes; -1 in invalid UTF-8."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -93,7 +89,7 @@ def entry_of(point, pages):  # type: ignore[no-untyped-def]
 
 @jit
 def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
-    """Set `wanted` (uint8 [0x1100]) to 1 for the page of every code point in the data."""
+    """Set `wanted` (uint8 [0x1100]) to 1 for the pages of the data."""
     for at in range(edges[0], edges[-1]):
         if data[at] & 0xC0 != 0x80:
             point, _ = code_point(data, at, edges[-1])
@@ -103,7 +99,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 @jit
 def child(units, base, byte):  # type: ignore[no-untyped-def]
-    """Return a trie node's child by a byte: its id + 1 (0 if no word ends there) and its base; -1 and 0 for none."""
+    """Return the id + 1 (0 for none) and the base of a trie node's child; -1 and 0 if there is no child."""
     unit = units[base + np.int64(byte)]
     if unit & np.uint64(255) != np.uint64(byte):
         return -1, 0
@@ -135,13 +131,13 @@ def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
 
 @jit
 def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
-    """Return the index in `memory`, a table of 2^bits rows, where a key's row begins."""
+    """Return where a key's row begins in `memory`, a table of 2^bits rows."""
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
 
 
 @jit
 def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Write the ids of a memory row to `out`, which has room for three. Return their end in `out`."""
+    """Write a memory row's ids to `out`, which has room for three. Return their end."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -151,7 +147,7 @@ def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 @jit
 def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
-    """Store the ids out[to:end] in a memory row if there are at most three."""
+    """Store up to three ids, out[to:end], in a memory row."""
     if end - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
@@ -159,7 +155,7 @@ def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-d
 
 
 class Pages(NamedTuple):
-    """Cached pages of code points. Immutable, so threads read without a lock; `extended` makes a new object.
+    """Cached pages of code points. Immutable, so threads read without a lock.
 
     The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]. Page 0 is at 0.
     """
@@ -169,7 +165,7 @@ class Pages(NamedTuple):
     pool: np.ndarray  # uint8
 
     def extended(self, numbers: list[int], *, read: ReadPage) -> Pages:
-        """Return a copy that also has the pages of the given numbers."""
+        """Return a copy that also has these pages."""
         missing = [number for number in numbers if self.page_of[number] < 0]
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
@@ -184,7 +180,7 @@ class Pages(NamedTuple):
 
 
 def letters_of_page(number: int) -> list[str]:
-    """Return the 256 code points of a page, or none if they are surrogates."""
+    """Return the 256 code points of a page; none for surrogates."""
     if number * PAGE in _SURROGATES:
         return []
     return list(np.arange(number * PAGE, (number + 1) * PAGE, dtype="<u4").tobytes().decode("utf-32-le"))
@@ -198,10 +194,9 @@ def changed_between_marks(letters: list[str]) -> list[str]:
 
 
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
-    """Normalize many texts in one call of `normalize`, separated by a code point that it never changes.
+    """Normalize many texts in one call, separated by a code point that `normalize` never changes.
 
-    Args:
-        between: candidate separators. Texts must not affect each other across them.
+    `between`: candidate separators. Texts must not affect each other across them.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -212,7 +207,7 @@ def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: st
 
 
 class Contents(NamedTuple):
-    """Texts to search for, as kernels expect them: a mask of their first bytes (bool [256]) and a trie."""
+    """Texts to search for: a mask of first bytes (bool [256]) and a trie."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie
@@ -227,12 +222,11 @@ class Contents(NamedTuple):
 
 
 class KernelEngine(FastEngine):
-    """Base class of engines with our own kernels. Threads may share an engine: shared data is read-only."""
+    """Base class of engines with our own kernels. Threads share only read-only data."""
 
     memory_words: int
 
     def _begin(self, read: ReadPage) -> None:
-        """Prepare to encode. `read` computes the pages of code points that a text needs."""
         self._read = read
         self._memories: list[np.ndarray] = []  # unused tables; list.pop and list.append are atomic
         nothing, no_page = np.zeros(0, np.uint64), np.full(NUM_PAGES, -1, np.int32)
@@ -253,11 +247,11 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode the texts. Texts that the reference must encode get no tokens and a 1 in `asked`."""
+        """Encode the texts. Texts for the reference get no tokens and a 1 in `asked`."""
 
     @abc.abstractmethod
     def _tables_of(self, pages: Pages) -> Any:
-        """Return the kernel's tables with these pages of code points."""
+        """Return the kernel's tables."""
 
     def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
         wanted = np.zeros(NUM_PAGES, np.uint8)

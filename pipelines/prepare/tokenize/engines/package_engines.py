@@ -17,7 +17,7 @@ from pipelines.prepare.tokenize.engines.base import FastEngine, NotQualified, re
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 
-# The regular expressions that split text into words in byte-level tokenizers, as in their tokenizer.json files.
+# From byte-level tokenizers' tokenizer.json files.
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -46,7 +46,7 @@ _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
 _BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 _ASCII = {f"<0x{byte:02X}>": chr(byte) for byte in range(128)}
-# Most made-up entries: an id far above the others would need millions.
+# An id far above the others would need millions of entries.
 _MAX_HOLES = 10_000
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
@@ -56,14 +56,14 @@ _log = logging.getLogger(__name__)
 class PackageEngine(FastEngine):
     """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name`: also the package's name. `tried`: its qualified release. `byte_fallback`: the required setting of the model.
+    `name`: also the package's. `tried`: its qualified release. `byte_fallback`: required of the model.
     """
 
     tried: str
     byte_fallback: bool
 
     def _open(self, parts: dict[str, Any]) -> None:
-        # Drop the parts that do not affect the ids of a text.
+        # These parts do not affect the ids of a text.
         parts = {**parts, **dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))}
         model = parts["model"]
         if model["type"] != "BPE":
@@ -96,7 +96,7 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _require(self, parts: dict[str, Any]) -> None:
-        """Raise NotQualified unless the engine is qualified for this tokenizer.json."""
+        """Raise NotQualified unless the engine is qualified."""
 
     @abc.abstractmethod
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
@@ -104,20 +104,14 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the package's tokens of at least one text."""
+        """Return the tokens of at least one text."""
 
 
 class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE with the package `fastokens`, which encodes without the GIL.
 
-    By default it uses a thread per core, up to 32, and ignores RAYON_NUM_THREADS; FASTOKENS_BPE_THREADS is 1.
-
-    The package caches the tokens of words in tables of a fixed size, and has its own scanners for the patterns above.
-    Other patterns are not qualified: for them it uses a regular expression library that treats U+180E as white space,
-    unlike the reference.
-
-    The reference encodes texts with a long s (ſ): where a pattern matches the ending 's in any case, the two disagree
-    on some of these texts.
+    It uses a thread per core, up to 32; FASTOKENS_BPE_THREADS is 1. The reference encodes texts with a long s (ſ),
+    which the package may split differently.
     """
 
     name = "fastokens"
@@ -130,8 +124,7 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its vocabulary has no entry for some bytes")
         if max(vocabulary.values()) >= len(vocabulary) + _MAX_HOLES:
             raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} holes")
-        # If a token takes the white space at the start of another, the reference drops the other one, or panics if
-        # nothing of it is left. The package keeps it.
+        # The reference drops a token if another takes the white space at its start.
         added = parts["added_tokens"]
         if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
             raise NotQualified("one of its added tokens takes white space that may belong to another one")
@@ -141,14 +134,12 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        # The reference searches the raw text for added tokens first, then the normalized rest. The package does so
-        # only where there is a normalizer.
+        # The reference searches the raw text first, then the normalized rest; the package only with a normalizer.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects vocabularies with gaps in the ids. Nothing produces the made-up entries: no text has a
-        # space once its bytes are letters, and no merge names them.
+        # The package rejects gaps in the ids. Words have no space, and no merge names these entries.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -162,7 +153,7 @@ class FastokensEngine(PackageEngine):
         runs = super().encode(texts)
         data, edges = utf8_of(texts)
         data = data[edges[0] : edges[-1]]
-        first = data[:-1] == 0xC5  # first byte of a long s; most languages have no such byte
+        first = data[:-1] == 0xC5  # first byte of a long s, rare in most languages
         if not first.any() or not (first & (data[1:] == 0xBF)).any():
             return runs
         asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
@@ -178,10 +169,7 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """Return the pre-tokenizer with its one inverted Split isolated. That Split removes text that does not match.
-
-    Each qualified expression that is used alone matches every character, so there is nothing to remove.
-    """
+    """Return the pre-tokenizer with an inverted Split isolated: qualified expressions match every character."""
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
         return pre_tokenizer
@@ -189,11 +177,6 @@ def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
-    """Return whether the pre-tokenizer has one of the two forms that were compared with the reference.
-
-    These are GPT-2's pattern, with or without a split at each digit before it; or regular expressions followed by
-    ByteLevel without a pattern.
-    """
     if pre_tokenizer.get("type") == "ByteLevel":
         return bool(pre_tokenizer["use_regex"])
     steps = pre_tokenizer.get("pretokenizers", [])
@@ -210,11 +193,8 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`.
 
-    The package's byte-level BPE is faster still, but unused: it knows letters that are too new for the reference
-    (U+A7CF and others), and its cache of words grows with the text, without a limit.
-
-    Texts and tokens are passed as arrays of the package `awkward`, which gigatoken needs anyway, so no string is made.
-    Batches of a megabyte and more are encoded on its own threads, without the GIL.
+    Its byte-level BPE is unused (docs/explanation/engines.md). Texts and tokens are arrays of the package `awkward`, so
+    no string is made. Batches of a megabyte and more use its own threads, without the GIL.
     """
 
     name = "gigatoken"
@@ -225,11 +205,10 @@ class GigatokenEngine(PackageEngine):
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")
-        # Every character must have an entry or byte entries. An ASCII character is its own only byte.
+        # An ASCII character is its own only byte.
         missing = _BYTES - model["vocab"].keys()
         if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")
-        # So no text is unknown, and `transformers` opens Llama 2 without an unknown token.
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
             raise NotQualified("its vocabulary has no entry for unknown text")
         for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only
@@ -251,7 +230,7 @@ class GigatokenEngine(PackageEngine):
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
         importlib.import_module("awkward")
-        if parts["normalizer"] == _MARK:  # leaves no space to split at, so this changes nothing
+        if parts["normalizer"] == _MARK:  # leaves no space to split at
             parts = {**parts, "pre_tokenizer": _AT_SPACES}
         return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
 

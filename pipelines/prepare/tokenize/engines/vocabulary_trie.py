@@ -5,15 +5,8 @@ A node is a number `base`. The unit at base + b describes its child by the byte 
     unit     63 ....... 36 | 35 ............ 8 | 7 ... 0
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
-No two nodes share a base, so a unit at base + b with the lowest byte b belongs to that node: no other node reaches this
-index by b. An empty unit holds 0xFF, a byte that UTF-8 does not have. All nodes without children have base 0, and no
-unit at 0 + b holds b.
-
-WordPiece looks for the longest entry at the start of a word, then for the longest entry that begins with "##" at its
-rest. Both are walks in one trie; the second starts from the node of "##". Unigram looks for all entries that begin at a
-position, which is also one walk.
-
-Size: 8 bytes per node and under 5% of gaps: 0.9 MB for BERT's 30,522 entries, about 3 MB for 120,000.
+No two nodes share a base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit holds 0xFF,
+which UTF-8 does not have. All nodes without children have base 0, and no unit at 0 + b holds b.
 """
 
 from collections.abc import Mapping
@@ -28,11 +21,11 @@ from tfrecord_io.codec.kernels import frozen, jit
 _ID_SHIFT, _BASE_SHIFT = 8, 36
 _FIELD = 2**28 - 1
 _EMPTY = 0xFF
-_TRIES = 256  # gaps tried before a node with several children goes to the end
+_TRIES = 256  # gaps tried for a node's children
 
 
 class Trie(NamedTuple):
-    """Double-array trie. `units` uint64; `start` and `inner` are the bases for a word's first and later pieces."""
+    """Double-array trie. `start`: base of the root. `inner`: base of the node at the end of `inner_prefix`."""
 
     units: np.ndarray
     start: int
@@ -40,8 +33,8 @@ class Trie(NamedTuple):
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary with ids from 0 to `MAX_ID`."""
-    words = sorted(word for word in vocabulary if word)  # by code point, which is also the order of the bytes
+    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: such as "##"."""
+    words = sorted(word for word in vocabulary if word)  # in the order of the bytes, too
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
     num_nodes = 1 + int(edges[-1])
@@ -58,9 +51,9 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 
 @jit
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
-    """Fill `units` node by node, breadth first. `queue` rows: a node's unit, its words [first, last), its depth.
+    """Fill `units` breadth first. `queue` rows: a node's unit, its words [first, last), its depth.
 
-    Return the root's base and the number of units used; 0, 0 if there is no room.
+    Return the root's base and the number of units; 0, 0 if there is no room.
     """
     size = len(units)
     after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # doubly linked list of gaps
@@ -110,7 +103,7 @@ def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
 
 @jit
 def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[no-untyped-def]
-    """Return an unused base with free units for all labels. Tries the gaps in turn for the first label."""
+    """Return an unused base with free units for all labels."""
     size = len(units)
     gap = first_gap
     for _ in range(_TRIES):
@@ -129,7 +122,6 @@ def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[
 
 @jit
 def _walk(units, base, data):  # type: ignore[no-untyped-def]
-    """Return the base of the node at the end of `data`; 0 if there is none or it has no children."""
     for byte in data:
         unit = units[base + np.int64(byte)]
         if unit & np.uint64(255) != np.uint64(byte):

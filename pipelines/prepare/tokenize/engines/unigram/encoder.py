@@ -1,17 +1,12 @@
-"""Unigram engine in our own compiled code: the ids of the Rust tokenizer, many times faster.
+"""Unigram engine in our own compiled code. docs/explanation/engines.md argues that its ids are exact.
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
                  │              │
        entries from the         the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`),
        normalizer (`points`)    with a table of words seen before
 
-It needs no warm-up and approximates nothing. Metaspace begins a piece at each mark, so a word's ids depend on the word
-alone. The normalizer changes single code points, and otherwise only the ends and spaces of a text (`points`). The
-tokenizer encodes a whole document if this is uncertain: if it has an added token's content, the mark itself, or code
-points that a normalizer may join (a letter and a separate accent).
-
-Memory: trie and scores (1 to 4 MB for 32,000 entries, about 10 MB for 250,000); up to 14 MB for entries of code points,
-if every page of Unicode occurs; 8 MB per encoding thread; and 4 bytes per token of a batch while it is encoded.
+Memory: trie and scores (1 to 4 MB for 32,000 entries); up to 14 MB for entries of code points; 8 MB per thread; and 4
+bytes per token of a batch.
 """
 
 from collections.abc import Mapping
@@ -37,11 +32,11 @@ from tfrecord_io.codec.kernels import frozen
 
 _UNKNOWN_PENALTY = 10.0  # of `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
-_WORD_BYTES = 1 << 20  # pages that are never written are never resident
+_WORD_BYTES = 1 << 20  # unwritten pages are never resident
 
 
 class UnigramEngine(KernelEngine):
-    """Engine for SentencePiece's Unigram with our own kernels."""
+    """Engine for SentencePiece's Unigram."""
 
     name = "unigram"
     memory_words = kernels.MEMORY_WORDS
@@ -102,12 +97,11 @@ class UnigramEngine(KernelEngine):
 
 
 def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
-    """Return the pre-tokenizer's rules for splitting text. Raises: NotQualified for an unknown pre-tokenizer."""
     pre_tokenizer = pre_tokenizer or {"type": ""}
     given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
     splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
     scheme = given[-1].get("prepend_scheme") if given else None
-    # "first" marks the text's first word if no space precedes it, which is known only without WhitespaceSplit.
+    # Only without WhitespaceSplit is it known whether a space precedes the first word.
     schemes = ("always", "never") if splits_white else ("always", "first", "never")
     expected = {**_METASPACE, "prepend_scheme": scheme}
     if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
@@ -127,13 +121,10 @@ def _scratch() -> Scratch:
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
-    """Return the contents of a raw or a normalized text that send the document to the reference.
-
-    Raises: NotQualified if one is empty or may span a space.
-    """
+    """Return the raw and the normalized contents that send a document to the reference."""
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
-    # The reference looks for their normalized form, or for the content if the normalizer was added later.
+    # The content is searched for if the normalizer was added later.
     normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
     for text in normal:
         if MARK in text or any(map(reader.is_space, text)):

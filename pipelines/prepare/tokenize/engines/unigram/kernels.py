@@ -1,18 +1,14 @@
 """Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-A document is a sequence of words. Each word is normalized code point by code point, gets the mark "▁" in front where
-Metaspace adds one, and is cut into pieces (`paths`). No piece crosses a mark, so words are independent.
+Each word of a document is normalized, gets the mark "▁" in front where Metaspace adds one, and is cut into pieces
+(`paths`). No piece crosses a mark, so words are independent.
 
     words     with `splits_white`  runs between white space, each with the mark or without
               otherwise            one per space, which becomes its mark, even if nothing follows; and any text
                                    before the first space, with the mark or without
 
-Words of at most 15 raw bytes are looked up in a table of words seen before (`kernel_engine`). The key is bytes 0-7,
-then bytes 8-14 with the size and the mark's presence.
-
-A word is remembered only if its neighbours cannot change its ids: it has no code point that joins the one before it,
-and no byte that begins one of the `raw` texts, which send a document to the reference. No word has the key of an empty
-row.
+A word's key in memory is raw bytes 0-7, then bytes 8-14 with the size and the mark's presence. A word is remembered
+only if no code point joins the one before it, and no byte begins one of the `raw` texts, so neighbours do not matter.
 """
 
 from typing import NamedTuple
@@ -41,12 +37,11 @@ from pipelines.prepare.tokenize.engines.vocabulary_trie import Trie
 from tfrecord_io.codec.kernels import load, lowest_bit, store
 
 _REFERENCE, NO_ROOM = -2, -3
-# 8 MB per thread. Words include their punctuation, so there are many: in English with 60,000 word forms a tenth of the
-# words is not found. With 2^16 rows 18 % are not found, and encoding takes 1.7 times as long.
+# 8 MB per thread. With 2^16 rows, encoding takes 1.7 times as long.
 MEMORY_BITS = 18
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
-_SLACK = 40  # spare room in `out` and `word`: more than the mark and one code point need
+_SLACK = 40  # spare room for the mark and one code point
 
 # Flags of entries, see `points`.
 JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
@@ -57,9 +52,9 @@ _SPACES = np.uint64(0x20) * _ONES
 class Words(NamedTuple):
     """The pre-tokenizer's rules for splitting text into words."""
 
-    splits_white: bool  # split at any white space and drop it; otherwise at spaces, which become marks
+    splits_white: bool  # split at any white space and drop it; otherwise at spaces
     marks_first: bool  # a word without a space before it has the mark
-    marks_kept_first: bool  # ... but not if the text's beginning is removed
+    marks_kept_first: bool  # but not if the text's beginning is removed
 
 
 class Tables(NamedTuple):
@@ -75,7 +70,7 @@ class Tables(NamedTuple):
     plain_space: bool  # a space is a plain SPACE entry, without flags
     raw: Contents  # texts that a document must not contain
     normal: Contents  # texts that a normalized word must not contain
-    charsmap: np.ndarray  # uint32: trie of the Precompiled step, empty if there is none
+    charsmap: np.ndarray  # uint32: trie of the Precompiled step, or empty
     words: Words
     merges: bool
     strips_left: bool
@@ -84,13 +79,13 @@ class Tables(NamedTuple):
 
 @jit
 def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
+    """Write the ids of each document to `out`, and their ends to `ends`.
 
     Args:
         asked: uint8 [N], set to 1 for documents that the reference must encode.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
         progress: int64 [2], the next document and its begin in `out`; zero at first.
-    Returns: 0 when done; MISSING_PAGE or NO_ROOM (in `out`) if it must be called again with the same `progress`.
+    Returns: 0; or MISSING_PAGE or NO_ROOM (in `out`): call again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -107,7 +102,6 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
 
 @jit
 def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of data[begin:end]. Return their end in `out`, or MISSING_PAGE, NO_ROOM or _REFERENCE."""
     whole = end
     at, end = _stripped(data, np.int64(begin), end, tables)
     if at < 0:
@@ -151,12 +145,11 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
 def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
     """Normalize one word, up to a space or the end of the document, and skip the space.
 
-    Args:
-        end: end of the document after Strip. whole: end before Strip.
-        merging: whether a space at `at` would extend the run before it.
+    `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` would extend the run before
+    it.
+
     Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the word's begin in `data`; its end, or -1 if
-        the same bytes may normalize differently elsewhere; its size in bytes; the space's entry, 0 at the end of the
-        document.
+        the same bytes may normalize differently elsewhere; its size; the space's entry, 0 at the document's end.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -207,7 +200,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
 @jit
 def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
-    """Append a normalized code point. Return the word's size in bytes, and whether `_holds` must check the word."""
+    """Append a normalized code point. Return the size, and whether `_holds` must check the word."""
     count = np.int64(entry >> np.uint64(3)) & 31
     source = np.int64(entry >> np.uint64(13))
     special = False
@@ -220,7 +213,6 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
-    """Return the document's bounds after Strip: its begin, or MISSING_PAGE or _REFERENCE; its end."""
     while tables.strips_right and end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
@@ -241,7 +233,6 @@ def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
-    """Return 1 if Strip removes this code point at the edge of a text, else 0; or MISSING_PAGE or _REFERENCE."""
     entry = entry_of(code_point(data, at, end)[0], tables.pages)
     kind = entry & np.uint64(7)
     if kind > np.uint64(ASK):
@@ -257,7 +248,7 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
-    """Return whether the code point at `at` and the one before it may share an entry of the normalizer's table."""
+    """Return whether this code point and the one before it may share an entry of the charsmap."""
     first = at - 1
     while first > begin and data[first] & 0xC0 == 0x80:
         first -= 1
@@ -289,9 +280,9 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _until_space(low, high):  # type: ignore[no-untyped-def]
-    """Return how many of 16 bytes precede the first space; 16 if there is none.
+    """Return how many of 16 bytes precede the first space.
 
-    Subtracting 1 sets the highest bit of a zero byte. It may also set that bit in later bytes, but in no earlier one.
+    Subtracting 1 sets the highest bit of a zero byte. It may set that of later bytes, but of no earlier one.
     """
     low, high = low ^ _SPACES, high ^ _SPACES
     found = (low - _ONES) & ~low & _HIGH
@@ -303,14 +294,12 @@ def _until_space(low, high):  # type: ignore[no-untyped-def]
 
 @jit
 def _key(data, at, size, marked):  # type: ignore[no-untyped-def]
-    """Return a row's key in two 64-bit words: `size` bytes (1 to 15) padded with zeros, the size and the mark."""
     low, high = first_bytes(load(data, at), load(data, at + 8), size)
     return low, high | np.uint64(size | (16 if marked else 0)) << np.uint64(56)
 
 
 @jit
 def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a normalized word from data[start:stop], remembered or computed. Return their end in `out`."""
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
         return best_path(first, MARK_BYTES + size, out, to, scratch, tables)

@@ -1,16 +1,14 @@
 """Find the best path through one word: the pieces into which Unigram cuts it. Compiled.
 
-The search is the reference's (Viterbi, left to right). At each character it tries all vocabulary entries that begin
-there, shortest first, then the unknown token if no entry is that single character. Only a better path replaces a path
-to a position, so the first of equal paths stays. Scores are added in the reference's order, in 64 bits: score of the
-piece + score so far.
+The search is the reference's (Viterbi). At each character it tries all entries that begin there, shortest first, then
+the unknown token if none is that single character. The first of equal paths stays:
 
     vocabulary   a -1, b -2, ab -3        path to     after a     after ab
     word         ab                       from 0      a: -1       ab: -3, found first
                                           from 1                  a b: -3, no better, so the word is ab
 
-Adjacent unknown pieces are merged into one. It becomes the vocabulary entry with that spelling, which the best path may
-have skipped; else the tokens of its bytes, if each byte has one; else the unknown token.
+Adjacent unknown pieces become one: the entry with that spelling; else the tokens of its bytes, if each byte has one;
+else the unknown token.
 """
 
 from typing import NamedTuple
@@ -27,7 +25,7 @@ class Scratch(NamedTuple):
 
     word: np.ndarray  # uint8
     best: np.ndarray  # float64: score of the path
-    begin: np.ndarray  # int32: where the path's last piece begins
+    begin: np.ndarray  # int32: begin of the path's last piece
     piece: np.ndarray  # int32: id of that piece
 
 
@@ -63,7 +61,6 @@ def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-
 
 @jit
 def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path, collected from its end, then reversed. Return their end in `out`."""
     begin, piece = scratch.begin, scratch.piece
     stop, place = to, end
     while place > first:
@@ -84,7 +81,7 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the id or byte ids of a run of unknown pieces, last one first. Return their end in `out`."""
+    """Write the ids of unknown pieces, last one first. Return their end."""
     word, node, at, found = scratch.word, tables.vocabulary.start, first, 0
     while at < end and found >= 0:
         found, node = child(tables.vocabulary.units, node, word[at])

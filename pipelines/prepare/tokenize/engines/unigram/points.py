@@ -1,37 +1,27 @@
 """Normalize single code points as SentencePiece's normalizers do, and find the cases in which neighbours matter.
 
-SentencePiece's normalizers are chains of steps. Most steps look at one code point at a time:
-
-    T5, XLM-R    Precompiled
-    Pegasus      Precompiled, " {2,}" -> " "
-    ALBERT       "``" -> '"', "''" -> '"', NFKD, StripAccents, Lowercase, Precompiled
-
-The loop (`kernels`) handles the other steps:
+Most steps of these normalizers look at one code point at a time. The loop (`kernels`) handles the others:
 
     Replace of several characters, at the start of the chain    the reference encodes documents that contain them
     Strip                                                       the ends of a document
     Replace of " {2,}"                                          runs of spaces
 
-At most one step in the chain may look at neighbours: Precompiled, or one of Unicode's four forms. NFKD or NFD followed
-by StripAccents does not count, because neighbours only change the order of marks, which StripAccents removes. Effects
-of these steps on neighbours:
+At most one step may look at neighbours: Precompiled, or one of Unicode's four forms. NFKD or NFD before StripAccents
+does not count: neighbours only change the order of marks, which StripAccents removes.
 
-Precompiled (`tokenizers` 0.23) cuts the text into grapheme clusters. If a cluster of less than 6 bytes begins with an
-entry of its table, the entry's value replaces the whole cluster, marks included. Otherwise each code point is looked up
-alone. So neighbours matter only in clusters of 2 to 5 bytes and several code points. By Unicode (UAX #29, GB3 to GB13)
-these are: carriage return and line feed; code points of the class Prepend before another one, which send the document
-to the reference; and code points that JOIN the one before them (Extend, SpacingMark, ZWJ). Hangul, flags, conjuncts
-and emoji around a ZWJ are longer. The loop therefore checks each code point that JOINS. If it and the one before it
-have 6 bytes, nothing happens. Otherwise the loop asks whether any table entry begins there (e and U+0301: yes; an
-Arabic letter and a vowel sign: mostly no); if so, the reference encodes the document. A Precompiled of the reference's
-library, with a table that turns every cluster into a "y", shows which code points join.
+Precompiled (`tokenizers` 0.23) looks up grapheme clusters of less than 6 bytes: if one begins with an entry of its
+table, the value replaces the whole cluster. Everything else is looked up by code point. By Unicode (UAX #29, GB3 to
+GB13) the clusters of 2 to 5 bytes and several code points are carriage return and line feed; code points of the class
+Prepend, which send the document to the reference; and code points that JOIN the one before them (Extend, SpacingMark,
+ZWJ). If the two have less than 6 bytes together and a table entry begins there (e and U+0301: yes), the reference
+encodes the document.
 
 NFC, NFD, NFKC, NFKD sort marks by their combining class (ccc), and NFC and NFKC compose a code point with the one
-before it. A code point that is never second in a canonical decomposition does not compose with the one before it; the
-reference encodes documents with the others. Nothing is sorted unless two marks with ccc other than 0 are neighbours: a
-code point is REORDERED if its decomposition begins with such a mark, and has the flag ENDS_IN_MARK if it ends with one.
+before it, if it is second in a canonical decomposition: the reference encodes such documents. Only neighbouring marks
+with ccc other than 0 are sorted: a code point is REORDERED if its decomposition begins with such a mark, and has the
+flag ENDS_IN_MARK if it ends with one.
 
-An entry has 64 bits, in the layout of `Pages`, with these flags:
+An entry has the layout of `Pages`, with these flags:
 
     JOINS           see above
     STRIPPED        at the chain's Strip, it is white space or already removed
@@ -70,30 +60,29 @@ _SPACES = {"Regex": " {2,}"}
 _INTO_MARK = {"type": "Replace", "pattern": _SPACES, "content": MARK}
 _BARE = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}
 _JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = map(int, (JOINS, STRIPPED, MERGES, ENDS_IN_MARK))
-_ASKS = 1 << 12  # not stored in entries: the reference encodes the document
+_ASKS = 1 << 12  # not stored: the reference encodes the document
 _MAX_BYTES = 31
 
 
 class Reader:
-    """Reader of a normalizer: entries of single code points, and settings for the kernels' steps.
+    """Reader of a normalizer: entries of single code points, and settings for the kernels.
 
-    `splits_white`: any white space ends a word. `literals`: texts that send a document to the reference.
-    `strips_left`, `strips_right`: which ends are stripped. `merges`: runs of spaces become one. `charsmap`: trie of the
-    Precompiled step if it looks at neighbours, uint32, else empty.
+    `splits_white`: any white space ends a word. `literals`: texts that send a document to the reference. `charsmap`:
+    trie of the Precompiled step if it looks at neighbours, uint32, else empty.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
-        """Read the chain. Raises: NotQualified if the kernels cannot apply one of its steps, or their order."""
+        """Read the chain. Raises: NotQualified if the kernels cannot apply its steps."""
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
-        self._local: list[Step] = []  # the steps left in the chain; the numbers below are indices into it
-        self._strip = self._merge = 0  # ends are stripped, or runs of spaces merged, before this step
+        self._local: list[Step] = []  # the remaining steps, which the numbers below index
+        self._strip = self._merge = 0  # ends are stripped, or runs merged, before this step
         self._context = -1  # the step that looks at neighbours
         chain = _flat(normalizer)
         types = [*(step["type"] for step in chain), ""]
         for index, step in enumerate(chain):
-            is_after_marks = index > 0 and chain[index - 1] == _INTO_MARK  # marks are no spaces for this step
+            is_after_marks = index > 0 and chain[index - 1] == _INTO_MARK  # marks are no spaces
             if is_after_marks or not self._takes(step, next_type=types[index + 1]):
                 raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
         contextual = self._local[self._context] if self._context >= 0 else {"type": ""}
@@ -108,7 +97,7 @@ class Reader:
         self._asks_for = frozenset() if self._splits_line_end() else frozenset("\r")
 
     def _takes(self, step: Step, *, next_type: str) -> bool:
-        """Add the next step of the chain. Return whether the kernels can apply it there."""
+        """Add the next step. Return whether the kernels can apply it there."""
         kind, here = step["type"], len(self._local)
         strips = self.strips_left or self.strips_right
         if kind == "Strip":
@@ -127,7 +116,7 @@ class Reader:
         return kind in (*_FORMS, "Lowercase", "Nmt", "Replace", "StripAccents")
 
     def after(self, text: str, *, step: int | None = None) -> str:
-        """Normalize a text by all remaining steps, or by the first `step` ones."""
+        """Normalize a text by all remaining steps, or the first `step`."""
         count = len(self._local) if step is None else step
         if count and count not in self._chains:
             normalizer = {"type": "Sequence", "normalizers": self._local[:count]}
@@ -135,10 +124,7 @@ class Reader:
         return str(self._chains[count].normalize_str(text)) if count else text
 
     def _splits_line_end(self) -> bool:
-        r"""Return whether "\\r\\n", which may be one cluster, can be normalized code point by code point.
-
-        The resulting white space may differ if any white space ends a word, or if runs of spaces become one.
-        """
+        r"""Return whether CR LF, which may be one cluster, can be normalized code point by code point."""
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         if both == first + second:
             return True
@@ -150,19 +136,19 @@ class Reader:
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the entries of one page, and append their bytes to `pool`."""
-        # All code points in one text, separated by NUL, which no step changes.
+        """Return the entries of a page, and append their bytes to `pool`."""
+        # No step changes NUL.
         before, stripped, merged, become = (
             one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
             for step in (self._context, self._strip, self._merge, len(self._local))
         )
         joins, prepends = self._joining(before, "x{}"), self._joining(before, "{}x")
-        # First and last code points of the decomposed texts; those with a combining class other than 0.
+        # First and last code points, decomposed; those with a combining class other than 0.
         ends, marks = [("", "")] * len(before), set[str]()
         if self._decompose is not None:
             ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
             letters = sorted({letter for pair in ends for letter in pair if letter})
-            marks = set(changed_between_marks(letters))  # none is decomposed any further
+            marks = set(changed_between_marks(letters))
         entries = []
         for index, point in enumerate(points):
             text, (first, last) = before[index], ends[index]
@@ -196,7 +182,6 @@ class Reader:
         return REORDERED if begins_with_mark else ORDINARY
 
     def _flags(self, stripped: str, merged: str) -> int:
-        """Return a code point's flags from its texts before the steps Strip and " {2,}"."""
         flags = 0
         if self.strips_left or self.strips_right:
             white = [_is_white(letter) for letter in stripped]
@@ -206,7 +191,7 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        """Return the first or last code points of texts that form one cluster with an adjacent "x"."""
+        """Return the first or last code points that form one cluster with an adjacent "x"."""
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0
@@ -222,7 +207,6 @@ def _flat(step: Step | None) -> list[Step]:
 
 
 def _units(precompiled: Step) -> np.ndarray:
-    """Return the trie of a Precompiled step, uint32. In SentencePiece's format its size in bytes precedes it."""
     data = base64.b64decode(precompiled["precompiled_charsmap"])
     return np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") // 4, offset=4).astype(np.uint32)
 
@@ -234,11 +218,9 @@ def _is_white(letter: str) -> bool:
 
 @functools.cache
 def _seconds() -> frozenset[str]:
-    """Return all code points at the second or a later place of a canonical decomposition."""
     nfd = normalizers.NFD().normalize_str
     seconds: set[str] = set()
     for number in range(NUM_PAGES):
-        # Most pages have nothing to decompose; testing whole pages first takes a quarter of the time.
         page = "\0".join(letters_of_page(number))
         if (decomposed := nfd(page)) != page:
             seconds.update(letter for text in decomposed.split("\0") for letter in text[1:])
@@ -249,8 +231,8 @@ def _seconds() -> frozenset[str]:
 def _probe() -> Any:
     """Return a Precompiled normalizer that turns each grapheme cluster of less than 6 bytes, except NUL, into one "y".
 
-    Its trie has an entry for each byte. A child's unit is at its parent's index XOR offset XOR byte. It holds the byte,
-    a bit that marks the end of an entry, and, from bit 10 on, the offset to the unit of the entry's value.
+    A child's unit is at its parent's index XOR offset XOR byte. It holds the byte, a bit for the end of an entry, and,
+    from bit 10 on, the offset to the value's unit.
     """
     units = np.zeros(1024, np.uint32)
     units[0] = 256 << 10

@@ -1,35 +1,23 @@
-"""WordPiece engine in our own compiled code: the ids of the Rust tokenizer, many times faster.
+"""WordPiece engine in our own compiled code, built like the Unigram engine.
 
-    texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
-                 │              │
-       entries from the         a trie of the vocabulary (`vocabulary_trie`), with a small table of words seen before
-       tokenizer itself
+Memory: the trie (1 to 4 MB); up to 14 MB for entries; 1 MB per thread; and 4 bytes per token of a batch.
 
-It needs no warm-up and approximates nothing: the normalizer and the pre-tokenizer treat each code point by itself. The
-tokenizer encodes a whole document if this is not true: if it has an added token's content as text ([MASK]) or two
-adjacent marks that Unicode may sort.
-
-Memory: the trie (1 to 4 MB); up to 14 MB for entries, if every page of Unicode occurs; 1 MB per encoding thread; and 4
-bytes per token of a batch while it is encoded.
-
-Code points can be looked up one by one because BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of
-steps that each look at one code point at a time, whatever its neighbours:
+BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps that each look at one code point at a time:
 
     clean_text             drops U+0000, U+FFFD and controls, turns white space into spaces
     handle_chinese_chars   puts a space on both sides of an ideograph
     strip_accents          canonical decomposition (NFD), then drops nonspacing marks
-    lowercase              lower-cases by Unicode's table for single code points: no rule for a final sigma
+    lowercase              by Unicode's table for single code points: no rule for a final sigma
     split                  at white space, which is dropped; then at punctuation, which becomes separate words
 
-There is one exception: NFD also sorts neighbouring marks by their combining class (ccc). Nonspacing marks are dropped
-right after it, so the order matters only where two marks *remain* neighbours. U+1B44 and U+302E are such marks; some
-hundred exist. The sort moves no mark over a code point of ccc 0, and every remaining code point that is no mark has ccc
-0. So a remaining mark is REORDERED: like ORDINARY, unless it follows another remaining mark. NFD itself identifies
-these marks: a mark with ccc other than 0 changes places with a U+0334 (ccc 1) after it or a U+0345 (ccc 240, the
-highest) before it. Without strip_accents there is no NFD at all.
+But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only where two marks *remain*
+neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others). The sort moves no mark over a
+code point of ccc 0, as every remaining code point that is no mark has. So a remaining mark is REORDERED. NFD itself
+identifies it: a mark with ccc other than 0 changes places with a U+0334 (ccc 1) after it or a U+0345 (ccc 240, the
+highest) before it.
 
-An ISOLATED entry has the id of its single remaining character from bit 3 on. In the entry of a part of a word, bits
-8-12 are the number of its characters after normalization.
+An ISOLATED entry has the id of its single character from bit 3 on. In the entry of a part of a word, bits 8-12 are the
+number of its characters.
 """
 
 import string
@@ -62,19 +50,14 @@ from tfrecord_io.codec.kernels import frozen
 _KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _FOLD = 0x2020202020202020
 _MAX_CHARS = 2**62  # more than any text has
-# Kinds of the characters that a code point becomes. It must also become at most as many characters as it has bytes, so
-# that no document has more ids than bytes.
+# At most as many characters as the code point has bytes, so no document has more ids than bytes.
 _ORDINARY = {(ORDINARY,) * count for count in range(1, 4)}
 _ALONE = {(ISOLATED,), (SPACE, ISOLATED, SPACE), (SPACE, ORDINARY, SPACE)}
 _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
 class WordPieceEngine(KernelEngine):
-    """Engine for BERT's WordPiece with our own kernels.
-
-    It serves fast tokenizers of BertNormalizer, BertPreTokenizer and WordPiece with any settings, if the tokenizer
-    searches for all added tokens before it normalizes.
-    """
+    """Engine for BERT's WordPiece, with any settings, if added tokens are searched for in the raw text."""
 
     name = "wordpiece"
     memory_words = kernels.MEMORY_WORDS
@@ -91,7 +74,7 @@ class WordPieceEngine(KernelEngine):
             if token["normalized"]:
                 raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
-        # The kernel searches for these at punctuation marks. Other contents may occur inside a word.
+        # The kernel searches for these at punctuation marks. Others may occur inside a word.
         visited = [content for content in contents if content[0] in string.punctuation]
         self._hidden, self._visited = Contents.of(set(contents) - set(visited)), Contents.of(visited)
         prefix = self._model["continuing_subword_prefix"]
@@ -102,7 +85,7 @@ class WordPieceEngine(KernelEngine):
         if self._hidden.first.any():
             kernels.find_added(data, edges, self._hidden, asked)
         num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
-        out = np.empty(num_bytes + 4, np.int32)  # most of it is never written, so never resident
+        out = np.empty(num_bytes + 4, np.int32)  # unwritten pages are never resident
         offsets = np.zeros(len(edges), np.int64)
         word = np.empty(4 * min(self._tables.max_chars, longest) + 64, np.uint8)
         while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == MISSING_PAGE:
@@ -123,8 +106,6 @@ class WordPieceEngine(KernelEngine):
 
 
 class _CodePoints:
-    """Reader of code points' entries from a tokenizer's normalizer and pre-tokenizer."""
-
     def __init__(self, backend: Any, normalizer: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         self._normalizer, self._pre_tokenizer = backend.normalizer, backend.pre_tokenizer
         strips = normalizer["strip_accents"]
@@ -136,7 +117,6 @@ class _CodePoints:
         )
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the entries of one page, and append their bytes to `pool`."""
         become = one_by_one(self._normalizer.normalize_str, points)
         kinds = self._kinds(sorted(set("".join(become))))
         marks = self._marks(points) if self._strips_accents else set()
@@ -157,7 +137,6 @@ class _CodePoints:
         return _WITHOUT_TEXT.get(found, ASK)
 
     def _kinds(self, letters: list[str]) -> dict[str, int]:
-        """Return each code point's kind, ORDINARY, SPACE or ISOLATED, from the way it splits letters around it."""
         spans = {span for _, span in self._pre_tokenizer.pre_tokenize_str(f"x{'x'.join(letters)}x")}
         ends = {end for _, end in spans}
         return {
@@ -166,7 +145,7 @@ class _CodePoints:
         }
 
     def _marks(self, points: list[str]) -> set[str]:
-        """Return the code points that normalize to text with a combining class other than 0."""
+        """Return the code points that normalize to text with ccc other than 0."""
         decomposed_or_moved = changed_between_marks(points)
         remain = one_by_one(self._strip.normalize_str, decomposed_or_moved)
         moved = set(changed_between_marks(sorted(set("".join(remain)))))

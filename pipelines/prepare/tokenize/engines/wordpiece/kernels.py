@@ -1,15 +1,13 @@
 """Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-One pass over a document, item by item. The entry of an item's first code point (`encoder`) determines the result:
+The entry of an item's first code point (`encoder`) determines the result:
 
     SPACE      nothing
     ISOLATED   one id, taken from the entry: punctuation, an ideograph
     otherwise  a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
                the bytes in its entry (DROP: none), then cut into the longest pieces in the trie
 
-Two short cuts cover nearly all of English. Letters and digits are tested and lower-cased eight bytes at a time in one
-register. Words of at most 15 bytes are looked up in a table of words seen before (`kernel_engine`). The key is bytes
-0-7, then bytes 8-14 and the size, which makes padding with zeros unambiguous.
+A word's key in memory is bytes 0-7, then bytes 8-14 and the size, which makes padding with zeros unambiguous.
 """
 
 from typing import NamedTuple
@@ -63,12 +61,11 @@ class Tables(NamedTuple):
 
 @jit
 def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
+    """Write the ids of each document to `out`, and their ends to `ends`.
 
     Args:
         asked: uint8 [N], nonzero for documents to skip; set here for documents that the reference must encode.
-        out: int32, one element per byte and 4 more.
-        memory: uint64 [MEMORY_WORDS], zero at first.
+        out: int32, one element per byte and 4 more. memory: uint64 [MEMORY_WORDS], zero at first.
         word: uint8 scratch, 4 bytes per character of a word within `max_chars`, and 64 more.
     Returns: 0, or MISSING_PAGE if a page must be computed first.
     """
@@ -88,7 +85,6 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
 
 @jit
 def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of data[at:end]. Return their end in `out`, or MISSING_PAGE or _REFERENCE."""
     safe = len(data) - 16
     while at < end:
         size, low, high = 0, np.uint64(0), np.uint64(0)
@@ -135,10 +131,9 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 
 @jit
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
-    """Return the leading ASCII letters and digits of 8 bytes, at most `room`, lower-cased, zero-padded; their count.
+    """Return the leading ASCII letters and digits, at most `room`, lower-cased, zero-padded; their count.
 
-    Additions set each byte's highest bit if the byte is past a bound. That bit is cleared before, so no byte carries
-    into the next.
+    Additions set a byte's highest bit if it is past a bound. That bit is cleared before, so no byte carries.
     """
     ascii_bits = bytes_8 & ~_HIGH
     lower = ascii_bits | _CASE
@@ -156,9 +151,9 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 
 @jit
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
-    """Append the rest of a word to `word`, which has `size` ASCII bytes. A word that is too long is only counted.
+    """Append a word's rest to its `size` ASCII bytes in `word`. A word that is too long is only counted.
 
-    Return its end in `data`, bytes in `word`, characters; or MISSING_PAGE or _REFERENCE, 0, 0.
+    Return its end in `data`, bytes, characters; or MISSING_PAGE or _REFERENCE, 0, 0.
     """
     chars = size
     after_mark = False
@@ -186,7 +181,6 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
 
 @jit
 def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a word of 1 to 15 bytes, from memory or the trie. Return their end in `out`."""
     high |= np.uint64(size) << np.uint64(56)
     row = memory_row(low, high, MEMORY_BITS)
     if memory[row] == low and memory[row + 1] == high:
@@ -200,9 +194,9 @@ def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type:
 
 @jit
 def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of a word cut greedily into the longest pieces of the trie; the unknown id if that fails.
+    """Write the ids of the longest pieces, or the unknown id.
 
-    Pieces and word are valid UTF-8, so a piece never ends inside a character.
+    All is valid UTF-8, so no piece ends inside a character.
     """
     stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
