@@ -254,5 +254,5 @@ def test_a_long_list_of_messages_is_shortened_and_null_is_null() -> None:
     told = printed(printing.traced, Traced(split="train", shard="s", record=0, source="json", rows=(row,)))
     lines = told.splitlines()
     assert len(lines[2]) < 450
-    assert lines[2].endswith(f" … ({len(json.dumps(texts['messages']))} characters)")
+    assert lines[2].endswith(f" … ({len(json.dumps(texts['messages'])):,} characters)")
     assert lines[3:] == ["    tools: null", "    n: 3"]

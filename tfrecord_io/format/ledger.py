@@ -31,6 +31,7 @@ _COUNTED, _COUNTED_BY_KEY = ("rows_in", "rows_used", "tokens_cut"), ("rejected",
 
 
 def is_filtered(reason: str) -> bool:
+    """Return whether rows with this reason were left out on request, and are not unusable."""
     return reason.partition(":")[0] in _FILTERED
 
 

@@ -37,7 +37,7 @@ def problems(root: Path) -> dict[str, str]:
     assert outcome.err.count("ok ") == total - len(found)
     if every:
         cause, remedy = outcome.error
-        count = "1 file is" if len(every) == 1 else f"{len(every)} files are"
+        count = "1 file" if len(every) == 1 else f"{len(every)} files"
         assert cause == f"{root}: {count} damaged or missing, the first is {every[0]['file']}"
         assert remedy == f"run `prep-tfrecords verify {root} --repair`, which makes them again"
     else:

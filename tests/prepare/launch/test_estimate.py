@@ -42,6 +42,7 @@ def test_the_fields_of_a_plan_are_these_and_nothing_is_written(tmp_path: Path, m
         *(
             "seconds",
             "token_percentiles",
+            "side_percentiles",
             "layouts",
             "functions",
             "chats",

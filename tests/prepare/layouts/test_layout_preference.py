@@ -242,7 +242,7 @@ def test_a_plan_shows_the_form_and_the_lengths_of_both_sides(tmp_path: Path) -> 
     assert planned["chats"] == "implicit prompt (chosen, rejected)"
     assert planned["side_percentiles"].keys() == set(SIDES)
     assert "columns not used: score" in outcome.err
-    assert "the prompt with the chosen answer" in building.command("plan", data, *options).out
+    assert "train, prompt and chosen" in building.command("plan", data, *options).out
 
 
 # --- the reader -----------------------------------------------------------------------------------------------------

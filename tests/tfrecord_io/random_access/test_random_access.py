@@ -279,7 +279,7 @@ def test_datasets_that_do_not_go_together_are_not_mixed(write_dataset: WriteData
         random_access.global_batches({"w": rows, "other": other}, global_batch_size=4)
     with pytest.raises(ReaderError, match="expected at least one of each"):
         random_access.global_batches({}, global_batch_size=4)
-    with pytest.raises(ReaderError, match="one or the other"):
+    with pytest.raises(ReaderError, match="weights and temperature together"):
         random_access.global_batches({"w": rows}, weights={"w": 1}, temperature=2.0, global_batch_size=4)
 
 
