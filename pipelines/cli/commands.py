@@ -28,7 +28,6 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
-from pipelines.terminal.tables import duration
 from tfrecord_io.shown import some
 
 # Shown below the options; \b preserves its line breaks.
@@ -147,6 +146,7 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> No
     wanted = ExportSettings(beam_args=beam_args, **values_of(ExportSettings, given))
     from pipelines.cli import printing
     from pipelines.prepare.export import exporting
+    from pipelines.terminal.tables import duration
 
     configure()
     watch = functools.partial(printing.watch_rows, doing="exporting")
