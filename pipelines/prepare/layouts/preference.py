@@ -95,6 +95,8 @@ class _PlainTexts:
         else:
             prompt, chosen, rejected = _without_shared(chosen, rejected)
         reasons = np.full(len(rows), "", dtype=object)
+        if "prompt" not in rows.nested:
+            reasons[np.asarray(pc.equal(prompt, ""))] = "prompt_empty"
         reasons[np.asarray(pc.equal(chosen, rejected))] = "answers_equal"
         for side, answer in (("rejected", rejected), ("chosen", chosen)):
             reasons[np.asarray(pc.equal(answer, ""))] = f"{side}_empty"

@@ -134,7 +134,6 @@ TEXTS = (
     ({"chosen": "größer", "rejected": "größte"}, ("größ", "er", "te")),
     ({"chosen": "né", "rejected": "nê"}, ("n", "é", "ê")),
     ({"chosen": "漢字", "rejected": "漢字。"}, ("漢", "字", "字。")),
-    ({"chosen": "yes", "rejected": "no"}, ("", "yes", "no")),
 )
 
 
@@ -190,6 +189,20 @@ def test_rows_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, reason: 
     root = build(tmp_path / "out", [usable, row], max_error_rate=0.5, max_length=48, **options)
     assert read_manifest(root).splits["train"].ledger.rejected == {reason: 1}
     assert f"`{reason}`" in (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("both", [("It is 4.", "No."), ([CHOSEN], [REJECTED])], ids=["texts", "messages"])
+def test_answers_without_a_common_beginning_need_the_name_of_the_prompts_column(tmp_path: Path, both: Any) -> None:
+    """As in Intel/orca_dpo_pairs, whose prompts are in `question`; TRL trains on the answers alone."""
+    rows = [{"question": "2 + 2?", "chosen": both[0], "rejected": both[1]}] * 2
+    data = building.source(tmp_path / "in", train=rows)
+    options = building.options(tmp_path / "out", layout="preference", tokenizer=building.tokenizer("chats"))
+    refused = building.command("build", data, *options)
+    assert refused.status
+    assert "the prompt is empty" in refused.err
+    assert "--prompt-column" in refused.err
+    named = building.command("build", data, *options, "--prompt-column", "question")
+    assert named.status == 0, named.err
 
 
 @pytest.mark.parametrize("reason", ["chosen_empty", "rejected_empty", "answers_equal"])
