@@ -43,7 +43,9 @@ class BuildOptions(TypedDict, total=False):
     limit: int | None
     messages_column: str | None
     tools_column: str | None
+    system_column: str | None
     prompt_column: str | None
+    completion_column: str | None
     chosen_column: str | None
     rejected_column: str | None
     target_column: str | None

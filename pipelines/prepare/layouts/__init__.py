@@ -59,9 +59,7 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
             remedy=f"leave them out, or leave {flag} out",
         )
     inputs = layout.inputs(source)
-    return dataclasses.replace(
-        inputs, joins_pairs=inputs.finds_pairs or (inputs.finds_chats and options.chat_template is None)
-    )
+    return dataclasses.replace(inputs, joins_pairs=inputs.finds_chats and options.chat_template is None)
 
 
 def open_encoder(options: LayoutConfig, **given: Any) -> BatchEncoder:

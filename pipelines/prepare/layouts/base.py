@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, Rows
 from pipelines.prepare.tokenize.engines import HFTokenizer, Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from pipelines.prepare.tokenize.special_tokens import DocumentFrame, begin_with, end_with
@@ -242,6 +242,12 @@ def notes_on_ends(
         for place, tokens, found in ends
         if (have := found(documents, tokens)).any()
     )
+
+
+def named_columns(source: SourceConfig, *purposes: Purpose) -> dict[Purpose, str]:
+    """Return the columns that the user named for these purposes, with options such as --tools-column."""
+    named = {purpose: getattr(source, f"{purpose}_column") for purpose in purposes}
+    return {purpose: name for purpose, name in named.items() if name}
 
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:

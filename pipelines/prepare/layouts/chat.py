@@ -35,6 +35,7 @@ from pipelines.prepare.layouts.base import (
     LayoutContext,
     beside_reference,
     feature,
+    named_columns,
     notes_on_ends,
 )
 from pipelines.prepare.layouts.documents import PackBuilder, open_engines, packed_features
@@ -59,9 +60,12 @@ def _inputs(source: SourceConfig) -> Inputs:
             "--layout chat with --text-column, expected a column of messages",
             remedy="leave --text-column out; name the column with --messages-column unless it is `messages`",
         )
-    nested: dict[Purpose, str] = {"messages": source.messages_column} if source.messages_column else {}
-    if source.tools_column is not None:
-        nested["tools"] = source.tools_column
+    nested = named_columns(source, "messages", "prompt", "completion", "system", "tools")
+    if "messages" in nested and not nested.keys().isdisjoint(PAIR):
+        raise ConfigError(
+            "--messages-column with --prompt-column or --completion-column, expected one form of conversations",
+            remedy="name the messages, or the prompt and its completion",
+        )
     return Inputs(nested=nested, finds_chats=True)
 
 

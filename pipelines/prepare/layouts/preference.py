@@ -28,11 +28,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature
+from pipelines.prepare.layouts.base import Encoded, Layout, LayoutContext, beside_reference, feature, named_columns
 from pipelines.prepare.layouts.documents import open_engines
 from pipelines.prepare.layouts.rows_builder import UINT8, Field, RowsEncoder
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
+from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.preferences import ANSWERS
 from pipelines.prepare.tokenize.chat.template import open_template
 from pipelines.prepare.tokenize.engines import Engine, utf8_of
@@ -59,9 +59,7 @@ def _inputs(source: SourceConfig) -> Inputs:
             "--layout preference with --text-column, expected columns of prompts and answers",
             remedy="name them with --prompt-column, --chosen-column and --rejected-column",
         )
-    purposes: tuple[Purpose, ...] = ("prompt", *ANSWERS, "tools")
-    named = {purpose: getattr(source, f"{purpose}_column") for purpose in purposes}
-    nested = {purpose: name for purpose, name in named.items() if name}
+    nested = named_columns(source, "prompt", *ANSWERS, "system", "tools")
     return Inputs(nested=nested, finds_chats=True, finds_pairs=True)
 
 
@@ -85,8 +83,11 @@ class _PlainTexts:
             )
         self._eos, self.frame = str(eos), open_frame(tokenizer, "tokenizer")
         self.notes: tuple[str, ...] = ()
-        if context.layout.chat_template or tokenizer.chat_template:
-            self.notes = ("prompt and answers are joined as texts, without a chat template, as in TRL",)
+        if tokenizer.chat_template:
+            self.notes = (
+                "prompt and answers are joined as texts, as in TRL; for the tokenizer's chat template add "
+                "--chat-template default",
+            )
 
     def of(self, rows: Rows) -> _Texts:
         chosen, rejected = (rows.nested[side].cast(pa.large_string()) for side in ANSWERS)

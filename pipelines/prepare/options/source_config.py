@@ -263,7 +263,9 @@ class SourceConfig:
     )
     messages_column: str | None = _column("Column of conversations. Default: the usual names.", "chat")
     tools_column: str | None = _column("Column of tools for the chat template. Default: tools.", "chat", "preference")
-    prompt_column: str | None = _column("Column of prompts. Default: the usual names.", "preference")
+    system_column: str | None = _column("Column of system messages. Default: system.", "chat", "preference")
+    prompt_column: str | None = _column("Column of prompts. Default: the usual names.", "chat", "preference")
+    completion_column: str | None = _column("Column of answers to the prompts. Default: completion.", "chat")
     chosen_column: str | None = _column("Column of preferred answers. Default: chosen.", "preference")
     rejected_column: str | None = _column("Column of the other answers. Default: rejected.", "preference")
     target_column: str | None = _column("Column of texts to generate.", "seq2seq", brief="Column of texts to generate.")
@@ -314,8 +316,8 @@ class SourceConfig:
     def named_columns(self) -> list[str]:
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
         # Layouts with these columns read no text column, so they may use its default name.
-        others = (self.messages_column, self.words_column, self.prompt_column, self.chosen_column, self.rejected_column)
-        texts = () if any(others) else self.text_columns
+        others = ("messages", "prompt", "completion", "chosen", "rejected", "words")
+        texts = () if any(getattr(self, f"{name}_column") for name in others) else self.text_columns
         return [*texts, *filter(None, single), *self.keep_columns]
 
     @property

@@ -59,7 +59,18 @@ FORMS: Mapping[str, tuple[list[Row], list[list[Row]]]] = {
         [{"instruction": "Say a.", "input": None, "output": "a"}] * 3,
         [_pair("Say a.", "a")] * 3,
     ),
+    "columns of other names": (
+        [{"id": n, "rules": "Count.", "question": f"How many? {n}", "response": str(n)} for n in range(9)],
+        [[{"role": "system", "content": "Count."}, *_pair(f"How many? {n}", str(n))] for n in range(9)],
+    ),
     "Alpaca without input": ([{"instruction": "Say a.", "output": "a"}] * 3, [_pair("Say a.", "a")] * 3),
+}
+
+NAMED = {"prompt_column": "question", "completion_column": "response"}
+# Texts become messages only if a template is chosen.
+OPTIONS: Mapping[str, Row] = {
+    "prompt and completion": {"chat_template": "default"},
+    "columns of other names": {"chat_template": "default", "system_column": "rules", **NAMED},
 }
 
 
@@ -99,9 +110,7 @@ def test_tokens_are_those_of_the_template_on_the_messages(
     rows, messages = FORMS[form]
     write(tmp_path / "d", rows)
     chosen = {"layout": "chat", "max_length": 400, "no_shuffle": True, "tokenizer": building.tokenizer("chats")}
-    if form == "prompt and completion":  # texts, which no template writes by default
-        chosen["chat_template"] = "default"
-    root = building.built(tmp_path / "d", **chosen)
+    root = building.built(tmp_path / "d", **chosen, **OPTIONS.get(form, {}))
     found, tokenizer = read_rows(root, "train"), AutoTokenizer.from_pretrained(building.tokenizer("chats"))
     expected = [tokenizer.apply_chat_template(each)["input_ids"] for each in messages]
     assert [_tokens(found, at) for at in range(len(rows))] == expected
@@ -137,6 +146,23 @@ def test_what_is_no_known_form_is_told_the_known_ones(tmp_path: Path) -> None:
     cause, remedy = building.command("plan", place, *chosen).error
     assert cause == "split 'train' has no column 'messages'"
     assert "question, answer; conversations are found in messages, conversations, prompt with completion" in remedy
+    assert remedy.endswith("or with --prompt-column and --completion-column")
+
+
+@pytest.mark.parametrize(
+    ("layout", "named", "cause"),
+    [
+        ("chat", {**NAMED, "messages_column": "turns"}, "--messages-column with --prompt-column"),
+        ("chat", {**NAMED, "system_column": "rules"}, "--system-column rules with prompts and answers as texts"),
+        ("preference", {"prompt_column": "question", "system_column": "rules"}, "with prompts and answers as texts"),
+        ("chat", {**NAMED, "completion_column": "id"}, "column 'id' holds int64, expected text, or lists of messages"),
+    ],
+)
+def test_named_columns_that_do_not_fit_are_refused(tmp_path: Path, layout: str, named: Row, cause: str) -> None:
+    row = {"id": 1, "rules": "Count.", "question": "a", "response": "b", "chosen": "b", "rejected": "c"}
+    place = building.source(tmp_path / "d", train=[row])
+    options = {"layout": layout, "tokenizer": building.tokenizer("chats"), **named}
+    assert cause in building.command("build", place, *building.options(tmp_path / "out", **options)).error[0]
 
 
 def test_a_template_from_a_file_becomes_part_of_the_tokenizer(tmp_path: Path) -> None:

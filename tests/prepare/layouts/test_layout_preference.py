@@ -205,6 +205,13 @@ def test_answers_without_a_common_beginning_need_the_name_of_the_prompts_column(
     assert named.status == 0, named.err
 
 
+def test_texts_become_messages_if_a_template_is_chosen(tmp_path: Path, tokenizer: Any) -> None:
+    rows: list[Row] = [{"rules": "Be brief.", "question": "Name a river.", **TEXT}] * 2
+    named = {"prompt_column": "question", "system_column": "rules", "chat_template": "default"}
+    columns = read_rows(build(tmp_path / "out", rows, **named), "train")
+    assert unpadded(columns) == expected(tokenizer, [SYSTEM, USER], [CHOSEN], [REJECTED])
+
+
 @pytest.mark.parametrize("reason", ["chosen_empty", "rejected_empty", "answers_equal"])
 def test_texts_without_a_pair_are_rejected_with_a_reason(tmp_path: Path, zoo: Zoo, reason: str) -> None:
     usable = {"prompt": "one", "chosen": "two", "rejected": "three"}

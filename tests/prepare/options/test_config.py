@@ -146,11 +146,19 @@ def test_these_options_decide_the_bytes_only_where_they_are_given() -> None:
     configs = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
     every = [each for config in configs for each in declared(config) if each.fingerprint == "changed"]
     assert sorted(each.key or each.field for each in every) == [
-        *("answers_column", "bucket_lengths", "chat_date", "chat_options", "chat_template", "chosen_column"),
+        *(
+            "answers_column",
+            "bucket_lengths",
+            "chat_date",
+            "chat_options",
+            "chat_template",
+            "chosen_column",
+            "completion_column",
+        ),
         *("dedup", "dedup_across_splits", "fim_rate", "fim_spm_rate", "fim_tokens", "input_prefix"),
         *("label_all_tokens", "label_classes", "learn", "learn_not", "learn_whole_turns", "long_documents"),
         *("messages_column", "most_documents", "pack_rows", "prompt_column", "rejected_column", "segments"),
-        *("special_tokens", "stride", "tags_column", "target_column", "target_length", "tools_column"),
+        *("special_tokens", "stride", "system_column", "tags_column", "target_column", "target_length", "tools_column"),
         "words_column",
     ]
     layout = LayoutConfig(name="concat", special_tokens="bos-eos")

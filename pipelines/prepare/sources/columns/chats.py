@@ -62,17 +62,19 @@ PAIR: tuple[Literal["prompt", "completion"], ...] = ("prompt", "completion")
 OPTIONAL = ("tools", "options", "input", "system", "history")
 
 
-def recognised(splits: Sequence[Columns], named: str | None) -> dict[Any, str]:
+def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
     """Return the columns of the first matching form, by purpose; by default `messages`.
 
-    `named`: the user's choice of the column of messages.
+    `named`: the columns that the user named.
     """
+    if not named.keys().isdisjoint(PAIR):
+        return {**{part: named.get(part, part) for part in PAIR}, **optional(EVERY, splits)}
     common = [name for name in splits[0] if all(name in known for known in splits)]
     needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
     found = {PURPOSES.get(name, name): name for name in needed}
-    if named is not None:
-        is_other = named in splits[0] and is_sharegpt(splits[0][named].kind)
-        found, more = {"messages": named}, _FORMS["ShareGPT" if is_other else "messages"][1]
+    if name := named.get("messages"):
+        is_other = name in splits[0] and is_sharegpt(splits[0][name].kind)
+        found, more = {"messages": name}, _FORMS["ShareGPT" if is_other else "messages"][1]
     return {**found, **optional(more, splits)}
 
 

@@ -24,6 +24,10 @@ from tfrecord_io.schema import DType, Feature
 Plan = TypeVar("Plan")
 
 _RECORDS = "the file seems to be from to_json() of pandas: write it with orient='records', lines=True"
+_NO_CHATS = (
+    f"conversations are found in {chats.FORMS}; name other columns with --messages-column, or with --prompt-column and "
+    "--completion-column"
+)
 _NO_MEDIA = "images, audio and video are not prepared: write their texts, such as captions, into a column"
 _SEPARATED = ("csv", "tsv")
 
@@ -66,11 +70,16 @@ def _with_chats(inputs: Inputs, splits: Sequence[Columns]) -> Inputs:
             preferences.TEXTS,
         )
     else:
-        found = chats.recognised(splits, inputs.nested.get("messages"))
+        found = chats.recognised(splits, inputs.nested)
         are_texts, texts = chats.are_text_pairs, chats.PAIR
     nested = {**found, **inputs.nested}
     present = all(name in known for name in nested.values() for known in splits)  # otherwise `_require` raises
     joins_pairs = inputs.joins_pairs and present and all(are_texts(nested, known) for known in splits)
+    if joins_pairs and "system" in inputs.nested:
+        raise ColumnError(
+            f"--system-column {inputs.nested['system']} with prompts and answers as texts, expected conversations",
+            remedy="add --chat-template default, or the name or file of another chat template",
+        )
     nested = {name: nested[name] for name in texts if name in nested} if joins_pairs else nested
     return dataclasses.replace(inputs, nested=nested, joins_pairs=joins_pairs)
 
@@ -121,7 +130,7 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
         raise ColumnError(
             f"split {split!r} has no column {', '.join(map(repr, missing))}",
             remedy=_missing_remedy(missing, schema=schema, kind=kind, of_texts=missing[0] in inputs.texts)
-            + (f"; conversations are found in {chats.FORMS}" if inputs.finds_chats and "messages" in missing else "")
+            + (f"; {_NO_CHATS}" if inputs.finds_chats and "messages" in missing else "")
             + ("; name the answers with --chosen-column and --rejected-column" if inputs.finds_pairs else ""),
         )
     for name in inputs.texts:
@@ -143,7 +152,7 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected {expected}",
                 remedy=f"choose another --{purpose}-column: {_listing(schema, fits)}"
-                if purpose not in chats.CANDIDATES or purpose == "messages" or inputs.finds_pairs
+                if hasattr(config, f"{purpose}_column")
                 else "name a column of messages with --messages-column",
             )
 

@@ -96,9 +96,8 @@ class ColumnPlan:
     def flags(self) -> str:
         """Options of the command that name columns for these uses."""
         uses = ["text"] if self.texts else []
-        named = preferences.TEXTS if "chosen" in self.nested else ()
         required = [each for each in self.nested if each not in chats.OPTIONAL]
-        uses += ["messages" if each in chats.CANDIDATES and each not in named else each for each in required]
+        uses += ["messages" if each in ("instruction", "output") else each for each in required]
         return ", ".join(f"--{use}-column" for use in dict.fromkeys([*uses, *["label"] * bool(self.label)]))
 
     @property
