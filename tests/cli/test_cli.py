@@ -31,14 +31,15 @@ from tfrecord_io.errors import OutputError
 flags = str.split
 REQUEST = flags("""
 -o --answers-column --append --bucket-lengths --chat-date --chat-option --chat-template --chosen-column
---completion-column --compression --config --data-files --decontaminate --decontaminate-words --dedup --dedup-across-splits --engine --filter --fim-rate
---fim-spm-rate --fim-tokens --format --help-all --hold-out --hold-out-by --input-prefix --keep-column
---label-all-tokens --label-classes --label-column --layout --learn --learn-not --learn-whole-turns --limit
---long-documents --map --max-error-rate --max-length --messages-column --most-documents --name --no-shuffle --num-proc
---options --output --overwrite --pack-rows --padding-side --prompt-column --rejected-column --remainder --resume
---revision --sample-by --seed --segments --shard-size --shuffle --source-option --special-tokens --split --stride
---system-column --tags-column --target-column --target-length --text-column --tokenizer --tokenizer-revision --tools-column
---truncation --truncation-side --words-column --workers
+--completion-column --compression --config --data-files --decontaminate --decontaminate-words --dedup
+--dedup-across-splits --engine --filter --fim-rate --fim-spm-rate --fim-tokens --format --help-all --hold-out
+--hold-out-by --input-prefix --keep-column --label-all-tokens --label-classes --label-column --layout --learn
+--learn-not --learn-whole-turns --limit --long-documents --map --max-error-rate --max-length --messages-column
+--most-documents --name --no-shuffle --num-proc --options --output --overwrite --pack-rows --padding-side
+--prompt-column --rejected-column --remainder --resume --revision --sample-by --seed --segments --shard-size
+--shuffle --source-option --special-tokens --split --stride --system-column --tags-column --target-column
+--target-length --text-column --tokenizer --tokenizer-revision --tools-column --truncation --truncation-side
+--words-column --workers
 """)
 # Of every command.
 MESSAGES = ["--json", "--quiet", "--verbose", "-q", "-v"]
