@@ -119,7 +119,7 @@ def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
     [
         ((), "empty", "the folder holds nothing, expected tokenizer.json", "save_pretrained"),
         (("notes.txt",), "empty", "the folder holds notes.txt, expected tokenizer.json", "save_pretrained"),
-        (("tokenizer.json",), "empty/tokenizer.json", "is a file, expected a folder", "name its folder, "),
+        (("tokenizer.json",), "empty/tokenizer.json", "is a file, expected a folder", "give its folder, "),
         ((), "nowhere/", "no such folder", "check the path"),
         (("tokenizer.json",), "emptty", "no such folder", "did you mean "),
     ],

@@ -12,7 +12,7 @@ ROOMS = ("cli", "terminal", "prepare/launch", "prepare/report")
 MODULES = sorted(path for room in ROOMS for path in (REPOSITORY / "pipelines" / room).glob("*.py"))
 # A number of things without `shown.some`. Files of a thousand and more are no case.
 PLURAL = re.compile(r"(\}|%s|%d) (more )?(rows|shards|files|examples|records|texts|duplicates|characters)\b(?!/)")
-NEVER_ONE = ("its {count:,} files", "its first {count:,} files", "of its %s texts")
+NEVER_ONE = ("its {count:,} files", "its first {count:,} files")
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 1_000])

@@ -330,7 +330,7 @@ CASES: dict[str, Case] = {
     "late-keys": kept(
         train(*({"text": "a", "more": "x" * 1_000_000} for _ in range(12)), {"text": "b", "label": 1}),
         ["a"] * 12 + ["b"],
-        said="the first rows do not have all keys or types: column 'label'; reading it once more",
+        said="the first rows do not have all keys or types: column 'label'; reading the source again",
     ),
     "pandas-json": refused(
         {"train.json": '{"text": {"0": "a", "1": "b"}}'},

@@ -1,9 +1,9 @@
 """Export of `tf.train.Example`s to ArrayRecord files, or to TFRecord files with features renamed or dropped.
 
-ArrayRecord files have `group_size:1`, as TFDS writes it (`core/file_adapters.py`, `ArrayRecordFileAdapter`) and Grain
-asks for. They are uncompressed: zstd saves a tenth to a third, at half the speed of writing (measured).
+ArrayRecord files have `group_size:1`, as in TFDS (`core/file_adapters.py`, `ArrayRecordFileAdapter`) and as Grain
+requires. They are uncompressed: zstd would save a tenth to a third, at half the speed of writing (measured).
 
-TFRecord files have -1 instead of a tag with mask 0; Model Garden's tagging task leaves -1 out of the loss
+TFRecord files have the tag -1 where the tag's mask is 0, since Model Garden's tagging task leaves -1 out of the loss
 (`official/nlp/tasks/tagging.py`).
 """
 
@@ -27,12 +27,12 @@ _NO_TAG = -1
 
 
 class ExampleWriter(Writer):
-    """Base class of writers of `tf.train.Example`s. `file_format`: its name in TFDS."""
+    """Base class of writers of `tf.train.Example`s. `file_format`: the format's name in TFDS."""
 
     file_format: str
 
     def check(self) -> None:
-        """Check that the renamed and chosen features make a schema. Raises: ConfigError; SchemaError."""
+        """Check that the chosen features and their new names make a schema. Raises: ConfigError; SchemaError."""
         self.schema  # noqa: B018
 
     @property
@@ -48,8 +48,8 @@ class ExampleWriter(Writer):
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
         """Return the TFDS metadata files."""
         splits = {
-            name: Split(shards=tuple(dataclasses.replace(shard, num_bytes=file.num_bytes) for shard, file in each))
-            for name, each in exported.items()
+            name: Split(shards=tuple(dataclasses.replace(shard, num_bytes=file.num_bytes) for shard, file in pairs))
+            for name, pairs in exported.items()
         }
         described = dataclasses.replace(
             self._manifest, schema=self.schema, splits=splits, compression="none", generations=()

@@ -1,7 +1,7 @@
 """export.json, the commit record of an export, and the receipts of its shards.
 
-The record, written last, describes the input and lists all receipts and other files, each with size and digest. It
-holds no path, time or host, so that equal exports are equal files.
+The record is written last. It describes the input, and lists all receipts and other files with sizes and digests. It
+holds no path, time or host, so that equal exports have equal files.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import ABSENT, FINGERPRINT, NAME, WRONG, Count, Name, Sha256, decoded, mapping, text
+from tfrecord_io.shown import some
 
 FILE_NAME = "export.json"
 _FORMAT, _VERSION = "prep-tfrecords-export", "1.0"
@@ -29,7 +30,7 @@ def _path(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedFile:
-    """A file of an export: its name (`inner/name` for one in a folder), size and digest."""
+    """A file of an export: its name (with its folder, if any), size and digest."""
 
     name: Annotated[str, _path]
     num_bytes: Count
@@ -44,10 +45,7 @@ class ExportedFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedShard:
-    """Receipt of a shard, identified by name and digest: its numbers of rows and tokens, and its exported files.
-
-    counts: numbers from the format's writer, if any.
-    """
+    """Receipt of an exported shard, with its files. `counts`: numbers from the format's writer, if any."""
 
     split: Name
     shard: Name
@@ -60,7 +58,7 @@ class ExportedShard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportRecord:
-    """Record of a finished export. `items`: everything that determines its bytes. `key`: their digest."""
+    """Record of a finished export. `items`: everything that determines its bytes. `key`: the digest of `items`."""
 
     key: str
     items: Mapping[str, Any]
@@ -87,7 +85,7 @@ def read(root: str) -> ExportRecord | None:
     try:
         document = mapping(json_fields.load(content))
         if document.pop("sha256") != _seal(document) or document["format"] != _FORMAT:
-            raise ValueError("a sha256 that does not match the other fields")
+            raise ValueError("the sha256 does not match the other fields")
         return ExportRecord(
             key=text(document["key"], FINGERPRINT),
             items=mapping(document["items"]),
@@ -96,7 +94,8 @@ def read(root: str) -> ExportRecord | None:
         )
     except WRONG as error:
         raise FormatError(
-            f"{path}: not the record of an export ({error!r:.200})", remedy="delete the folder, and export again"
+            f"{path}: not the record of an export ({error!r:.200})",
+            remedy="delete the folder of the export, and export again",
         ) from error
 
 
@@ -110,19 +109,19 @@ def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
                     digest.update(piece)
                     num_bytes += len(piece)
         except FileNotFoundError:
-            yield file.name, "not there"
+            yield file.name, "missing"
             continue
         sha256 = digest.hexdigest()
-        is_whole = (num_bytes, sha256) == (file.num_bytes, file.sha256)
-        expected = f"{num_bytes} bytes with sha256 {sha256}, expected {file.num_bytes} with {file.sha256}"
-        yield file.name, "" if is_whole else expected
+        is_intact = (num_bytes, sha256) == (file.num_bytes, file.sha256)
+        problem = f"{some(num_bytes, 'byte')} with sha256 {sha256}, expected {file.num_bytes:,} with {file.sha256}"
+        yield file.name, "" if is_intact else problem
 
 
 def receipt_of(content: bytes) -> ExportedShard | None:
     """Parse a receipt; return None if `content` is no receipt."""
     try:
-        found: ExportedShard = decoded(ExportedShard, json_fields.load(content))
-        return found
+        receipt: ExportedShard = decoded(ExportedShard, json_fields.load(content))
+        return receipt
     except WRONG:
         return None
 

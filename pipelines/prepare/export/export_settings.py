@@ -1,4 +1,4 @@
-"""Options of an export: format, column names, output folder and splits."""
+"""Options of `prep-tfrecords export`."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ ExportFormat = Literal["parquet", "arrayrecord", "megatron", "megatron-bridge", 
 
 
 def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    pairs = [each.partition("=") for each in texts]
+    pairs = [text.partition("=") for text in texts]
     if wrong := [old for old, _, new in pairs if not new or not old]:
         raise ConfigError(f"--rename {wrong[0]}: expected OLD=NEW", remedy="write for example --rename label=labels")
     return tuple((old, new) for old, _, new in pairs)
@@ -20,11 +20,11 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """Configuration of an export. `renamed`: pairs of old and new name. Empty `splits` means all."""
+    """Configuration of an export. `renamed`: pairs of old and new name. `splits`: empty for all."""
 
-    to: ExportFormat = option("Format.")
+    to: ExportFormat = option("Format of the export.")
     renamed: tuple[tuple[str, str], ...] = option(
-        "Another name for a column. Repeatable.",
+        "New name of a column. Repeatable.",
         (),
         flags="--rename",
         metavar="OLD=NEW",
@@ -33,40 +33,43 @@ class ExportSettings:
     )
     dropped: tuple[str, ...] = option("Column to leave out. Repeatable.", (), flags="--drop", metavar="NAME")
     extra: tuple[str, ...] = option(
-        "Column to write even where it says nothing new, for axolotl. Parquet only; repeatable.",
+        "Column to write even if other columns imply it, as axolotl needs. Parquet only; repeatable.",
         (),
         flags="--add",
         choices=("attention_mask", "labels"),
         taken_with=("parquet",),
     )
     documents: bool = option(
-        "A row for each document of concat and pack, not padded. Parquet only.", False, taken_with=("parquet",)
+        "One row per document of concat and pack, without padding. Parquet only.", False, taken_with=("parquet",)
     )
     join_prompts: bool = option(
-        "Write the prompt before each answer of a preference pair, not by itself. Parquet only.",
+        "Write the prompt of a preference pair before each answer, not as its own column. Parquet only.",
         False,
         taken_with=("parquet",),
     )
     push: str | None = option(
-        "Dataset of the Hugging Face hub to upload the export to; a new one is private. Parquet only.",
+        "Hub dataset to upload the export to; private if it is new. Parquet only.",
         None,
         metavar="ORG/NAME",
         taken_with=("parquet",),
     )
     output: str = option(f"New folder, local or at a {ADDRESS} address.", flags="--output -o", metavar="DIR")
     splits: tuple[str, ...] = option("Split to export; repeatable. Default: all.", (), flags="--split")
-    workers: int | None = option("Worker processes; never changes a byte.", None, metavar="N", least=1)
+    workers: int | None = option("Worker processes; any number gives the same output.", None, metavar="N", least=1)
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check(self)
         require_taken(self, "--to", self.to)
-        olds = [old for old, _ in self.renamed]
-        if twice := sorted({name for name in olds if olds.count(name) > 1 or name in self.dropped}):
-            raise ConfigError(f"--rename {twice[0]}=…: it is renamed or dropped once more", remedy="keep one of them")
+        old_names = [old for old, _ in self.renamed]
+        if twice := sorted({name for name in old_names if old_names.count(name) > 1 or name in self.dropped}):
+            raise ConfigError(
+                f"--rename {twice[0]}=…: another --rename or --drop names the same column",
+                remedy="keep one of these options",
+            )
 
     def chosen(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the name of each kept column to its name in the export. Raises: ConfigError for a wrong name."""
+        """Map the names of kept columns to their names in the export. Raises: ConfigError for a wrong name."""
         names = tuple(names)
         new = dict(self.renamed)
         if unknown := [name for name in (*new, *self.dropped) if name not in names]:
@@ -74,12 +77,14 @@ class ExportSettings:
                 f"--rename or --drop {unknown[0]}: there is no such column, expected one of {', '.join(names)}",
                 remedy="correct the name",
             )
-        found = {name: new.get(name, name) for name in names if name not in self.dropped}
-        if clash := sorted({name for name in found.values() if list(found.values()).count(name) > 1}):
-            raise ConfigError(f"two columns would be named {clash[0]!r}", remedy="give one another name with --rename")
-        if not found:
-            raise ConfigError("--drop leaves no column, expected at least one", remedy="keep one")
-        return found
+        chosen = {name: new.get(name, name) for name in names if name not in self.dropped}
+        if clash := sorted({name for name in chosen.values() if list(chosen.values()).count(name) > 1}):
+            raise ConfigError(
+                f"two columns would be named {clash[0]!r}", remedy="give one of them another name with --rename"
+            )
+        if not chosen:
+            raise ConfigError("--drop leaves no column, expected at least one", remedy="leave out one --drop")
+        return chosen
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the settings that determine the bytes, except for the splits, as stored in export.json."""

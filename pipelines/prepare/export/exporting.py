@@ -2,14 +2,14 @@
 
     OUT/
       export.json                           the commit record, written last
-      NAME-SPLIT-00000-of-00012.SUFFIX      a file for each shard; two for megatron, three for olmo
-      tokenizer/                            the dataset's
-      README.md                             parquet, megatron-bridge: the card that names the files of each split
+      NAME-SPLIT-00000-of-00012.SUFFIX      one file per shard; two for megatron, three for olmo
+      tokenizer/                            the dataset's tokenizer
+      README.md                             parquet, megatron-bridge: the dataset card, with the files of each split
       dataset_info.json, features.json      arrayrecord, tfrecord: metadata for TFDS
       .prep/KEY/                            receipts, until the commit
 
 KEY is the digest of everything that determines the bytes. Finished shards with the same key are kept. A shard is
-written only after it was read completely and its digest matches the manifest.
+exported only after it was read completely and its digest matches the manifest.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from tfrecord_io import examples
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.manifest import Manifest, Shard
+from tfrecord_io.shown import some
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ WRITERS: dict[ExportFormat, type[Writer]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """Result of an export to `root`: shards with their files, the numbers made and kept, and the time in seconds."""
+    """Result of an export to `root`. `shards_kept` were exported by earlier runs."""
 
     root: str
     shards: tuple[ExportedShard, ...] = dataclasses.field(repr=False)
@@ -77,9 +78,9 @@ class Exported:
 def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -> Exported:
     """Export the dataset in `root`, or complete an unfinished export.
 
-    watch(num_rows, progress): a context manager that is open while the rows are exported.
+    `watch(num_rows, progress)`: a context manager that is open while the rows are exported.
 
-    Raises: ManifestError if there is no finished dataset; ConfigError if it cannot be exported like this;
+    Raises: ManifestError if there is no finished dataset; ConfigError if the settings do not fit the dataset;
         CorruptRecordError for a damaged shard; OutputError if the folder holds other content or cannot be written.
     """
     began = time.perf_counter()
@@ -116,7 +117,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
         record = job.commit()
         if settings.push:
             push.upload(settings.push, output)
-    counts = sum((collections.Counter(each.counts) for each in record.shards), collections.Counter[str]())
+    counts = sum((collections.Counter(shard.counts) for shard in record.shards), collections.Counter[str]())
     if note := writer.note(counts):
         _log.warning("%s", note)
     return Exported(
@@ -130,7 +131,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportTask:
-    """Task that exports one shard. `stem`: of the files' names. `key`: of the work folder.
+    """Task that exports one shard. `stem`: stem of the file names. `key`: name of the work folder.
 
     `manifest`: without splits, with the shard's row length.
     """
@@ -160,7 +161,7 @@ class _Job:
 
     @functools.cached_property
     def items(self) -> dict[str, Any]:
-        # Digest of the file: another release may write the same manifest with another format version.
+        # The digest of the file, since another release may write the same manifest with another format version.
         content = storage.read_bytes(storage.join(self.root, manifests.FILE_NAME))
         dataset = {"name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
         return {
@@ -186,7 +187,7 @@ class _Job:
             shards = self.manifest.splits[split].shards
             for index, shard in enumerate(shards):
                 name = shard.name
-                if self.manifest.generations and shard.length is None:  # appends have left the numbers uneven
+                if self.manifest.generations and shard.length is None:  # number the shards of all generations together
                     name = manifests.shard_name(name=self.manifest.name, split=split, index=index, count=len(shards))
                 stem = name.removesuffix(".gz").removesuffix(".tfrecord")
                 tasks.append(made(manifest=described.get(shard.length, slim), split=split, shard=shard, stem=stem))
@@ -201,8 +202,8 @@ class _Job:
             keys.add(record.key)
         if keys - {self.key} or (others and not keys):
             raise OutputError(
-                f"{self.output}: holds {'another export' if keys else ', '.join(others[:3])}, expected a new folder "
-                "or an unfinished export of the same dataset and options",
+                f"{self.output}: the folder holds {'another export' if keys else ', '.join(others[:3])}, expected a "
+                "new folder or an unfinished export of the same dataset and options",
                 remedy="choose another --output, or delete that folder",
             )
         storage.make_folder(self.output)
@@ -213,20 +214,21 @@ class _Job:
         record, sizes = export_record.read(self.output), storage.sizes(self.output)
         paths = [storage.join(self.work, name) for name in storage.list_names(self.work) if name.endswith(".json")]
         receipts = (export_record.receipt_of(content) for content in storage.read_many(paths) if content is not None)
-        known = {each.shard: each for each in (*(record.shards if record else ()), *filter(None, receipts))}
+        known = {exported.shard: exported for exported in (*(record.shards if record else ()), *filter(None, receipts))}
         return {
-            shard.name: found
+            shard.name: exported
             for shard in (task.shard for task in self.tasks)
-            if (found := known.get(shard.name)) is not None
-            and found.shard_sha256 == shard.sha256
-            and all(sizes.get(file.name) == file.num_bytes for file in found.files)
+            if (exported := known.get(shard.name)) is not None
+            and exported.shard_sha256 == shard.sha256
+            and all(sizes.get(file.name) == file.num_bytes for file in exported.files)
         }
 
     def commit(self) -> ExportRecord:
         made = self.made()
         if missing := [task.shard.name for task in self.tasks if task.shard.name not in made]:
             raise OutputError(
-                f"{self.output}: the job is done, but {len(missing)} files are not here, the first for {missing[0]}",
+                f"{self.output}: the job is done, but {some(len(missing), 'exported shard')} cannot be found here, "
+                f"first that of {missing[0]}",
                 remedy=f"workers on other machines need an --output that they share with this one, such as {ADDRESS}",
             )
         tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))

@@ -1,11 +1,11 @@
 """Export to Megatron's indexed dataset, version 1, for Megatron-LM, NeMo, GPT-NeoX and MaxText's mmap.
 
-    NAME.bin   the tokens of all documents without padding, uint16 or int32, nothing else
+    NAME.bin   the tokens of all documents without padding, uint16 or int32
     NAME.idx   "MMIDIDX\\0\\0", uint64 version 1, uint8 code of the dtype, uint64 sequences, uint64 entries of `ends`,
                int32 [S] tokens of each sequence, int64 [S] its first byte, int64 [S + 1] `ends`: 0, 1, 2, …, S
 
-Little endian; each document is a sequence (`token_columns`). Source: NVIDIA/Megatron-LM,
-`megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `DType`), which takes uint16 for vocabularies of fewer than
+Numbers are little endian; each document is a sequence (`token_columns`). Source: NVIDIA/Megatron-LM,
+`megatron/core/datasets/indexed_dataset.py` (`_IndexWriter`, `DType`), which uses uint16 for vocabularies of fewer than
 65,500 tokens.
 """
 

@@ -1,12 +1,12 @@
 """Export of packed rows to Parquet files of Megatron-Bridge's `GPTSFTPackedParquetDataset`.
 
     input_ids      5 6 7 8 9      list<int32>, without padding
-    seq_start_id   0 3            list<int32>, the place where each document begins
+    seq_start_id   0 3            list<int32>, the position where each document begins
     loss_mask      0 1 0 1 0      list<int8>, 1 where the *next* token of the document is learned
 
 Source: NVIDIA-NeMo/Megatron-Bridge 0.6, `megatron/bridge/data/packing/parquet.py` (the columns) and `algorithms.py`
-(`fill_packing_strategy`, which shifts each mask). Row groups are small, because the reader decodes one for each
-shuffled row: 3.7 ms with 64 rows of 4,096 tokens, 32 ms with 512 rows (measured).
+(`fill_packing_strategy`, which shifts each mask). Row groups are small, because the reader decodes a whole group for
+each shuffled row: 3.7 ms with 64 rows of 4,096 tokens, 32 ms with 512 rows (measured).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,12 +36,12 @@ class MegatronBridgeWriter(parquet.ParquetWriter):
 
     def _rows(self, batches: Iterable[Columns]) -> Iterator[dict[str, ExportedColumn]]:
         for columns in batches:
-            found = token_columns.unpadded(columns, self._manifest, extra=("labels",))
-            ids, documents = found["input_ids"], found["seq_lengths"]
+            unpadded = token_columns.unpadded(columns, self._manifest, extra=("labels",))
+            ids, documents = unpadded["input_ids"], unpadded["seq_lengths"]
             assert ids.counts is not None, "columns of tokens are ragged"
-            assert documents.counts is not None, "and so are their lengths"
+            assert documents.counts is not None, "columns of document lengths are ragged"
             ends = np.cumsum(documents.values)
-            learned = np.append(found["labels"].values[1:] != IGNORED, False)
+            learned = np.append(unpadded["labels"].values[1:] != IGNORED, False)
             learned[ends - 1] = False
             row_begins = np.repeat(np.cumsum(ids.counts) - ids.counts, documents.counts)
             starts = (ends - documents.values - row_begins).astype(np.int32)
@@ -51,5 +51,5 @@ class MegatronBridgeWriter(parquet.ParquetWriter):
                 "loss_mask": ExportedColumn(learned.astype(np.int8), ids.counts),
             }
 
-    def _table(self, found: Mapping[str, ExportedColumn]) -> pa.Table:
-        return pa.table({name: parquet.array(column) for name, column in found.items()})
+    def _table(self, columns: Mapping[str, ExportedColumn]) -> pa.Table:
+        return pa.table({name: parquet.array(column) for name, column in columns.items()})

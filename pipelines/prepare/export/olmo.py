@@ -1,7 +1,7 @@
 """Export to the NumPy files of OLMo-core.
 
     token_ids_part_NAME.npy       ids of all documents, in the smallest unsigned integers for the vocabulary; no header
-    labels_mask_part_NAME.npy     a byte per token, 1 where it is learned; only of layouts with a loss mask
+    labels_mask_part_NAME.npy     a byte per token, 1 if the token is learned; only for layouts with a loss mask
     token_ids_part_NAME.csv.gz    a line `start,end` for each document, in tokens
 
 Sources: allenai/open-instruct, `open_instruct/numpy_dataset_conversion.py`; allenai/OLMo-core 3.0,
@@ -16,6 +16,7 @@ import numpy as np
 from pipelines.prepare.export import token_columns
 from pipelines.prepare.export.token_columns import IGNORED
 from pipelines.prepare.export.writer import OF_DOCUMENTS, Columns, Writer
+from tfrecord_io.shown import some
 
 
 class OlmoWriter(Writer):
@@ -45,13 +46,13 @@ class OlmoWriter(Writer):
         return files
 
     def note(self, counts: Mapping[str, int]) -> str:
-        """Return a warning if OLMo-core finds other documents in local files."""
+        """Return a warning if OLMo-core would cut local files into other documents."""
         if not counts["not_by_eos"]:
             return ""
         return (
-            f"EOS is missing at the end of {counts['not_by_eos']:,} of {counts['documents']:,} documents, or occurs "
-            "before it too. OLMo-core cuts local files at EOS; with use_array_if_local=False (OLMo-core 3) it reads "
-            "the borders of documents from the .csv.gz files"
+            f"{counts['not_by_eos']:,} of {some(counts['documents'], 'document')} without an EOS at the end, or with "
+            "another one before it. OLMo-core cuts local files at each EOS; give use_array_if_local=False "
+            "(OLMo-core 3), so that it reads the borders of documents from the .csv.gz files"
         )
 
 

@@ -1,11 +1,11 @@
-"""Export to Parquet, rows without padding, for `datasets`, TRL, axolotl and every reader of Arrow.
+"""Export to Parquet files of rows without padding, for `datasets`, TRL, axolotl and every reader of Arrow.
 
 Names and types follow packed rows in TRL (`trl/data_utils.py`, `pack_dataset`) and pre-tokenized datasets in axolotl
 (`axolotl/utils/data/wrappers.py`, `_is_dataset_already_tokenized`): `input_ids` is list<int32>. The file's metadata
 contains class names under `huggingface`, as `datasets.Features.from_arrow_schema` reads them.
 
-Values are encoded by byte stream split and zstd: 106 million tokens a second at 1.4 bytes each; plain values with zstd
-reach 61 million at 1.8 bytes (measured). pyarrow reads the encoding since release 17.
+Values are encoded by byte stream split and zstd, at 106 million tokens a second and 1.4 bytes per token. Plain values
+with zstd reach 61 million tokens at 1.8 bytes (measured). pyarrow can read the encoding since release 17.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tfrecord_io.manifest import Shard
 class ParquetWriter(Writer):
     """Writer of Parquet files and a dataset card.
 
-    group_tokens: approximate number of tokens in a row group; 2^21 are 8 MB of token ids.
+    `group_tokens`: approximate number of tokens in a row group; 2^21 tokens are 8 MB of token ids.
     """
 
     packages, suffix, group_tokens = ("pyarrow",), ".parquet", 1 << 21
@@ -41,23 +41,25 @@ class ParquetWriter(Writer):
         if self._settings.documents and not joined:
             raise ConfigError(
                 f"--documents with layout {manifest.layout['name']}: no row holds several documents",
-                remedy="leave it out: its rows are documents without padding already",
+                remedy="leave --documents out: the rows are already documents without padding",
             )
         if manifest.schema.with_role("token_ids") is None and self._settings.extra:
             raise ConfigError(
-                f"--add with layout {manifest.layout['name']}: its columns have other names", remedy="leave it out"
+                f"--add with layout {manifest.layout['name']}: its columns have other names",
+                remedy="leave --add out",
             )
         if manifest.schema.with_role("token_ids") is not None and self._settings.join_prompts:
             raise ConfigError(
                 f"--join-prompts with layout {manifest.layout['name']}, expected preference pairs",
-                remedy="leave it out",
+                remedy="leave --join-prompts out",
             )
         if not self._settings.documents:
-            nothing = {each.name: np.zeros((0, *each.shape), each.array_dtype) for each in manifest.schema.features}
-            self._settings.chosen(next(iter(self._rows([nothing]))))
+            features = manifest.schema.features
+            no_rows = {feature.name: np.zeros((0, *feature.shape), feature.array_dtype) for feature in features}
+            self._settings.chosen(next(iter(self._rows([no_rows]))))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, pa.Buffer]:
-        """Encode batches as a Parquet file. Row groups have a fixed size, so that batches change no byte."""
+        """Encode batches as a Parquet file. Row groups have a fixed size, so that bytes do not depend on batches."""
         sink = pa.BufferOutputStream()
         group_rows = max(1, self.group_tokens // self._manifest.row_length)
         with contextlib.ExitStack() as closing:
@@ -75,16 +77,16 @@ class ParquetWriter(Writer):
         return {f"{{}}{self.suffix}": sink.getvalue()}
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return a dataset card that names the files of each split, and has a digest of their content.
+        """Return a dataset card that lists the files of each split, with a digest of their content.
 
-        The digest keeps `datasets` from returning cached rows of an earlier export with the same name (5.2.0,
+        Because of the digest, `datasets` does not return cached rows of an earlier export with the same name (5.2.0,
         `load.py`).
         """
-        digest = hashlib.sha256("".join(file.sha256 for each in exported.values() for _, file in each).encode())
+        digest = hashlib.sha256("".join(file.sha256 for pairs in exported.values() for _, file in pairs).encode())
         manifest, lines = self._manifest, ["---", "configs:", "- config_name: default"]
         lines += [f"  description: sha256 of the files' digests {digest.hexdigest()}", "  data_files:"]
-        for split, each in exported.items():
-            paths = (f"    - {json.dumps(file.name)}" for _, file in each)
+        for split, pairs in exported.items():
+            paths = (f"    - {json.dumps(file.name)}" for _, file in pairs)
             lines += [f"  - split: {json.dumps(split)}", "    path:", *paths]
         rows = f"rows of at most {manifest.row_length} tokens without padding"
         text = f"Token ids of {manifest.tokenizer.name}, {rows}, exported by prep-tfrecords from its dataset"
@@ -100,12 +102,12 @@ class ParquetWriter(Writer):
             token_columns.unpadded(columns, manifest, extra=extra, join_prompts=join_prompts) for columns in batches
         )
 
-    def _table(self, found: Mapping[str, ExportedColumn]) -> pa.Table:
-        chosen, manifest = self._settings.chosen(found), self._manifest
-        table = pa.table({new: array(found[old]) for old, new in chosen.items()})
+    def _table(self, columns: Mapping[str, ExportedColumn]) -> pa.Table:
+        chosen, manifest = self._settings.chosen(columns), self._manifest
+        table = pa.table({new: array(columns[old]) for old, new in chosen.items()})
         if manifest.label_names is None:
             return table
-        # Features of `datasets` for columns of class ids, with the class names.
+        # A column of class ids gets its class names as a feature of `datasets`.
         kind = {"names": list(manifest.label_names), "_type": "ClassLabel"}
         label = manifest.schema.with_role("label")
         classes: dict[str, Any] = {}
@@ -138,11 +140,11 @@ def _opened(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def array(column: ExportedColumn) -> pa.Array:
-    """Return a column as an Arrow array, of lists if it is ragged."""
+    """Return a column as an Arrow array; a ragged column becomes an array of lists."""
     if column.counts is not None:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.counts)])
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(column.values))
-    # Objects are text or bytes.
+    # Values of type object are text or bytes.
     array = pa.array(np.ascontiguousarray(column.values).reshape(-1))
     for size in reversed(column.values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)

@@ -1,7 +1,4 @@
-"""Upload of an export to a dataset of the Hugging Face hub, by `huggingface_hub`.
-
-The client finds the token itself. Messages of the client are shown without secrets.
-"""
+"""Upload of an export to the Hugging Face hub, by `huggingface_hub`, which finds the user's token."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,12 +13,12 @@ _LOGIN = "run `hf auth login` with a token that may write there, or set HF_TOKEN
 
 
 def prepare(name: str, output: str) -> None:
-    """Make the dataset `name`, private, unless it exists. Raises: ConfigError; OutputError if the hub refuses it."""
+    """Create the private dataset `name` unless it exists. Raises: ConfigError; OutputError if the hub refuses."""
     import huggingface_hub
 
     if storage.local_path(output) is None:
         raise ConfigError(
-            f"--push with --output {output}: uploads are from local folders", remedy="choose a local --output"
+            f"--push with --output {output}: only a local folder can be uploaded", remedy="choose a local --output"
         )
     if name.count("/") != 1:
         raise ConfigError(f"--push {name}: expected ORG/NAME", remedy="write for example --push me/reviews")
@@ -30,7 +27,7 @@ def prepare(name: str, output: str) -> None:
 
 
 def upload(name: str, folder: str) -> None:
-    """Upload the export in `folder`; files that the dataset has already are not sent again. Raises: OutputError."""
+    """Upload the export in `folder`, except files that the hub dataset already has. Raises: OutputError."""
     import huggingface_hub
 
     with _as_output_error(name):
@@ -51,9 +48,9 @@ def _as_output_error(name: str) -> Iterator[None]:
         yield
     except errors.HFValidationError as error:
         raise ConfigError(f"--push {name}: {first_line(error)}", remedy="correct the name") from error
-    except Exception as error:  # of the hub's client, of its HTTP library, or of hf_xet
-        refused = storage_errors.status_of(error) in (401, 403)
+    except Exception as error:  # from the hub's client, its HTTP library, or hf_xet
+        is_refused = storage_errors.status_of(error) in (401, 403)
         raise OutputError(
-            f"{name}: the hub did not take the dataset ({first_line(error)})",
-            remedy=_LOGIN if refused else "run the same command again; finished files are kept",
+            f"{name}: the hub did not accept the dataset ({first_line(error)})",
+            remedy=_LOGIN if is_refused else "run the same command again; finished files are kept",
         ) from cause_without_secrets(error)

@@ -1,4 +1,4 @@
-"""Records without padding: values per token as ragged columns, and labels as Hugging Face's trainers take them.
+"""Records without padding: values per token as ragged columns, and labels as Hugging Face's trainers expect them.
 
     input_ids        5 6 7 0          input_ids  [5, 6, 7]
     attention_mask   1 1 1 0    ──►                            left out: it would be 1 everywhere
@@ -52,28 +52,28 @@ def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
 def unpadded(
     columns: Columns, manifest: Manifest, *, extra: tuple[str, ...], join_prompts: bool = False
 ) -> dict[str, ExportedColumn]:
-    """Return the columns of records without padding. `extra`: columns to add although they are implied (`--add`).
+    """Return the columns of records without padding. `extra`: columns to add although others imply them (`--add`).
 
-    prompt_ids, chosen_ids and rejected_ids of pairs, with `join_prompts` only the latter two. Of other records
-    input_ids; labels if some tokens are not learned, or if there is a target; position_ids and seq_lengths of packed
-    rows (as in TRL); all other features under their names, except constant ones.
+    Preference pairs have chosen_ids, rejected_ids and, without `join_prompts`, prompt_ids. Other records have
+    input_ids; labels, if some tokens are not learned or there is a target; position_ids and seq_lengths, if rows are
+    packed (as in TRL). All other features except constant ones keep their names.
     """
     schema = manifest.schema
     if schema.with_role("token_ids") is None:
         return _pairs(columns, manifest, join_prompts=join_prompts)
     tokens = ~invariants.padding(columns, manifest)
     ids = schema.values(columns, "token_ids")
-    assert ids is not None, "a manifest has them"
+    assert ids is not None, "the schema has token ids"
     inputs = _ragged(ids, tokens)
-    found = {"input_ids": inputs}
+    exported = {"input_ids": inputs}
     if "attention_mask" in extra:
-        found["attention_mask"] = ExportedColumn(np.ones(len(inputs.values), np.int8), inputs.counts)
+        exported["attention_mask"] = ExportedColumn(np.ones(len(inputs.values), np.int8), inputs.counts)
     if (labels := _labels(columns, schema, ids, tokens)) is not None:
-        found["labels"] = labels
+        exported["labels"] = labels
     elif "labels" in extra:
-        found["labels"] = inputs
+        exported["labels"] = inputs
     if (segments := schema.values(columns, "segment_ids")) is not None:
-        found["seq_lengths"] = _segment_lengths(segments)
+        exported["seq_lengths"] = _segment_lengths(segments)
     for feature in schema.features:
         column = ROLES[feature.role].exported_as
         if column not in (None, "position_ids") or feature.constant is not None:
@@ -82,51 +82,53 @@ def unpadded(
         if feature.role in ("start_position", "end_position"):
             values = np.where(values > 0, values - np.argmax(tokens, axis=1), 0)
         name = column or feature.name
-        if name in found:
+        if name in exported:
             name = f"{name}_"
-        found[name] = _ragged(values, tokens) if feature.role in OF_TOKENS else ExportedColumn(values)
-    return found
+        exported[name] = _ragged(values, tokens) if feature.role in OF_TOKENS else ExportedColumn(values)
+    return exported
 
 
 def _pairs(columns: Columns, manifest: Manifest, *, join_prompts: bool) -> dict[str, ExportedColumn]:
     """Return the columns of pairs. Raises: ConfigError if a pair's prompts differ, unless `join_prompts`."""
-    schema, found = manifest.schema, dict[str, ExportedColumn]()
+    schema, exported = manifest.schema, dict[str, ExportedColumn]()
     prompts = []
     for feature in schema.token_features:
         spec, learned = ROLES[feature.role], schema.loss_mask_of(ROLES[feature.role].side)
-        assert learned is not None, "the layout has one for each side"
+        assert learned is not None, "the layout has a loss mask for each side"
         is_answer, tokens = columns[learned.name] == 1, ~invariants.padding(columns, manifest, side=spec.side)
-        found[str(spec.exported_as)] = _ragged(columns[feature.name], tokens if join_prompts else is_answer)
+        exported[str(spec.exported_as)] = _ragged(columns[feature.name], tokens if join_prompts else is_answer)
         prompts.append(_ragged(columns[feature.name], tokens & ~is_answer))
     chosen, rejected = prompts
     if not join_prompts:
-        if not all(np.array_equal(*each) for each in zip(*map(dataclasses.astuple, (chosen, rejected)), strict=True)):
+        if not all(np.array_equal(*pair) for pair in zip(*map(dataclasses.astuple, (chosen, rejected)), strict=True)):
             raise ConfigError(
-                "rows were cut on the left, so that the prompts of their two answers differ, expected one prompt a row",
+                "rows were cut on the left, so the prompts of their two answers differ, expected one prompt per row",
                 remedy="add --join-prompts, which writes each answer with its prompt; or build with a longer "
                 "--max-length or --truncation-side right",
             )
-        found = {"prompt_ids": chosen, **found}
-    named = (each for each in schema.features if ROLES[each.role].exported_as is None)
-    return found | {each.name + "_" * (each.name in found): ExportedColumn(columns[each.name]) for each in named}
+        exported = {"prompt_ids": chosen, **exported}
+    for feature in schema.features:
+        if ROLES[feature.role].exported_as is None:
+            exported[feature.name + "_" * (feature.name in exported)] = ExportedColumn(columns[feature.name])
+    return exported
 
 
 def documents(
     batches: Iterable[Columns], manifest: Manifest, *, extra: tuple[str, ...] = ()
 ) -> Iterator[dict[str, ExportedColumn]]:
-    """Yield columns without padding, as `unpadded` makes them, with one row per document.
+    """Yield the columns of `unpadded` with one row per document.
 
-    A document is a row (`pad`), a segment (`pack`), or a run of a shard's token stream up to EOS or its end (`concat`).
+    A document is a row (`pad`), a segment (`pack`), or the tokens of a shard up to the next EOS or its end (`concat`).
     """
-    found = (unpadded(columns, manifest, extra=extra) for columns in batches)
+    parts = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:
-        if stream := _joined(list(found)):
+        if stream := _joined(list(parts)):
             ids, end = stream["input_ids"], manifest.tokenizer.end_id
             ends = np.flatnonzero(ids == (-1 if end is None else end)) + 1
             lengths = np.diff(np.unique(np.concatenate([[0], ends, [len(ids)]])))
             yield {name: ExportedColumn(values, lengths) for name, values in stream.items()}
         return
-    for columns in found:
+    for columns in parts:
         if "seq_lengths" in columns:
             lengths = columns["seq_lengths"].values
             yield {name: ExportedColumn(columns[name].values, lengths) for name in _OF_DOCUMENTS if name in columns}
@@ -138,8 +140,8 @@ def joined_documents(batches: Iterable[Columns], manifest: Manifest) -> tuple[di
     """Return the flat columns of all `documents` of a shard, and the tokens of each document, int64 [D]."""
     parts = list(documents(batches, manifest))
     lengths = [part["input_ids"].counts for part in parts if part["input_ids"].counts is not None]
-    of_nothing: dict[str, np.ndarray] = {"input_ids": np.zeros(0, np.int32), "labels": np.zeros(0, np.int64)}
-    return _joined(parts) or of_nothing, np.concatenate([np.zeros(0, np.int64), *lengths])
+    empty: dict[str, np.ndarray] = {"input_ids": np.zeros(0, np.int32), "labels": np.zeros(0, np.int64)}
+    return _joined(parts) or empty, np.concatenate([np.zeros(0, np.int64), *lengths])
 
 
 def _joined(parts: list[dict[str, ExportedColumn]]) -> dict[str, np.ndarray]:

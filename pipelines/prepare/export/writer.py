@@ -11,14 +11,14 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.schema import Role
 
-# Roles that the ids of each document imply.
+# Roles of features that follow from the token ids of each document.
 OF_DOCUMENTS: tuple[Role, ...] = ("token_ids", "attention_mask", "num_tokens", "segment_ids", "positions")
 
 
 class Writer(abc.ABC):
-    """One export of a dataset in one format. `packages`: the libraries with versions that affect its bytes.
+    """Export of a dataset in one format.
 
-    counts: numbers for `note`, by name, that `files` finds in a shard.
+    `packages`: libraries whose versions affect the bytes. `counts`: numbers from `files`, for `note`.
     """
 
     packages: tuple[str, ...] = ()
@@ -33,13 +33,13 @@ class Writer(abc.ABC):
 
     @abc.abstractmethod
     def files(self, batches: Iterator[Columns]) -> Mapping[str, Any]:
-        """Encode a shard's records, decoded batch by batch; return the content of each of its files.
+        """Encode the decoded records of a shard; return the content of its files by name.
 
-        The key is the file's name, with {} for the shard's name without suffix.
+        A name contains {} for the shard's name without suffix.
         """
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return further files by name. `exported`: by split, each shard with the first of its files."""
+        """Return further files by name. `exported`: for each split, its shards with the first file of each."""
         del exported
         return {}
 
@@ -49,26 +49,27 @@ class Writer(abc.ABC):
         return ""
 
     def require_held(self, roles: Sequence[Role]) -> None:
-        """Check that exactly the features of other roles are dropped; constant ones may stay. Raises: ConfigError."""
+        """Check that only features of `roles` and constant ones are kept, and all of `roles`. Raises: ConfigError."""
         settings, schema = self._settings, self._manifest.schema
         settings.chosen(schema.names)
         if schema.with_role("token_ids") is None:
             raise ConfigError(
-                f"--to {settings.to}: a document of its files is one text, and a record here has two answers",
+                f"--to {settings.to}: its files have one text per document, but a record here has two answers",
                 remedy="export to parquet",
             )
-        if needed := [each.name for each in schema.features if each.role in roles and each.name in settings.dropped]:
+        features = [feature for feature in schema.features if feature.constant is None or feature.role in roles]
+        dropped = [feature.name for feature in features if feature.name in settings.dropped and feature.role in roles]
+        if dropped:
             raise ConfigError(
-                f"--drop {needed[0]} with --to {settings.to}: its files are made from it", remedy="leave it out"
+                f"--drop {dropped[0]} with --to {settings.to}: this format needs the column",
+                remedy="leave the --drop out",
             )
         lost = [
-            each.name
-            for each in schema.features
-            if each.role not in roles and each.constant is None and each.name not in settings.dropped
+            feature.name for feature in features if feature.name not in settings.dropped and feature.role not in roles
         ]
         if lost:
-            held = "token ids and which of them are learned" if "loss_mask" in roles else "token ids alone"
+            content = "token ids and a mask of the learned ones" if "loss_mask" in roles else "token ids alone"
             raise ConfigError(
-                f"--to {settings.to}: its files hold {held}, and {', '.join(lost)} would be lost",
-                remedy=f"leave them out with {' '.join(f'--drop {name}' for name in lost)}, or export to parquet",
+                f"--to {settings.to}: its files hold {content}, so {', '.join(lost)} would be lost",
+                remedy=f"add {' '.join(f'--drop {name}' for name in lost)}, or export to parquet",
             )

@@ -1,12 +1,12 @@
 """Append new rows of the same source to a finished dataset, with unchanged options.
 
-open the request     former_files           read the old files first
-                     require_same_request   check that options and old files are the same
-locate its rows      known_rows             count the rows of old files, which are not read again
-complete its job     new_rows               keep only the rows after the old ones, which keep their numbers
-                     items, continued       make the fingerprint and the job of a further generation
+open the request     former_files           list the files of the dataset, to read them in the same order
+                     require_same_request   check that options and old files have not changed
+locate the rows      known_rows             count the rows of old files, which are not read again
+complete the job     new_rows               keep only the rows after the old ones; row numbers stay the source's
+                     items, continued       make the fingerprint and the job of the append
 
-The source must have exactly the files and rows in the manifest, and others after them.
+The source must have exactly the files and rows in the manifest, followed by new ones.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from pipelines.prepare.sources.resolve.library import SourceListing
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import FingerprintMismatchError, ManifestError, OutputError, SourceError
 from tfrecord_io.manifest import REMAKE, Manifest
+from tfrecord_io.shown import some
 
-_ANEW = "or build again, without --append and with another --output or --overwrite"
+_REBUILD = "or build again without --append, with another --output or with --overwrite"
 
 Entry = Mapping[str, Any]
 
@@ -43,27 +44,27 @@ class NothingNewError(SourceError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Append:
-    """Append to the finished dataset in `root`, which has the manifest `former`."""
+    """An append to the finished dataset in `root` with the manifest `former`."""
 
     root: str
     former: Manifest
 
     @classmethod
     def to(cls, root: str) -> Append:
-        """Return an append to `root`. Raises: OutputError if it holds no dataset; ManifestError if it is damaged."""
-        found = own_files.read_manifest(root)
-        if found is None:
+        """Open the dataset in `root` for an append. Raises: OutputError if there is none; ManifestError if damaged."""
+        former = own_files.read_manifest(root)
+        if former is None:
             raise OutputError(
                 f"{root}: no {own_files.OWN_FILES[0]}, expected a finished dataset to append to",
-                remedy="run the build to its end without --append, or name the --output of one that has finished",
+                remedy="finish the build without --append first, or give the --output of a finished dataset",
             )
-        source = found.source
-        if not found.splits.keys() <= source.get("splits", {}).keys() or not {"files", "revision"} & source.keys():
-            raise ManifestError(f"{root}: the manifest does not name its rows and files", remedy=REMAKE)
-        return cls(root=root, former=found)
+        source = former.source
+        if not former.splits.keys() <= source.get("splits", {}).keys() or not {"files", "revision"} & source.keys():
+            raise ManifestError(f"{root}: the manifest does not list the source's rows and files", remedy=REMAKE)
+        return cls(root=root, former=former)
 
     def with_known_lengths(self, config: PrepareConfig) -> PrepareConfig:
-        """Return the config with the lengths that `--bucket-lengths auto:K` chose for the dataset."""
+        """Replace `--bucket-lengths auto:K` in the config by the lengths of the dataset."""
         layout, lengths = config.layout, self.former.bucket_lengths
         if not bucket_lengths.automatic_count(layout.bucket_lengths) or not lengths:
             return config
@@ -72,7 +73,7 @@ class Append:
 
     @property
     def former_files(self) -> Sequence[Entry]:
-        """Entries of the dataset's files; empty for the hub, and for more files than the manifest lists."""
+        """Source files that the manifest lists; empty for the hub, and for sources with too many files to list."""
         return source_record.files_of(self.former)
 
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:
@@ -83,55 +84,57 @@ class Append:
         Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
         """
         # The source first: the options contain a default name that depends on it.
-        if why := _why_other_source(source_record.identity_of(self.former), listing, config.source):
-            raise self._other_source(why)
-        self._require_same_options(items, aside=("hold_out",))
+        if change := _source_change(source_record.identity_of(self.former), listing, config.source):
+            raise self._other_source(change)
+        self._require_same_options(items, ignored=("hold_out",))
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
         """Return the rows per file, int64 [F], for the source splits that are completely in the dataset.
 
-        Empty with user functions, which are tried on rows of the whole split.
+        Empty with user functions, since these are tested on rows of the whole split.
         """
         if config.source.functions:
             return {}
-        found: dict[str, np.ndarray] = {}
-        made_of = {split: source_record.origin_of(self.former, split) for split in self.former.splits}
+        file_rows: dict[str, np.ndarray] = {}
+        origins = {split: source_record.origin_of(self.former, split) for split in self.former.splits}
         for generation in reversed(own_files.generations_of(self.former)):  # the latest knows the most files
             for split in generation.rows:
-                if made_of[split] not in found:
-                    found[made_of[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
-        # A source split is complete if each split made from it has all of its rows in this order.
-        in_part = {of for split, of in made_of.items() if self._rows_before(split) != ((0, found[of].sum()),)}
-        return {name: rows for name, rows in found.items() if name not in in_part}
+                if origins[split] not in file_rows:
+                    file_rows[origins[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
+        # A source split is complete if every split made from it has all of its rows in source order.
+        incomplete = {
+            origin for split, origin in origins.items() if self._rows_before(split) != ((0, file_rows[origin].sum()),)
+        }
+        return {name: rows for name, rows in file_rows.items() if name not in incomplete}
 
     def new_rows(self, source: Source) -> Source:
         """Return the source with only its new rows, and only the splits that have any.
 
-        Raises: NothingNewError; FingerprintMismatchError if the rows in the dataset are not the first ones of a split,
-            or come from another split.
+        Raises: NothingNewError; FingerprintMismatchError if the dataset's rows of a split are not its first rows, or
+            come from another source split.
         """
-        found = {}
+        splits = {}
         for name, split in source.splits.items():
             before, origin = self._rows_before(name), source_record.origin_of(self.former, name)
             if before and origin != split.source_split:
                 raise self._other_source(
-                    f"split {name!r} was made of split {origin!r} of the source, now of {split.source_split!r}"
+                    f"split {name!r} was made from split {origin!r} of the source, and now from {split.source_split!r}"
                 )
             ranges = _rest(before, split.ranges)
             if ranges is None:
                 raise self._other_source(
-                    f"split {name!r} has the rows {_shown(before)}, which are not the first ones of the rows asked for "
-                    f"now, {_shown(split.ranges)}"
+                    f"split {name!r} has the rows {_shown(before)}, and the rows requested now do not begin with them: "
+                    f"{_shown(split.ranges)}"
                 )
             if ranges:
-                found[name] = dataclasses.replace(split, ranges=ranges)
-        if not found:
+                splits[name] = dataclasses.replace(split, ranges=ranges)
+        if not splits:
             raise NothingNewError(
                 f"{self.root}: the source has no rows that are not in this dataset; nothing was changed",
                 remedy="add files to the source first",
             )
         return dataclasses.replace(
-            source, splits=found, all_splits={split.source_split: split for split in found.values()}
+            source, splits=splits, all_splits={split.source_split: split for split in splits.values()}
         )
 
     def items(self, items: Mapping[str, Any], splits: Mapping[str, SplitSource]) -> dict[str, Any]:
@@ -141,9 +144,11 @@ class Append:
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
 
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
-        """Return the job as an append, with the tasks and rows that the dataset already has of each split.
+        """Return the job as an append, whose splits continue the dataset's tasks and rows.
 
-        `observed` has the names of labels in the new rows. Raises: FingerprintMismatchError.
+        `observed`: with the label names of the new rows.
+
+        Raises: FingerprintMismatchError if the new rows have other classes or features.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
@@ -152,15 +157,15 @@ class Append:
             others = ", ".join(map(repr, new[:5])) or "in another order"
             expected = ", ".join(map(repr, known[:5])) + (", …" if len(known) > 5 else "")
             raise FingerprintMismatchError(
-                f"{self.root}: the new rows have other classes ({others}), expected those of the dataset ({expected}): "
-                "its class ids are fixed",
-                remedy=f"leave such rows out of the new files, {_ANEW}",
+                f"{self.root}: the new rows have other classes ({others}), expected the dataset's classes "
+                f"({expected}), since its class ids cannot change",
+                remedy=f"leave such rows out of the new files, {_REBUILD}",
             )
         if job.spec.schema != self.former.schema:
             raise FingerprintMismatchError(
                 f"{self.root}: the new rows give the features {', '.join(map(str, job.spec.schema.features))}, "
                 f"expected {', '.join(map(str, self.former.schema.features))}",
-                remedy=f"give the new files the columns and types of the others, {_ANEW}",
+                remedy=f"give the new files the columns and types of the old files, {_REBUILD}",
             )
         splits = dict(job.splits)
         for name in splits.keys() & self.former.splits.keys():
@@ -171,33 +176,37 @@ class Append:
     def _rows_before(self, split: str) -> RowRanges:
         return tuple((start, stop) for start, stop in self.former.source["splits"].get(split, ()))
 
-    def _require_same_options(self, items: Mapping[str, Any], *, aside: tuple[str, ...] = ()) -> None:
-        ignored = {"append", "form", "source", *aside}  # `continued` compares the form
+    def _require_same_options(self, items: Mapping[str, Any], *, ignored: tuple[str, ...] = ()) -> None:
+        aside = {"append", "form", "source", *ignored}  # `continued` compares the form
         before, now = (
-            {name: each for name, each in some.items() if name not in ignored} for some in (self.former.options, items)
+            {name: value for name, value in options.items() if name not in aside}
+            for options in (self.former.options, items)
         )
         if listed := fingerprint.differences(before, now):
             share = "; hold out a share such as 1%, not a number of rows" if "hold_out" in listed else ""
             raise FingerprintMismatchError(
-                f"{self.root}: --append adds rows made in the same way, but this differs ({listed})",
-                remedy=f"give the same options, tokenizer and versions as before{share}, {_ANEW}",
+                f"{self.root}: --append needs the options and versions that made the dataset, but some differ "
+                f"({listed})",
+                remedy=f"give the same options, tokenizer and versions as before{share}, {_REBUILD}",
             )
 
-    def _other_source(self, why: str) -> FingerprintMismatchError:
+    def _other_source(self, change: str) -> FingerprintMismatchError:
         return FingerprintMismatchError(
-            f"{self.root}: --append adds rows after the old rows of the same source, but {why}",
-            remedy=f"put new rows into new files, and name the folder of all files, old and new, {_ANEW}",
+            f"{self.root}: --append adds new rows that follow the old rows of the same source, but {change}",
+            remedy=f"put new rows into new files, and give the folder with all files, old and new, {_REBUILD}",
         )
 
 
-def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config: SourceConfig) -> str:
-    """Return why the source is not the former one with files added; empty if it is."""
+def _source_change(before: Mapping[str, Any], listing: SourceListing, config: SourceConfig) -> str:
+    """Return how the source has changed, apart from added files; empty if it has not."""
     now = listing.identity
     if before == now:
         return ""
-    but_content = ({name: each[name] for name in each.keys() - {"files", "revision"}} for each in (before, now))
-    if listed := fingerprint.differences(*but_content):
-        return f"it is another source ({listed})"
+    settings = (
+        {name: identity[name] for name in identity.keys() - {"files", "revision"}} for identity in (before, now)
+    )
+    if listed := fingerprint.differences(*settings):
+        return f"this is another source ({listed})"
     old, later = before.get("files"), list(listing.entries)
     if now["kind"] == "hub":
         # An hf:// address includes the revision, but needs an owner.
@@ -207,9 +216,9 @@ def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config:
     if isinstance(old, Mapping):  # one digest of many files
         count = old["count"]
         if len({entry["split"] for entry in later}) > 1:
-            return f"its {count:,} files are listed by one digest, which cannot tell its splits"
+            return f"the manifest has one digest for all of its {count:,} files, which does not tell the splits apart"
         if hashlib.sha256(json.dumps(later[:count], sort_keys=True).encode()).hexdigest() != old["sha256"]:
-            return f"its first {count:,} files are not those that the dataset was made of"
+            return f"its first {count:,} files are not the files that the dataset was made from"
         return ""
     by_split: dict[str, list[Entry]] = {}
     for entry in old or ():
@@ -218,26 +227,27 @@ def _why_other_source(before: Mapping[str, Any], listing: SourceListing, config:
         of_split = [entry for entry in later if entry["split"] == split]
         for index, file in enumerate(files):
             if index >= len(of_split) or not is_same_file(file, of_split[index]):
-                return _what_happened(file, of_split, index, split=split)
+                return _file_change(file, of_split, index, split=split)
     return ""
 
 
-def _what_happened(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
+def _file_change(file: Entry, later: Sequence[Entry], index: int, *, split: str) -> str:
     name = file["name"]
-    if any(is_same_file(file, each) for each in later[index:]):
+    if any(is_same_file(file, entry) for entry in later[index:]):
         return (
-            f"file {later[index]['name']} of split {split!r} comes before {name} in the order in which files are read, "
-            "so that old rows would get other numbers"
+            f"file {later[index]['name']} of split {split!r} is read before {name}, so the old rows would get other "
+            "numbers"
         )
-    same_name = [each for each in later if each["name"] == name]
+    same_name = [entry for entry in later if entry["name"] == name]
     if not same_name:
         return f"file {name} of split {split!r} is gone"
-    before, now = file["bytes"], same_name[0]["bytes"]
-    return f"file {name} of split {split!r} has changed: it had {before:,} bytes, now it has {now:,}"
+    before, now = some(file["bytes"], "byte"), some(same_name[0]["bytes"], "byte")
+    change = f"it had {before}, and now has {now}" if before != now else f"it still has {now}, but other content"
+    return f"file {name} of split {split!r} has changed: {change}"
 
 
 def _rest(before: RowRanges, asked: RowRanges) -> RowRanges | None:
-    """Return the `asked` rows after the first ones, which must be `before`; None if they are not."""
+    """Return the `asked` rows that follow `before`; None unless `asked` begins with all rows of `before`."""
     rest = list(reversed(asked))
     for start, stop in before:
         while start < stop:

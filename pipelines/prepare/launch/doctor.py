@@ -1,9 +1,9 @@
-"""Diagnosis of an output before a build: try each operation of a build once, on a small probe.
+"""Diagnosis of an output before a build: try each storage operation of a build once, on a small probe file.
 
     gs://      credentials ─ the bucket and its location ─ write, read, list, delete
-    a folder   can it be made ─ write, read, list, delete ─ space
+    a folder   can it be made ─ write, read, list, delete ─ free space
 
-Roles alone do not predict this: organizations have policies, and objects may be held.
+IAM roles alone do not show whether a build will work: organization policies and object holds also forbid operations.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _LEAST_FREE_BYTES = 1 << 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """Result of one check. `ok` is None if the result is uncertain or does not matter; `found` describes the result.
+    """Result of one check. `ok` is None if it is uncertain or unimportant; `found` describes the result in words.
 
     Secrets are removed from `found` and `remedy`.
     """
@@ -60,7 +60,10 @@ def describe_machine() -> dict[str, str]:
 
 
 def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
-    """Check `output`, also for a TPU in `region` (or zone), until all other checks would fail. Raises: ConfigError."""
+    """Yield the checks of `output`, and stop where all further ones would fail. Raises: ConfigError.
+
+    `region`: region or zone of the TPU that will read the output.
+    """
     bucket, folder = bucket_of(output), storage.local_path(output)
     if bucket is not None:
         for name, ok, found, remedy in store_of(output).checks(output, region=region):
@@ -70,7 +73,7 @@ def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
     if folder is None:
         yield from _operation_checks(output)
         return
-    existing = folder  # a check makes no folder
+    existing = folder  # or its nearest existing parent, since a check makes no folder
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
@@ -85,7 +88,7 @@ def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
 
 
 def _operation_checks(folder: str) -> Iterator[Check]:
-    # Listings skip the probe, and builds delete it if a check was killed.
+    # Listings skip files with this prefix, and the next build deletes a probe that a killed check left.
     probe = storage.join(folder, f"{storage.PARTIAL}doctor-{uuid.uuid4().hex}")
     operations: dict[str, Callable[[], Any]] = {
         "write": lambda: storage.write_bytes(probe, b"probe"),

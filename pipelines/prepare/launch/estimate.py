@@ -5,7 +5,7 @@
     pack       x x x x x x x x  x x x x x x x .  x . . . . . . .       24     8 / 24     0
     concat     x x x x x x x x  x x x x x x x x                        16     0          0
 
-Waste adds padded positions and cut tokens, per token of the rows.
+Waste is the number of padded positions and cut tokens, per token of the rows.
 """
 
 import collections
@@ -39,10 +39,10 @@ _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Cost of one layout with records of `length` tokens: the padding and the cut tokens of a split.
+    """Cost of one layout with records of `length` tokens for the rows of a split.
 
-    `padding`: share of positions that are padding. `tokens_cut`: share of tokens that are in no record. `rows_cut`:
-    share of rows that lose tokens. `lengths`: the record lengths, if there are several.
+    `padding`: share of the positions. `tokens_cut`: share of the tokens, which are in no record. `rows_cut`: share of
+    the rows, which lose tokens. `lengths`: the record lengths, if there are several.
     """
 
     layout: str
@@ -64,11 +64,10 @@ class Cost:
 class Estimate:
     """Estimate of one split.
 
-    Tokens include special tokens. `seconds`: tokenizing on this machine, without start-up. `rows_in_other_splits`: rows
-    that --hold-out puts into another split. `filtered`: the `rows_filtered` by reason. `fim`: rows by kind of
-    fill-in-the-middle. `functions`: the user functions as on the command line. `chats`: the form of conversations.
-    `row`: the unit of text files that is a row. `side_percentiles`: of the prompt with each answer of a pair, by name.
-    `requests`: to the hub, for rows. If the split was not read completely, `rows_rejected` is a lower bound.
+    Tokens include special tokens. `rows_rejected`: a lower bound unless the split was read completely. `seconds`:
+    tokenizing on this machine, without start-up. `rows_in_other_splits`: rows that --hold-out puts into another split.
+    `filtered`: `rows_filtered` by reason. `fim`: rows by kind of fill-in-the-middle. `row`: the unit of a text file
+    that makes a row. `side_percentiles`: tokens of the prompt with each answer of a pair. `requests`: to the hub.
     """
 
     split: str
@@ -109,7 +108,7 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
 def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
     config, spec, split = opened.config, opened.job.spec, opened.source.splits[plan.split]
     rows = split.num_rows
-    # By record bytes, since records may hold little of a long text.
+    # Scale by record bytes, since records may hold little of a long text.
     scale = plan.predicted_bytes / max(sample.output_bytes, 1e-9)
     sampled = collections.Counter(filter(is_filtered, sample.read.reasons.tolist()))
     filtered = {reason: round(rows * count / len(sample.read.reasons)) for reason, count in sorted(sampled.items())}
@@ -117,7 +116,7 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
     rejected = sum(find_unused(spec.columns, split, sample.read).rejected.values())
     usable = rows - sum(filtered.values()) - in_other_splits - rejected
     by = config.source.sample_by or "line"
-    others = " or ".join(each for each in SAMPLES if each != by)
+    others = " or ".join(unit for unit in SAMPLES if unit != by)
     layouts: tuple[Cost, ...] = ()
     inputs = opened.request.inputs
     if not (inputs.nested or inputs.finds_chats):
@@ -145,9 +144,9 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
         token_percentiles=_percentiles(sample.row_tokens),
         side_percentiles={side: _percentiles(tokens) for side, tokens in sample.side_tokens.items()},
         layouts=layouts,
-        functions=tuple(f"--{each.kind} {each.spec}" for each in config.source.functions),
+        functions=tuple(f"--{function.kind} {function.spec}" for function in config.source.functions),
         chats=spec.columns.chats,
-        row=f"a {by} of a file (--sample-by {others} for others)" if opened.source.kind == "text" else "",
+        row=f"a {by} of a file (change with --sample-by {others})" if opened.source.kind == "text" else "",
         engine=engine_of(opened.encoder),
         fim=sample.fim,
         requests=hub_requests(split.groups, plan),
@@ -162,11 +161,11 @@ def _percentiles(row_tokens: np.ndarray) -> dict[int, int]:
 def compare(
     row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool, most: int | None = None
 ) -> tuple[Cost, ...]:
-    """Compare the costs of `pad` with usual lengths and with several, and if rows may be `joined`, `concat` and `pack`.
+    """Compare the costs of `pad`, `pad` with buckets, and if rows may be `joined`, `concat` and `pack`.
 
-    `pad` takes `length` and each usual length up to `longest`, then the best few lengths up to `length` together.
-    `row_tokens` int64 [N]: full lengths of sampled rows, of `rows` in total. `most`: documents in a row of `pack` at
-    most.
+    `pad` is compared with `length` and each usual length up to `longest`; the buckets are the best few lengths up to
+    `length`. `row_tokens` int64 [N]: full lengths of N sampled rows, out of `rows`. `most`: maximum number of documents
+    in a record of `pack`.
     """
     total = int(row_tokens.sum())
     if not total:
@@ -187,16 +186,16 @@ def compare(
         kept = int(np.minimum(row_tokens, lengths[-1]).sum())
         return cost(name, lengths[-1], records=len(row_tokens), positions=positions, kept=kept)
 
-    usual = {each for each in _LENGTHS if each <= max(longest, _LENGTHS[0])}
+    usual = {candidate for candidate in _LENGTHS if candidate <= max(longest, _LENGTHS[0])}
     lengths = choose(row_tokens, count=_BUCKETS, longest=length, fixed=False)
     buckets = padded(f"pad to {','.join(map(str, lengths))}", lengths)
     padding = (
-        *(padded("pad", (each,)) for each in sorted({*usual, length})),
+        *(padded("pad", (single,)) for single in sorted({*usual, length})),
         dataclasses.replace(buckets, lengths=lengths if len(lengths) > 1 else ()),
     )
     if not joined:
         return padding
     packed = len(pack(row_tokens, length=length, most=most))
-    # Only the last record is padded, which a sample cannot show.
+    # Only the last record of a shard is padded, which a sample cannot show.
     joining = cost("concat", length, records=-(-total // length), positions=total)
     return *padding, joining, cost("pack", length, records=packed, positions=packed * length)

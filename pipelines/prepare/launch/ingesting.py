@@ -1,11 +1,11 @@
 """Locate the rows of a source; ingest rows that cannot be read in place into a Parquet copy.
 
-    workers              folder of the copy                                     made by
-    local                OUT/.prep/rows-DIGEST; `plan`: a temporary folder      child processes
-    of a Beam runner     the same                                               a separate Beam job
+    runner     folder of the copy                                        the copy is made by
+    local      OUT/.prep/rows-DIGEST, or a temporary folder for `plan`   child processes
+    Beam       the same                                                  a separate Beam job
 
-Remote workers cannot read this machine's disk or use the user's credentials. Local processes ingest such files, or copy
-Parquet that needs no ingest byte for byte.
+Remote workers cannot read this machine's disk or use the user's credentials. So local processes ingest such files, or
+copy them byte for byte if they are Parquet that needs no ingest.
 """
 
 import dataclasses
@@ -84,7 +84,7 @@ def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, fo
 
 
 def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
-    """Return whether remote workers can read a file: those that see an output on disk see all files on disk."""
+    """Return whether remote workers can read a file. If the output is on disk, they are assumed to share the disk."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
     return access.is_readable_by_workers(file, needs_token=opened.listing.needs_token)
@@ -101,7 +101,7 @@ def ingest_files(
     runner: Runner,
     progress: Progress,
 ) -> None:
-    """Ingest a source in up to `workers` local processes, or as job `name`-ingest if all workers can read the files.
+    """Ingest a source on `runner` as job `name`-ingest if all workers can read the files, else in local processes.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """

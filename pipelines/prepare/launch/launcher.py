@@ -1,4 +1,4 @@
-"""Build a dataset: every stage, from the request to the manifest.
+"""Build a dataset: the stages from the request to the manifest.
 
 open the request     open_job          source and tokenizer, in parallel, and every check that needs no rows
 check the output     reservation       lock it; refuse one with other content; end if the dataset is complete
@@ -79,7 +79,7 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
 
 
 def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
-    """Return (manifest, 0, shards kept) if the output already has everything requested, else None."""
+    """Return (manifest, 0, number of shards) if the output already has everything requested, else None."""
     config, items = request.config, request.early_items()
     root = config.output.root
     dataset = None if items is None or config.overwrite else own_files.read_manifest(root)
@@ -95,20 +95,20 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
     # If the source has moved, `verify --repair` and `trace` need the new location on record.
     if recorded != {"more": [], **location} or not set(needed) <= set(rows):
         return None
-    asked = selection.select_ranges(config.source, rows)
-    for name, (source_split, ranges) in asked.items():
-        is_there = name in dataset.splits and dataset.source["splits"].get(name) == list(map(list, ranges))
-        if not is_there or source_record.origin_of(dataset, name) != source_split:
+    requested = selection.select_ranges(config.source, rows)
+    for name, (source_split, ranges) in requested.items():
+        is_present = name in dataset.splits and dataset.source["splits"].get(name) == list(map(list, ranges))
+        if not is_present or source_record.origin_of(dataset, name) != source_split:
             return None
-    made_by = {name for names in dataset.engines.get("splits", {}).values() for name in names}
-    shards = [shard for name in asked for shard in dataset.splits[name].shards]
+    engine_names = {name for names in dataset.engines.get("splits", {}).values() for name in names}
+    shards = [shard for name in requested for shard in dataset.splits[name].shards]
     sizes, ledger = storage.sizes(root), Ledger.total(shard.ledger for shard in shards)
     if (
-        (config.engine == "hf" and not all(map(engines.is_reference, made_by)))
+        (config.engine == "hf" and not all(map(engines.is_reference, engine_names)))
         or any(sizes.get(shard.name) != shard.num_bytes for shard in shards)
         or not tfds.files(dataset).keys() <= sizes.keys()
         or not storage.list_names(storage.join(root, "tokenizer"))
-        # The commit reports too many rejected rows.
+        # If too many rows were rejected, the commit reports it.
         or ledger.rows_rejected > config.max_error_rate * (ledger.rows_in - ledger.rows_filtered)
     ):
         return None
@@ -127,22 +127,19 @@ def _completed(
     opened: OpenJob, runner: Runner, *, watch: Watch | None, progress: Progress
 ) -> tuple[Manifest, int, int]:
     request, tasks = opened.request, _plan(opened)
-    found = receipts.find(opened.job, tasks)
-    missing = [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
+    receipts_of_tasks = receipts.find(opened.job, tasks)
+    missing = [task for task, receipt in zip(tasks, receipts_of_tasks, strict=True) if receipt is None]
     if request.former is not None and tfds.files(request.former):
-        _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
+        _log.warning("TFDS cannot open a dataset with appended rows, so dataset_info.json will be removed")
     with watch(missing, progress) if watch else contextlib.nullcontext():
         dataset = _run(opened, missing, runner, progress=progress)
     shards_of = {split: dataset.splits[split].by_task() for split in opened.job.splits}
-    made, every = (sum(len(shards_of[task.split][task.index]) for task in some) for some in (missing, tasks))
-    return dataset, made, every - made
+    made, total = (sum(len(shards_of[task.split][task.index]) for task in part) for part in (missing, tasks))
+    return dataset, made, total - made
 
 
 def _plan(opened: OpenJob) -> list[ShardTask]:
-    """Return the tasks of all splits.
-
-    Writes nothing until every split is planned and few enough rows are known to be unusable.
-    """
+    """Return the tasks of all splits. Checks the known rejected rows and the disk space before anything is written."""
     config, splits = opened.config, opened.job.splits
     plans = {split: None if config.overwrite else plan_files.read(opened.job, split) for split in splits}
     for split, plan in plans.items():
@@ -166,7 +163,8 @@ def _plan(opened: OpenJob) -> list[ShardTask]:
 
 
 def _require_space(config: PrepareConfig, num_bytes: int) -> None:
-    free = None if config.overwrite else storage.free_bytes(config.output.root)  # it deletes the former shards first
+    # --overwrite deletes the former shards first.
+    free = None if config.overwrite else storage.free_bytes(config.output.root)
     if free is not None and num_bytes > free:
         raise OutputError(
             f"{config.output.root}: the shards take about {num_bytes / 1e9:,.3f} GB, but {free / 1e9:,.3f} GB are free",

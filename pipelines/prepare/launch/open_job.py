@@ -3,7 +3,7 @@
 open_request   open source and tokenizer in parallel     ─► OpenRequest   columns, encoder, the fingerprint's content
 open_job       locate the rows, or ingest them first     ─► OpenJob       splits, names of string labels, lengths of
                                                                           vectors and of `--bucket-lengths auto`
-                                                            .job          the part that travels to workers (dataset.job)
+                                                            .job          the part that is sent to workers (dataset.job)
 
 With --append, the job leaves out the rows that are already in the dataset (`appending`).
 """
@@ -51,7 +51,7 @@ class OpenRequest:
     """Request with its source and tokenizer open, before its rows are located.
 
     `columns` and `encoder` are None if user functions determine the columns, which requires rows. `append` is None
-    without --append; `runs`, the word runs of the evaluation sets, without --decontaminate.
+    without --append. `runs`: word runs of the evaluation sets, None without --decontaminate.
     """
 
     config: PrepareConfig
@@ -78,11 +78,11 @@ class OpenRequest:
 
     def needed_splits(self) -> Collection[str]:
         """Return the source splits to read: all if class names may come from rows, else the requested ones."""
-        every, columns = list(self.source.listing.splits), self.columns
-        needs_names = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
-        if needs_names and self.append is None:  # with --append, the dataset has the names
-            return every
-        return selection.needed_source_splits(self.config.source, every)
+        names, columns = list(self.source.listing.splits), self.columns
+        needs_rows = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
+        if needs_rows and self.append is None:  # with --append, the dataset has the class names
+            return names
+        return selection.needed_source_splits(self.config.source, names)
 
     def fingerprint_items(self, form: Mapping[str, Any] | None, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
         """Return the fingerprint's content, with the `form` of records and the hold-outs `held`.
@@ -98,12 +98,12 @@ class OpenRequest:
         }
         return {
             **config.fingerprint_options(),
-            **({"functions": [each.identity() for each in self.functions]} if self.functions else {}),
+            **({"functions": [function.identity() for function in self.functions]} if self.functions else {}),
             **({"decontaminate": self.runs.to_json()} if self.runs is not None else {}),
-            **({"hold_out": [each.to_json() for each in held]} if held else {}),
+            **({"hold_out": [hold_out.to_json() for hold_out in held]} if held else {}),
             "max_length": self.length,
             "form": form,
-            # Releases of transformers and tokenizers affect bytes only through these two.
+            # Releases of transformers and tokenizers affect bytes only through the next two items.
             "tokenizer": self.facts.content_sha256,
             "ids": engines.ids_digest(self.tokenizer, dtype=id_dtype(self.facts.vocab_size)),
             "source": dict(self.source.listing.identity),
@@ -116,17 +116,24 @@ class OpenRequest:
         The form of records is taken from the output, and compared later.
         """
         config = self.config
-        depends = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out or self.append
-        if depends or config.source.dedup_across_splits:
+        needs_rows = bucket_lengths.automatic_count(config.layout.bucket_lengths) or config.source.hold_out
+        if needs_rows or config.source.dedup_across_splits or self.append:
             return None
         return self.fingerprint_items(reservation.recorded_form(config.output.root))
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
-        """Return the encoder for `columns`: the open one if it fits. Warn if it has no fast engine."""
+        """Return an encoder for `columns`: the open one if it fits. Warn if it has no fast engine."""
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
-        given = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
-        encoder = layouts.open_encoder(self.config.layout, **given, engine=self.config.engine, seed=self.config.seed)
+        encoder = layouts.open_encoder(
+            self.config.layout,
+            tokenizer=self.tokenizer,
+            facts=self.facts,
+            length=self.length,
+            columns=columns,
+            engine=self.config.engine,
+            seed=self.config.seed,
+        )
         for note in encoder.notes:
             _log.warning("%s", note)
         if self.config.engine == "auto" and encoder.reference is None:
@@ -162,15 +169,13 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     inputs, functions = layouts.inputs_of(config.layout, config.source), user_functions.find(config.source.functions)
     # `datasets` would use a half-imported transformers from sys.modules: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
-    # Reading footers and digests mostly releases the interpreter lock.
+    # Threads help, since reading footers and computing digests mostly releases the interpreter lock.
     former = () if append is None else append.former_files
-    finding = threads.in_background(lambda: find_source(config.source, inputs, former=former))
-    loading = threads.in_background(
-        lambda: tokenization.resolve(config.tokenizer, template=config.layout.chat_template)
-    )
-    threads.wait_for(finding, loading)
-    source, columns = finding.result()
-    tokenizer, files = loading.result()
+    opened = threads.in_background(lambda: find_source(config.source, inputs, former=former))
+    loaded = threads.in_background(lambda: tokenization.resolve(config.tokenizer, template=config.layout.chat_template))
+    threads.wait_for(opened, loaded)
+    source, columns = opened.result()
+    tokenizer, files = loaded.result()
     request = OpenRequest(
         config=config,
         functions=functions,
@@ -185,13 +190,13 @@ def open_request(config: PrepareConfig) -> OpenRequest:
     )
     if append is not None:
         append.require_same_request(config, source.listing, request.fingerprint_items(append.former.options["form"]))
-    # Report tokenizer errors before anything is ingested.
+    # The encoder is opened here to report tokenizer errors before anything is ingested.
     return dataclasses.replace(request, encoder=request.open_encoder(columns) if columns else None)
 
 
 def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None:
-    """Return the names of the columns to read; None for all, since user functions may use any."""
-    if config.functions:
+    """Return the names of the columns to read; None for all columns."""
+    if config.functions:  # which may use any column
         return None
     chat_columns = (preferences if inputs.finds_pairs else chats).CANDIDATES if inputs.finds_chats else ()
     names = (*inputs.names, *chat_columns, config.label_column, config.hold_out_by, *config.keep_columns)
@@ -207,23 +212,23 @@ def find_source(
 
     Raises: SourceError; ColumnError.
     """
-    found = opening.open_source(config, columns=columns_read(config, inputs), former=former)
+    opened = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:
-        return found, None
-    asked = selection.needed_source_splits(config, list(found.listing.splits))
-    types = {name: found.columns[name] for name in asked}
-    plan = plan_types(config, types, kind=found.listing.identity["kind"], inputs=inputs)
+        return opened, None
+    needed = selection.needed_source_splits(config, list(opened.listing.splits))
+    types = {name: opened.columns[name] for name in needed}
+    plan = plan_types(config, types, kind=opened.listing.identity["kind"], inputs=inputs)
     used = (*plan.names, *filter(None, (config.hold_out_by,)))
     if plan.chats and (unused := chats.unused(types.values(), used)):
         _log.warning("conversations are %s; columns not used: %s", plan.chats, unused, extra={"shown": "note: "})
-    return found, plan
+    return opened, plan
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenJob:
-    """Job with located rows: `job` is the part that travels to workers, the rest stays with the launcher.
+    """Job with located rows: `job` is the part that is sent to workers.
 
-    `items`: the fingerprint's content. `source_rows`: the number of rows of each source split. The `request` has the
+    `items`: the fingerprint's content. `source_rows`: the number of rows of each source split. `request`: with the
     lengths that `--bucket-lengths auto` chose.
     """
 
@@ -259,7 +264,7 @@ class OpenJob:
 def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> OpenJob:
     """Locate the rows of a request, ingesting unreadable ones on `runner`, and return its job.
 
-    JSON lines with late keys are read once more in chunks of four times the largest file, up to 1 GB.
+    If a key first appears late in a file of JSON lines, the source is read again in larger chunks, up to 1 GB.
 
     Raises: as `open_request`; SourceError if rows cannot be read; OutputError if they cannot be copied;
         SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` finds no usable row.
@@ -268,11 +273,11 @@ def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Ope
         return _open_job(request, runner=runner, progress=progress)
     except LateKeysError as error:
         config, listing = request.config, request.source.listing
-        if listing.kind != "json" or any(each.startswith("chunksize=") for each in config.source.source_options):
+        if listing.kind != "json" or any(option.startswith("chunksize=") for option in config.source.source_options):
             raise
         largest = reader_options.largest_chunk(file for files in listing.splits.values() for file in files)
         chunks = (*config.source.source_options, f"chunksize={largest}")
-        _log.warning("%s; reading it once more with --source-option %s", error.cause, chunks[-1])
+        _log.warning("%s; reading the source again with --source-option %s", error.cause, chunks[-1])
         source = dataclasses.replace(config.source, source_options=chunks)
         again = open_request(dataclasses.replace(config, source=source))
         return _open_job(again, runner=runner, progress=progress)
@@ -294,9 +299,12 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
     if append is not None:
         source = append.new_rows(source)
     observed = plan_columns(config.source, source, inputs=request.inputs, plan=request.columns)
-    here = [each for each in held if each.from_split in source.splits]
     splits = selection.divide(
-        source.splits, here, columns=observed.content, optional=observed.optional, seed=config.seed
+        source.splits,
+        [hold_out for hold_out in held if hold_out.from_split in source.splits],
+        columns=observed.content,
+        optional=observed.optional,
+        seed=config.seed,
     )
     columns = complete_from_manifest(observed, append.former) if append else observed
     encoder = request.open_encoder(columns)
@@ -329,14 +337,14 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
         encoder=encoder,
         job=append.continued(job, observed) if append else job,
         items=items,
-        source_rows={name: each.total_rows for name, each in groups.items()},
+        source_rows={name: split_groups.total_rows for name, split_groups in groups.items()},
     )
 
 
 def _with_lengths(
     request: OpenRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> OpenRequest:
-    """Replace `auto:K` in the request by lengths chosen from a sample, and drop its encoder."""
+    """Replace `--bucket-lengths auto:K` by lengths chosen from a sample."""
     config = request.config
     plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)

@@ -1,11 +1,11 @@
-"""Plan the splits of a job: sample rows, count unusable ones, cut blocks, and distribute these over shards.
+"""Plan the splits of a job: sample rows, count unusable ones, cut blocks, and distribute the blocks over shards.
 
-    rows read           blocks, with their predicted bytes          known unusable rows
-    all rows            neighbouring rows, by each text             all, by reason, except those that tokenizing shows
-    some row groups     parts of groups, by group bytes             a lower bound: the sample's, or the nulls that
-                                                                    Parquet files count
+    the sample has      blocks are                bytes are predicted from     known unusable rows
+    all rows            neighbouring rows         the bytes of each text       all, except those that tokenizing shows
+    some row groups     parts of row groups       the bytes of the group       the sample's, or the nulls that Parquet
+                                                                               files count, whichever is more
 
-If no row may be rejected, an unusable row found later ends the job at its shard (`shard_writer.unusable_row`).
+Unless rows may be rejected, an unusable row that is found later ends the job (`shard_writer.unusable_row`).
 """
 
 import collections
@@ -29,9 +29,9 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import UNLABELLED
 from tfrecord_io.shown import some
 
-# Warn of a larger share.
+# Largest share of padding without a warning.
 _MOST_PADDING = 0.9
-# The hub's limit per IP address in five minutes without a token (its page on rate limits).
+# Limit of the hub per IP address in five minutes without a token: https://huggingface.co/docs/hub/rate-limits.
 _HUB_REQUESTS = 3_000
 
 _log = logging.getLogger(__name__)
@@ -41,9 +41,9 @@ Planned = tuple[planning.SplitPlan, Sample]
 
 
 def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, Planned]:
-    """Sample and plan `splits`; warn of much padding and labels that are no class ids, and print notes.
+    """Sample and plan `splits`, and log warnings about the samples.
 
-    Raises: as `plan_one`; ConfigError if the manifest could not name all shards.
+    Raises: as `plan_one`; ConfigError if the manifest could not list all shards.
     """
     planned = {split: plan_one(opened, split) for split in splits}
     _require_room(opened, planned)
@@ -63,14 +63,14 @@ def plan_splits(opened: OpenJob, splits: Iterable[str]) -> dict[str, Planned]:
 
 def _require_room(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
     former = opened.request.former
-    shards = {each.columns.name[0]: len(each.shards) for each in former.splits.values()} if former else {}
+    shards = {split.columns.name[0]: len(split.shards) for split in former.splits.values()} if former else {}
     for plan, sample in planned.values():
         name = opened.job.shard_name(plan.tasks()[0], length=max(opened.job.spec.layout.buckets, default=None))
         shards[name] = plan.num_shards * len(sample.length_shares)
     if not manifest.has_room(shards):
         raise ConfigError(
-            f"{some(sum(shards.values()), 'shard')} of {opened.config.output.shard_bytes:,} bytes, more than a "
-            "manifest.json can name",
+            f"the dataset would have {some(sum(shards.values()), 'shard')} of {opened.config.output.shard_bytes:,} "
+            "bytes, more than a manifest.json can list",
             remedy="give a larger --shard-size, such as 1GB",
         )
 
@@ -79,14 +79,14 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
     requests = num_bytes = 0
     for split, (plan, _) in planned.items():
         groups = opened.source.splits[split].groups
-        if found := hub_requests(groups, plan):
-            requests += found
+        if split_requests := hub_requests(groups, plan):
+            requests += split_requests
             num_bytes += int(groups.stored_bytes.sum())
     if requests > _HUB_REQUESTS:
         _log.warning(
-            "the rows are read from the hub by up to %s requests, of which it answers %s in five minutes to an "
-            "address: %.1f hours from this one. Copied to a disk or a bucket first, their %.1f GB take a request for "
-            "each file: hf download --repo-type dataset",
+            "the rows are read from the hub by up to %s requests, and the hub allows %s per IP address in five "
+            "minutes, so reading may take %.1f hours; copy the %.1f GB to a disk or a bucket first, which takes one "
+            "request per file: hf download --repo-type dataset",
             f"{requests:,}",
             f"{_HUB_REQUESTS:,}",
             requests / _HUB_REQUESTS / 12,
@@ -111,10 +111,10 @@ def plan_one(opened: OpenJob, split: str) -> Planned:
     sample = measure(spec, opened.encoder, source)
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
-            f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
+            f"--shard-size {config.output.shard_bytes:,} bytes, but one record takes about {sample.record_bytes:,.0f}",
             remedy="give a larger --shard-size; the default is 100MB",
         )
-    # If a task makes several files, the largest has the size of a shard.
+    # If a task makes a file per record length, the largest file has the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.length_shares))
     rows = planning.block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
     blocks = forecast(spec, source, sample, block_rows=rows)
@@ -131,9 +131,9 @@ def plan_one(opened: OpenJob, split: str) -> Planned:
 
 
 def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
-    """Return the runs of blocks to shuffle if the rows come from the hub, which limits requests; else None."""
+    """Return the runs of blocks to shuffle as a whole, for rows from the hub, which limits requests; else None."""
     listing, groups = opened.request.source.listing, source.groups
-    # Remote workers may read copies, but the plan is the same.
+    # Even if remote workers read copies, so that the plan is the same.
     on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
     if not on_hub or groups.files[0].ingested:
         return None
@@ -152,46 +152,46 @@ def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, bl
     sizes = sample.sizes.of_groups(read.text_bytes[read.usable], numbers)
     texts_of, first = _texts_of_groups(spec, split, sample), 0
     blocks = []
-    for found in covers(split.groups.ends, split.ranges):
-        text_bytes, usable = texts_of(found.groups)
-        predicted = found.counts * usable * sizes(text_bytes, first + found.ends - found.counts / 2)
-        blocks.append(_cut_groups(found, predicted, rows=block_rows, row_bytes=sample.row_bytes))
-        first += int(found.counts.sum())
+    for covered in covers(split.groups.ends, split.ranges):
+        text_bytes, usable = texts_of(covered.groups)
+        predicted = covered.counts * usable * sizes(text_bytes, first + covered.ends - covered.counts / 2)
+        blocks.append(_cut_groups(covered, predicted, rows=block_rows, row_bytes=sample.row_bytes))
+        first += int(covered.counts.sum())
     return planning.Blocks.joined(blocks)
 
 
 def _texts_of_groups(
     spec: planning.ShardSpec, split: SplitSource, sample: Sample
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Return a function of indices of groups that estimates their texts.
+    """Return a function that estimates the texts of groups from their indices, int64 [n].
 
-    It returns each group's text bytes per usable row, and its share of usable rows; both float64 [n]. The rows read
+    It returns each group's text bytes per usable row, and its share of usable rows; both float64 [n]. The sampled rows
     give the ratio of text bytes to `Groups.num_bytes`, which counts other columns too.
     """
     groups, read = split.groups, sample.read
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
 
-    def filled_of(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = np.maximum(groups.num_rows[which], 1)
-        # Several nulls may be in one row, so take the column with the most.
-        filled = np.maximum(rows - np.max([np.zeros_like(rows), *(counts[which] for counts in nulls)], axis=0), 0)
-        return filled / rows, groups.num_bytes[which] / np.maximum(filled, 1)
+    def filled_of(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.maximum(groups.num_rows[indices], 1)
+        # The nulls of several columns may be in the same rows, so take the column with the most.
+        filled = np.maximum(rows - np.max([np.zeros_like(rows), *(counts[indices] for counts in nulls)], axis=0), 0)
+        return filled / rows, groups.num_bytes[indices] / np.maximum(filled, 1)
 
     share, group_bytes = filled_of(np.searchsorted(groups.ends, read.numbers, "right"))
     usable = min(1.0, float(read.usable.sum() / max(share.sum(), 1.0)))
     ratio = read.text_bytes[read.usable].sum() / max(group_bytes[read.usable].sum(), 1.0)
 
-    def texts_of(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        share, group_bytes = filled_of(which)
+    def texts_of(indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        share, group_bytes = filled_of(indices)
         return group_bytes * ratio, usable * share
 
     return texts_of
 
 
 def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (reason, nulls in each group, int64 [N]) for each column in which nulls make a row unusable.
+    """Yield (reason, number of nulls in each group, int64 [N]) for each column where a null makes a row unusable.
 
-    Yields nothing if rows may be left out on purpose, or user functions may fill in the nulls.
+    Yields nothing if rows may be filtered, or if user functions may replace the nulls.
     """
     required = {feature.name: "column_null" for feature in columns.kept}
     if columns.label:
@@ -203,38 +203,38 @@ def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[s
             yield reason, split.groups.nulls[name]
 
 
-def _cut_groups(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> planning.Blocks:
+def _cut_groups(covered: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> planning.Blocks:
     """Cut a group with the rows or bytes of n blocks into n equal parts.
 
     A group slightly larger than a block stays whole, since a cut group is decoded twice.
     """
     by_bytes = np.ceil(predicted / max(planning.ROOM * rows * row_bytes, 1.0)).astype(np.int64)
-    times = np.minimum(np.maximum((2 * found.counts + rows) // (2 * rows), by_bytes), found.counts)
-    if (times <= 1).all():
-        return planning.Blocks(found.starts, found.starts + found.counts, predicted)
-    owner = np.repeat(np.arange(len(found)), times)
-    turn = np.arange(len(owner)) - (np.cumsum(times) - times)[owner]
-    starts, counts, times = found.starts[owner], found.counts[owner], times[owner]
-    low, high = counts * turn // times, counts * (turn + 1) // times
+    parts = np.minimum(np.maximum((2 * covered.counts + rows) // (2 * rows), by_bytes), covered.counts)
+    if (parts <= 1).all():
+        return planning.Blocks(covered.starts, covered.starts + covered.counts, predicted)
+    owner = np.repeat(np.arange(len(covered)), parts)
+    part = np.arange(len(owner)) - (np.cumsum(parts) - parts)[owner]
+    starts, counts, parts = covered.starts[owner], covered.counts[owner], parts[owner]
+    low, high = counts * part // parts, counts * (part + 1) // parts
     return planning.Blocks(starts + low, starts + high, predicted[owner] * (high - low) / counts)
 
 
 def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusedRows:
-    """Count the rejected rows known before shards are made, and if every row was read, the filtered rows."""
+    """Count the rejected rows that are known before shards are made, and the filtered rows if every row was read."""
     filtered, indices = split_reasons(read.reasons)
     rejected = collections.Counter[str](read.reasons[indices].tolist())
     rejected.update(row.reason for row in read.refused)
     first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in indices[:NAMED_ROWS]]
     if not read.whole:
-        # The nulls of several columns may be in the same rows: take the column with the most. In a partly covered
-        # group, count only the nulls in excess of the rows outside.
+        # The nulls of several columns may be in the same rows, so take the column with the most. In a partly covered
+        # group, all rows outside may be null, so count only the nulls beyond their number.
         known = list(nulls_by_reason(split, columns))
         nulls = np.zeros(len(known), np.int64)
-        for found in covers(split.groups.ends, split.ranges) if known else ():
-            rest = split.groups.num_rows[found.groups] - found.counts
-            nulls += [np.maximum(counts[found.groups] - rest, 0).sum() for _, counts in known]
+        for covered in covers(split.groups.ends, split.ranges) if known else ():
+            outside = split.groups.num_rows[covered.groups] - covered.counts
+            nulls += [np.maximum(counts[covered.groups] - outside, 0).sum() for _, counts in known]
         rows, reason = max(zip(nulls.tolist(), (reason for reason, _ in known), strict=True), default=(0, ""))
-        if rows > rejected.total():  # the sample's may be among these
+        if rows > rejected.total():  # no sum, since both counts may include the same rows
             rejected = collections.Counter({reason: rows})
     return UnusedRows(
         rejected=dict(sorted(rejected.items())),
@@ -266,25 +266,26 @@ def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> Non
     without = [split for split, sample in samples.items() if sample.labels.tolist() == [UNLABELLED]]
     labelled = [sample for split, sample in samples.items() if split not in without and len(sample.labels)]
     if without and not whole_floats:
-        said = "split %s: all sampled labels are -1, which classification takes for no label, and leaves such rows out"
-        _log.warning(said, ", ".join(without))
+        _log.warning(
+            "split %s: all sampled labels are -1, which means no label, so classification leaves these rows out",
+            ", ".join(without),
+        )
     if not labelled:
         return
     labels = np.unique(np.concatenate([sample.labels for sample in labelled]))
     all_seen = all(sample.read.whole for sample in labelled)
     if whole_floats:
         _log.warning(
-            "labels are whole numbers from %d to %d that are stored as floats, so they are numbers to predict; give "
+            "labels are whole numbers from %d to %d stored as floats, so they are numbers to predict; give "
             "--label-classes to make each number a class",
             labels[0],
             labels[-1],
         )
     elif labels[0] != 0 or (all_seen and len(labels) <= labels[-1]):
-        minus = ", while -1 means no label" if labels[0] == UNLABELLED else ""
         _log.warning(
-            "labels are whole numbers from %d to %d, which is right to predict numbers, but classes are 0 to n - 1%s; "
-            "give --label-classes to make each number a class",
+            "labels are whole numbers from %d to %d, which is right for numbers to predict, but classes must be 0 to "
+            "n - 1%s; give --label-classes to make each number a class",
             labels[0],
             labels[-1],
-            minus,
+            " (-1 means no label)" if labels[0] == UNLABELLED else "",
         )

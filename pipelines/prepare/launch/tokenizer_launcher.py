@@ -41,7 +41,7 @@ Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 class TrainedTokenizer:
     """Result of a training on `columns`.
 
-    `splits`: rows of each split, sampled or not; `rows`: counts of the sampled rows by outcome.
+    `splits`: number of rows of each split, sampled or not. `rows`: counts of the sampled rows by outcome.
     """
 
     request: TokenizerRequest
@@ -59,7 +59,7 @@ class TrainedTokenizer:
 
     def record(self) -> dict[str, Any]:
         """Return the content of training.json, which depends only on the command and its inputs."""
-        request, found = self.request, self.evaluation
+        request, evaluation = self.request, self.evaluation
         return {
             "kind": request.kind,
             "style": request.chosen_style,
@@ -71,9 +71,9 @@ class TrainedTokenizer:
             "rows": dataclasses.asdict(self.rows),
             "vocab_size": self.vocab_size,
             "evaluation": {
-                "texts": found.texts,
-                "tokens_per_word": round(found.tokens_per_word, 4),
-                "unknown_share": round(found.unknown_share, 6),
+                "texts": evaluation.texts,
+                "tokens_per_word": round(evaluation.tokens_per_word, 4),
+                "unknown_share": round(evaluation.unknown_share, 6),
             },
         }
 
@@ -90,8 +90,8 @@ def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) ->
     template = training.template_for(request)
     tokenizer_folder.check(request.output)
     if wrong := environment.syntax_error(request.chat_template or ""):
-        raise ConfigError(f"--chat-template: {wrong}", remedy="correct the template, which is one in Jinja")
-    if request.workers:  # read when the first thread of `tokenizers` starts
+        raise ConfigError(f"--chat-template: {wrong}", remedy="correct the Jinja template")
+    if request.workers:  # `tokenizers` reads the variable when its first thread starts
         os.environ.setdefault("RAYON_NUM_THREADS", str(request.workers))
     stages.begin(f"opening {request.source.dataset}")
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
@@ -126,7 +126,7 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
         characters = training.characters_of(source, template)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
-            # In the background, so that Ctrl-C ends it: the trainers do not check for signals.
+            # The trainers do not check for signals, so only a training in the background can be ended by Ctrl-C.
             learned = in_background(
                 lambda: training.train(source.read(progress), template, request, characters=characters)
             )

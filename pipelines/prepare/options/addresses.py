@@ -1,6 +1,6 @@
-"""Addresses of storage. A storage with conditional writes is a module like `storage.gcs`, and a line in `STORES`."""
+"""Storage addresses. A storage with conditional writes needs a module like `storage.gcs`, and a line in `STORES`."""
 
-# Module in `storage` by scheme. Any other scheme goes through fsspec alone (`object_storage`).
+# Module in `storage` by scheme. All other schemes go through fsspec (`object_storage`).
 STORES = {"gs": "gcs", "gcs": "gcs"}
 ADDRESS = " or ".join(f"{scheme}://" for scheme in {STORES[scheme]: scheme for scheme in reversed(STORES)}.values())
 

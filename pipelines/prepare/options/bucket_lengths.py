@@ -1,10 +1,10 @@
 """Bucket lengths: several row lengths instead of one, and the bucket of each row.
 
-    --bucket-lengths 8,16,32    a row of n tokens is padded to the smallest length that holds it    n    3  8  9  40
-                                (longer rows are cut at the largest)                                to   8  8 16  32
-    --bucket-lengths auto:3     the three lengths with the least padding for a sample's rows
+    --bucket-lengths 8,16,32    each row is padded to the smallest length that holds it;    tokens     3  8  9  40
+                                longer rows are cut at the largest length                   padded to  8  8 16  32
+    --bucket-lengths auto:3     the three lengths with the least padding for a sample of the rows
 
-Dynamic programming chooses K of the M multiples of 8 that the sample's rows need:
+For auto:K, dynamic programming chooses K of the M multiples of 8 that the sampled rows need:
 
     cost[k][j]  =  min over i < j of  cost[k - 1][i]  +  length[j] * (rows longer than length[i], up to length[j])
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np  # imported in functions, since the command line imports this module
 
 _MOST_LENGTHS = 8
-# A longer row is a typing mistake; no machine has the memory for it.
+# Larger numbers are typing mistakes: no machine has the memory for such rows.
 MOST_TOKENS = 1 << 22
 _AUTO = "auto:"
 _MULTIPLE = 8
@@ -29,7 +29,7 @@ _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
 
 
 def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, ...] | str:
-    """Parse --bucket-lengths, except `auto:K`. Raises: ConfigError unless they ascend, to `max_length` if given."""
+    """Parse --bucket-lengths; return `auto:K` unchanged. Raises: ConfigError unless they ascend, up to `max_length`."""
     if isinstance(option, str) and option.startswith(_AUTO):
         automatic_count(option)
         return option
@@ -39,13 +39,13 @@ def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, 
         raise ConfigError(f"--bucket-lengths {option}, expected lengths separated by commas", remedy=_REMEDY) from None
     if not 1 <= len(lengths) <= _MOST_LENGTHS:
         raise ConfigError(
-            f"--bucket-lengths has {len(lengths)} lengths, expected 1 to {_MOST_LENGTHS}: each length needs shards "
-            "and a compilation of the model for itself",
+            f"--bucket-lengths has {len(lengths)} lengths, expected 1 to {_MOST_LENGTHS}, since each length needs its "
+            "own shards and its own compilation of the model",
             remedy=_REMEDY,
         )
     listed = ",".join(map(str, lengths))
     if not all(short < long for short, long in itertools.pairwise((0, *lengths))):
-        raise ConfigError(f"--bucket-lengths {listed}, expected lengths of at least 1, ascending", remedy=_REMEDY)
+        raise ConfigError(f"--bucket-lengths {listed}, expected ascending lengths of at least 1", remedy=_REMEDY)
     if lengths[-1] > MOST_TOKENS:
         raise ConfigError(f"--bucket-lengths {lengths[-1]}, expected at most {MOST_TOKENS}", remedy=_REMEDY)
     if max_length is not None and lengths[-1] != max_length:
@@ -79,8 +79,8 @@ def choose(
 ) -> tuple[int, ...]:
     """Choose at most `count` row lengths with the least padding for rows of `row_tokens` (int64 [N]) tokens.
 
-    No length exceeds `longest`, where longer rows are cut. With `fixed` the largest length is `longest`; otherwise the
-    smallest multiple of 8 that holds all rows. `weights` float64 [N]: rows per entry.
+    Rows longer than `longest` are cut. With `fixed` the largest length is `longest`; otherwise the smallest multiple of
+    8 that holds all rows, up to `longest`. `weights` float64 [N]: rows per entry.
     """
     import numpy as np
 
@@ -94,9 +94,9 @@ def choose(
 
 
 def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[int]:
-    """Return the indices of the cheapest choice of at most `count` of M `lengths`, always including the last one.
+    """Return the indices of at most `count` of M `lengths` with the least padding; the last length is always included.
 
-    `rows_before` float64 [M + 1]: the number of rows that need a length before each index.
+    `rows_before` float64 [M + 1]: the number of rows that need a smaller length than the one at each index.
     """
     import numpy as np
 
@@ -112,7 +112,7 @@ def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[
         came_from.append(through.argmin(axis=0))
         cost = through.min(axis=0)
         totals.append(cost[-1])
-    # argmin takes the first minimum, so it adds no length that saves nothing.
+    # argmin takes the first minimum, so no length is added that saves no padding.
     chosen = [size - 1]
     for earlier in range(int(np.argmin(totals)), 0, -1):
         chosen.append(int(came_from[earlier][chosen[-1]]))

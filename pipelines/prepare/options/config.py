@@ -1,4 +1,4 @@
-"""Configuration of a build: a frozen, keyword-only object, validated once, before anything is opened."""
+"""Configuration of a build: a frozen, keyword-only dataclass that is validated before anything is opened."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from tfrecord_io.shown import without_access
 __all__ = ["FunctionKind", "FunctionOption", "LayoutConfig", "SourceConfig", "SpecialTokens", "Truncation"]
 
 Side = Literal["left", "right"]
-# To add an engine: a name here, a module in `tokenize.engines`, and a line in its `choice`.
+# To add an engine: add its name here, a module in `tokenize.engines`, and a line in `tokenize.engines.choice`.
 EngineName = Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]
 Compression = Literal["none", "gzip"]
 
@@ -44,7 +44,7 @@ def parse_size(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """The tokenizer to use. `chat_template`: the text of a template that replaces the tokenizer's."""
+    """The tokenizer to use. `chat_template`: text of a template that replaces the tokenizer's own."""
 
     name: str = _tokenizer(
         "Hub id or folder of the tokenizer.",
@@ -56,8 +56,10 @@ class TokenizerConfig:
     revision: str | None = _tokenizer(
         "Branch, tag or commit of a hub tokenizer.", None, flags="--tokenizer-revision", metavar="REV"
     )
-    truncation_side: Side | None = _tokenizer("Default: the tokenizer's.", None, fingerprint="always")
-    padding_side: Side | None = _tokenizer("Default: the tokenizer's.", None, fingerprint="always")
+    truncation_side: Side | None = _tokenizer(
+        "Side on which long texts are cut. Default: the tokenizer's.", None, fingerprint="always"
+    )
+    padding_side: Side | None = _tokenizer("Side of the padding. Default: the tokenizer's.", None, fingerprint="always")
     chat_template: str | None = None
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputConfig:
-    """The output folder and its shards. PrepareConfig derives an empty `name` from the dataset (`default_name`)."""
+    """The output folder and its shards. An empty `name` is replaced in PrepareConfig by `default_name`."""
 
     root: str = option(
         f"Folder or {ADDRESS} address.",
@@ -88,19 +90,21 @@ class OutputConfig:
         typed_default="100MB",
         least=1,
         most=10**11,
-        remedy="give for example --shard-size 100MB: a shard is made in memory",
+        remedy="give for example --shard-size 100MB, since a shard is made in memory",
         fingerprint="always",
     )
     compression: Compression = _shards("Compression of shards; TFDS cannot read gzip.", "none", fingerprint="always")
-    name: str = _shards("Prefix of the shards' names. Default: from DATASET.", "", metavar="NAME", fingerprint="always")
+    name: str = _shards(
+        "Prefix of the shards' file names. Default: derived from DATASET.", "", metavar="NAME", fingerprint="always"
+    )
 
     def __post_init__(self) -> None:
         if not self.root:
             raise ConfigError(f"--output is empty, expected a folder or {ADDRESS}", remedy="give --output OUT")
         if self.name and not SPLIT_NAME.match(self.name):
             raise ConfigError(
-                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', beginning with one of the "
-                "first three",
+                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', beginning with a letter, "
+                "a digit or '_'",
                 remedy="choose another --name",
             )
         check(self)
@@ -108,7 +112,7 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Configuration of a build. `workers` never changes a byte of the output; None lets the build choose."""
+    """Configuration of a build. `workers` does not affect the output; None lets the build choose."""
 
     source: SourceConfig
     tokenizer: TokenizerConfig
@@ -126,7 +130,7 @@ class PrepareConfig:
         "Share of rows that may be rejected.", 0.0, least=0, most=1, remedy="write 0.01 for one percent"
     )
     workers: int | None = _run(
-        "Processes; never changes a byte. Default: one per core, two for remote output.",
+        "Worker processes; any number gives the same output. Default: one per core, two per core for remote output.",
         None,
         brief="Processes. Default: one per core.",
         **WORKERS,
@@ -153,12 +157,12 @@ class PrepareConfig:
         require_taken(self.source, "--layout", self.layout.name)
         if self.append and (self.source.dedup or self.source.decontaminate):
             raise ConfigError(
-                "--append with --dedup or --decontaminate: rows of before are not compared again",
+                "--append with --dedup or --decontaminate: an append does not compare new rows with old ones",
                 remedy="build the dataset again with --overwrite",
             )
 
     def fingerprint_options(self) -> dict[str, Any]:
-        """Return the options that determine bytes of the output, by their names in the fingerprint."""
+        """Return the options that affect the bytes of the output, by their names in the fingerprint."""
         parts = (self.source, self.tokenizer, self.layout, self.output, self)
         return {name: value for part in parts for name, value in fingerprint_items(part).items()}
 

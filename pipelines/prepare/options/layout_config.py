@@ -1,4 +1,4 @@
-"""Options of the layout: how texts become rows of tokens."""
+"""Options of the layout, which makes rows of tokens from texts."""
 
 import dataclasses
 import datetime
@@ -14,11 +14,11 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "truncate", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
-# The learned answers: all in one text, the last one, or one text per answer, which ends with it.
+# The learned answers: all of a conversation, only the last, or one per row, where each row ends with its answer.
 Learn = Literal["all", "last", "each"]
 LearnNot = Literal["thoughts", "tool_calls", "thoughts,tool_calls"]
 
-# Each layout is a file in `layouts`; options that only some layouts take name them in `taken_with`.
+# Each layout is a module in `layouts`. Options that only some layouts take list these in `taken_with`.
 LayoutName = Literal["pad", "concat", "pack", "chat", "preference", "seq2seq", "tokens", "qa"]
 
 _layout = functools.partial(option, group="Layout")
@@ -36,13 +36,12 @@ _tokens = functools.partial(option, group="Layout tokens", taken_with=("tokens",
 class LayoutConfig:
     """The layout of texts in rows of `max_length` tokens.
 
-    `bucket_lengths` are ascending; the largest becomes `max_length`. `auto:K` stays a string until the launcher has
-    chosen K lengths. `chat_template` is a template's name, or "default" for one from a file, which is in
-    TokenizerConfig.
+    `bucket_lengths`: ascending, with the largest as `max_length`; the string `auto:K` until the launcher has chosen K
+    lengths. `chat_template`: the name of a template, or "default" for a template in TokenizerConfig.
     """
 
     name: LayoutName = _layout(
-        "How texts become rows of tokens; `plan` compares them on your rows.",
+        "How texts become rows of tokens; `plan` compares the layouts on your rows.",
         "pad",
         brief="How texts become rows of tokens.",
         flags="--layout",
@@ -50,30 +49,30 @@ class LayoutConfig:
         key="layout",
     )
     max_length: int | None = _layout(
-        "Tokens in a row. Default: the model's, at most 512.",
+        "Tokens in a row. Default: the model's limit, at most 512.",
         None,
         brief="Tokens in a row.",
         least=1,
         most=MOST_TOKENS,
-        remedy="give the tokens of one row, such as 128 or 512",
+        remedy="give the number of tokens in a row, such as 128 or 512",
     )
     truncation: Truncation = _layout(
-        "Which text is cut in rows that are too long.",
+        "Which of its texts is cut if a row is too long.",
         "longest_first",
         taken_with=("pad", "seq2seq", "tokens", "preference"),
         fingerprint="always",
     )
     bucket_lengths: str | tuple[int, ...] | None = _pad(
-        "Several row lengths, each with its own shards, with pad; auto:K chooses K lengths.",
+        "Several row lengths, each with its own shards, with --layout pad; auto:K chooses K lengths.",
         None,
         metavar="N,N,…|auto:K",
         taken_with=("pad",),
     )
     stride: int | None = _pad(
-        "Tokens that windows of a long row share, with pad or qa.", None, least=0, taken_with=("pad", "qa")
+        "Tokens that consecutive windows of a long row share.", None, least=0, taken_with=("pad", "qa")
     )
     special_tokens: SpecialTokens = _joined(
-        "What is put around each document; tokenizer: what it puts around one text.",
+        "Special tokens around each document; tokenizer: those that the tokenizer puts around one text.",
         "eos",
         taken_with=("concat", "pack"),
     )
@@ -92,7 +91,7 @@ class LayoutConfig:
         "What to do with documents of more than --max-length tokens, with --layout pack.", "split", taken_with=("pack",)
     )
     most_documents: int | None = _joined(
-        "Documents that share a row at most, with --layout pack.", None, least=1, taken_with=("pack",)
+        "Maximum number of documents in a row, with --layout pack.", None, least=1, taken_with=("pack",)
     )
     fim_rate: float = _joined(
         "Share of documents to rewrite for fill-in-the-middle.",
@@ -111,13 +110,13 @@ class LayoutConfig:
         taken_with=("concat", "pack"),
     )
     fim_tokens: str | None = _joined(
-        "Sentinel tokens of fill-in-the-middle. Default: those of known vocabularies.",
+        "Sentinel tokens of fill-in-the-middle. Default: the vocabulary's, if known.",
         None,
         metavar="PREFIX,SUFFIX,MIDDLE",
         taken_with=("concat", "pack"),
     )
     chat_template: str | None = _template(
-        "One of the tokenizer's chat templates, chatml, or a file. Default: the tokenizer's choice.",
+        "Name of one of the tokenizer's chat templates, chatml, or a file. Default: the tokenizer's default.",
         None,
         metavar="NAME_OR_FILE",
     )
@@ -126,18 +125,18 @@ class LayoutConfig:
         "Variable of the chat template, such as enable_thinking=false.", (), flags="--chat-option", metavar="KEY=VALUE"
     )
     learn: Learn | None = _chat(
-        "Learn all answers, the last one, or each in a row of its own that ends with it. Default: all, of prompt and "
-        "completion the completion's.",
+        "Answers to learn; each: one row per answer, which ends with that answer. Default: all, or for prompt and "
+        "completion those of the completion.",
         None,
         brief="Answers of a chat to learn.",
     )
-    learn_whole_turns: bool = _chat("Learn all of a turn behind its role, up to the next, as TRL does.", False)
+    learn_whole_turns: bool = _chat("Learn everything from an answer's role to the next turn, as TRL does.", False)
     learn_not: LearnNot | None = _chat("Parts of answers that are not learned.", None)
     pack_rows: bool = _chat("Pack several conversations into a row.", False)
     target_length: int | None = _seq2seq(
-        "Tokens of a target. Default: as --max-length.", None, least=1, most=MOST_TOKENS
+        "Tokens of a target. Default: the same as --max-length.", None, least=1, most=MOST_TOKENS
     )
-    input_prefix: str = _seq2seq("Put before each text.", "", metavar="TEXT")
+    input_prefix: str = _seq2seq("Text to put before each input text.", "", metavar="TEXT")
     label_all_tokens: bool = _tokens("Label all tokens of a word, not only the first.", False)
 
     def __post_init__(self) -> None:
@@ -145,8 +144,8 @@ class LayoutConfig:
         require_taken(self, "--layout", self.name)
         if self.stride is not None and self.max_length is not None and self.stride >= self.max_length:
             raise ConfigError(
-                f"--stride {self.stride} with --max-length {self.max_length}, expected less: each window "
-                "must begin after the one before",
+                f"--stride {self.stride} with --max-length {self.max_length}, expected a smaller --stride, since each "
+                "window must begin after the previous one",
                 remedy="give for example a quarter of --max-length",
             )
         if (
@@ -155,8 +154,9 @@ class LayoutConfig:
             and (self.bucket_lengths or self.truncation != "longest_first")
         ):
             raise ConfigError(
-                "--stride with --truncation or --bucket-lengths: it splits a text into windows of one length",
-                remedy="leave one of them out",
+                "--stride with --truncation or --bucket-lengths: --stride splits texts into windows of one length "
+                "instead of cutting them",
+                remedy="leave --stride or the other option out",
             )
         self._check_fill_in_middle()
         for text in self.chat_options:
@@ -188,17 +188,19 @@ class LayoutConfig:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """The row lengths if there are several; empty until `auto:K` is resolved."""
+        """The row lengths if there are several; empty while they are still `auto:K`."""
         return self.bucket_lengths if isinstance(self.bucket_lengths, tuple) else ()
 
     def non_default_options(self) -> dict[str, Any]:
         """Return the layout options that differ from their defaults, as listed in the manifest."""
-        found = fingerprint_items(self).items()
-        return {name: each for name, each in found if name in LAYOUT_OPTIONS and each != getattr(LayoutConfig, name)}
+        options = fingerprint_items(self).items()
+        return {
+            name: value for name, value in options if name in LAYOUT_OPTIONS and value != getattr(LayoutConfig, name)
+        }
 
 
 # Options that only some layouts take.
-LAYOUT_OPTIONS = tuple(each.field for each in declared(LayoutConfig) if each.taken_with)
+LAYOUT_OPTIONS = tuple(option.field for option in declared(LayoutConfig) if option.taken_with)
 
 
 def _require_date(text: str) -> None:

@@ -1,6 +1,6 @@
 """Early checks of the paths in DATASET and --tokenizer.
 
-They use only the standard library, so that a misspelt path is reported before large imports.
+They have no large imports, so that a misspelt path is reported at once.
 """
 
 import difflib
@@ -18,7 +18,7 @@ from tfrecord_io.shown import without_access
 
 _DATA = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-# More suffixes that mark a file name rather than a hub id.
+# More suffixes that distinguish a file name from a hub id.
 _OTHER_FILE = re.compile(r"\.(gz|bz2|xz|zst|xlsx|xls|zip|tar|tgz|tfrecord|pkl|feather|avro|db)\Z", re.IGNORECASE)
 # Readers of `load_dataset` by name; without files, each would read the current folder.
 _READERS = frozenset(
@@ -30,7 +30,7 @@ _FROM_TEKKEN = "convert it: AutoTokenizer.from_pretrained(FOLDER, mistral_format
 
 
 def is_data_file(path: str) -> bool:
-    """Return whether a name has a data file's suffix, ignoring compression and the query of a URL."""
+    """Return whether a name has a data file's suffix, apart from compression and the query of a URL."""
     stem, suffix = posixpath.splitext(without_access(path).lower())
     return (posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix) in _DATA
 
@@ -56,7 +56,7 @@ def require_dataset(dataset: str, *more: str) -> None:
         if name in _READERS and not os.path.exists(name):
             raise SourceError(
                 f"{name!r} is the name of a reader of `datasets`, expected the files to read",
-                remedy="name them by path or glob, such as 'data/*.jsonl'",
+                remedy="give the path or glob of the files, such as 'data/*.jsonl'",
             )
         if "://" in name or os.path.exists(name) or (glob.has_magic(name) and glob.glob(name, recursive=True)):
             continue
@@ -64,8 +64,8 @@ def require_dataset(dataset: str, *more: str) -> None:
             raise SourceError(f"{name}: no such file or folder", remedy=_other_dataset(name))
         if more:
             raise SourceError(
-                f"{name}: no such file; only files can be named together",
-                remedy="check the path; name a dataset of the hub alone",
+                f"{name}: no such file, and if several datasets are given, all must be files",
+                remedy="check the path, or give a hub dataset alone",
             )
 
 
@@ -75,15 +75,15 @@ def require_tokenizer(name: str) -> None:
     if os.path.isfile(path):
         raise TokenizerError(
             f"tokenizer {name!r} is a file, expected a folder that save_pretrained wrote, or a hub id",
-            remedy=f"name its folder, {os.path.dirname(path) or '.'}" if _is_tokenizer_file(path) else "name a folder",
+            remedy=f"give its folder, {os.path.dirname(path) or '.'}" if _is_tokenizer_file(path) else "give a folder",
         )
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
         if not any(map(_is_tokenizer_file, names)):
-            held = ", ".join(names[:3]) + (" …" if len(names) > 3 else "") if names else "nothing"
+            content = ", ".join(names[:3]) + (" …" if len(names) > 3 else "") if names else "nothing"
             raise TokenizerError(
-                f"tokenizer {name!r}: the folder holds {held}, expected tokenizer.json or the files of a vocabulary",
-                remedy=_FROM_TEKKEN if "tekken.json" in names else "name the folder that `save_pretrained` wrote",
+                f"tokenizer {name!r}: the folder holds {content}, expected tokenizer.json or the files of a vocabulary",
+                remedy=_FROM_TEKKEN if "tekken.json" in names else "give the folder that `save_pretrained` wrote",
             )
         _refuse_links(path, name)
         refuse_files_outside(path, name)
@@ -109,7 +109,7 @@ def read_template(path: str) -> str:
 def _refuse_links(folder: str, name: str) -> None:
     """Check that no tokenizer file is a pipe, or a link out of its folder. Raises: TokenizerError.
 
-    The dataset would contain the target. The hub's cache links to `blobs`.
+    The dataset would contain the link's target. Links of the hub's cache to its `blobs` are allowed.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     inner = os.path.join(folder, "additional_chat_templates")
@@ -122,12 +122,12 @@ def _refuse_links(folder: str, name: str) -> None:
                     remedy="remove it from the folder",
                 )
             if is_tokenizers(os.path.basename(path)) and not any(
-                os.path.commonpath([each, target]) == each for each in own
+                os.path.commonpath([root, target]) == root for root in own
             ):
                 raise TokenizerError(
                     f"tokenizer {name!r}: {os.path.relpath(path, folder)} leads out of the folder, to {target}, "
-                    "expected a file of the tokenizer's own",
-                    remedy=f"make a copy without links, if its content may be published: cp -rL {folder} COPY",
+                    "expected a file in the tokenizer's folder",
+                    remedy=f"if the dataset may contain that file, make a copy without links: cp -rL {folder} COPY",
                 )
 
 
@@ -135,13 +135,13 @@ def refuse_files_outside(folder: str, name: str) -> None:
     """Check that a tokenizer's settings name no file outside its folder. Raises: TokenizerError."""
     if entry := file_outside(folder):
         raise TokenizerError(
-            f"tokenizer {name!r}: {entry}, expected no file outside of its folder, which the dataset would contain",
-            remedy="remove that entry from the tokenizer's file if you trust the tokenizer",
+            f"tokenizer {name!r}: {entry}, expected no file outside of its folder, since the dataset would contain it",
+            remedy="if you trust the tokenizer, remove that entry from its settings",
         )
 
 
 def tokenizer_folder(name: str) -> str:
-    """Replace the folder of a finished dataset by its tokenizer/; return any other name unchanged."""
+    """Replace the folder of a finished dataset by its folder tokenizer/; return any other name unchanged."""
     folder, inner = os.path.expanduser(name), os.path.join(name, "tokenizer")
     is_dataset = os.path.isfile(os.path.join(folder, "manifest.json")) and os.path.isdir(os.path.expanduser(inner))
     return inner if is_dataset else name
@@ -155,11 +155,11 @@ def _is_tokenizer_file(path: str) -> bool:
 
 def _other_dataset(path: str) -> str:
     if near := _nearest(path):
-        elsewhere = "" if names_files(path) else " (for a dataset of the hub, run this in another folder)"
+        elsewhere = "" if names_files(path) else " (for the hub dataset of that name, run this in another folder)"
         return f"did you mean {near}?{elsewhere}"
     if glob.has_magic(path):
         return "check the path: the glob matches nothing"
-    return "check the path; a dataset of the hub has the form USER/NAME or NAME"
+    return "check the path; a hub dataset has the form USER/NAME or NAME"
 
 
 def _nearest(path: str) -> str | None:

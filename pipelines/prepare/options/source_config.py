@@ -23,9 +23,9 @@ from tfrecord_io.errors import ConfigError
 
 FunctionKind = Literal["map", "filter"]
 
-# Options for the way `datasets` reads the files.
+# Options that determine how `datasets` reads the files.
 SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
-# Units of a text file that can be a row.
+# Units of a text file that can make a row.
 SAMPLES = ("line", "paragraph", "document")
 # Columns of each known form of conversations (see `columns.chats`).
 CHATS: Mapping[str, tuple[str, ...]] = {
@@ -41,14 +41,14 @@ _AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]*(?:\.[0-9]+)?)(?<=[0
 _HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=0.01, validation=1000 or validation=train:1%"
 _READY_MODULE = "pipelines.filters"
 _READY: dict[FunctionKind, tuple[str, ...]] = {"map": ("fix_text", "mask_pii"), "filter": ("language", "length")}
-_FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[^\W\d]\w*)(?:\((?P<given>.*)\))?\Z")
+_FUNCTION = re.compile(r"(?:(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):)?(?P<name>[^\W\d]\w*)(?:\((?P<arguments>.*)\))?\Z")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionOption:
     """One `--map` or `--filter`: `spec` is `package.module:function`, or the name of a ready function.
 
-    Arguments may follow, as in `language(en, at_least=0.8)`. `source`: text of its module, None if that is a file.
+    Arguments may follow, as in `language(en, at_least=0.8)`. `source`: text of the module, if it is not in a file.
     """
 
     kind: FunctionKind
@@ -56,8 +56,8 @@ class FunctionOption:
     source: str | None = None
 
     def __post_init__(self) -> None:
-        found = _FUNCTION.match(self.spec) if self.kind in get_args(FunctionKind) else None
-        if found is None or not (found["module"] or found["name"] in _READY[self.kind]):
+        match = _FUNCTION.match(self.spec) if self.kind in get_args(FunctionKind) else None
+        if match is None or not (match["module"] or match["name"] in _READY[self.kind]):
             ready = ", ".join(_READY.get(self.kind, ()))
             raise ConfigError(
                 f"--{self.kind} {self.spec!r}, expected package.module:function, or one of {ready}",
@@ -66,7 +66,7 @@ class FunctionOption:
 
 
 class CalledFunction(NamedTuple):
-    """Parsed spec: a function's module and name, and its arguments after the table."""
+    """Parsed spec of a function: its module, its name, and its arguments after the table."""
 
     module: str
     name: str
@@ -81,14 +81,14 @@ class CalledFunction(NamedTuple):
     @classmethod
     def of(cls, spec: str) -> CalledFunction:
         """Parse the spec of a FunctionOption. Arguments become numbers if possible, otherwise text."""
-        found = _FUNCTION.match(spec)
-        assert found is not None, "FunctionOption checks it"
-        given = [each.strip() for each in found["given"].split(",")] if found["given"] else []
-        named = dict(each.split("=", 1) for each in given if "=" in each)
+        match = _FUNCTION.match(spec)
+        assert match is not None, "FunctionOption checks the spec"
+        arguments = [text.strip() for text in match["arguments"].split(",")] if match["arguments"] else []
+        named = dict(text.split("=", 1) for text in arguments if "=" in text)
         return cls(
-            found["module"] or _READY_MODULE,
-            found["name"],
-            tuple(_value(each) for each in given if "=" not in each),
+            match["module"] or _READY_MODULE,
+            match["name"],
+            tuple(_value(text) for text in arguments if "=" not in text),
             {name.strip(): _value(value.strip()) for name, value in named.items()},
         )
 
@@ -101,9 +101,9 @@ def _value(text: str) -> str | float:
 
 
 def parse_split(text: str) -> tuple[str, str]:
-    """Return the new name in a value of `--split`, '' to keep the old one, and the split of the source or its slices.
+    """Return the new name in a value of `--split` ('' for none), and the split of the source with its slices.
 
-    Raises: ConfigError if the name cannot be a file name, or no split follows.
+    Raises: ConfigError if the name cannot be part of a file name, or no split follows.
     """
     name, has_name, spec = text.partition("=")
     if not has_name:
@@ -111,7 +111,7 @@ def parse_split(text: str) -> tuple[str, str]:
     name, spec = name.strip(), spec.strip()
     if not SPLIT_NAME.match(name) or not spec:
         raise ConfigError(
-            f"--split {text!r}, expected NAME=SPLIT, with a NAME of letters, digits, '_', '-', '+' or '.'",
+            f"--split {text!r}, expected NAME=SPLIT, where NAME has letters, digits, '_', '-', '+' or '.'",
             remedy="write for example --split validation='train[:1%]'",
         )
     return name, spec
@@ -121,8 +121,7 @@ def parse_split(text: str) -> tuple[str, str]:
 class HoldOutOption:
     """One `--hold-out`: the new split `name` gets rows of `split` (None: `train`, or the only split).
 
-    Either `share` is a fraction above 0 and below 1, or `rows` an approximate number; the other is None. `amount` is
-    the typed text.
+    Either `share` (between 0 and 1) or `rows` (an approximate number) is set, as typed in `amount`.
     """
 
     name: str
@@ -143,8 +142,7 @@ class HoldOutOption:
         match = _AMOUNT.match(amount.strip())
         if not SPLIT_NAME.match(name.strip()) or match is None:
             raise ConfigError(
-                f"--hold-out {text!r}, expected NAME=PERCENT%, NAME=SHARE or NAME=ROWS, where NAME is that of the new "
-                "split",
+                f"--hold-out {text!r}, expected NAME=PERCENT%, NAME=SHARE or NAME=ROWS, where NAME is the new split",
                 remedy=_HOLD_OUT_REMEDY,
             )
         number = Fraction(match["number"].replace("_", ""))
@@ -173,10 +171,9 @@ def _column(text: str, *layouts: str, brief: str = "") -> Any:
 class SourceConfig:
     """The rows to read: dataset, splits, columns and functions.
 
-    `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset.
-    `object_splits`: the splits of an object that is stored in the folder `dataset` (see `ingest.objects`). `functions`
-    are applied in order. A column that only some layouts use is None for the layout's default. `hold_out` is explained
-    above; no row, and no value of column `hold_out_by`, is in two splits.
+    `dataset`: a hub id, a path, a glob or a folder. `more_paths`: further files of the same dataset. `object_splits`:
+    splits of a Python object that is stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in
+    order. Columns that only some layouts use are None for the layout's default.
     """
 
     dataset: str
@@ -184,32 +181,32 @@ class SourceConfig:
     object_splits: tuple[str, ...] = ()
     functions: tuple[FunctionOption, ...] = ()
     config: str | None = _source("Configuration of a hub dataset.", None, metavar="NAME")
-    revision: str | None = _source("Branch, tag or commit of a hub dataset; pinned once.", None, metavar="REV")
+    revision: str | None = _source("Branch, tag or commit of a hub dataset.", None, metavar="REV")
     format: str | None = _source(
-        "Reader of `datasets`, such as json, csv, text or webdataset. Default: by the names of the files.",
+        "Reader of `datasets`, such as json, csv, text or webdataset. Default: by file names.",
         None,
         brief="json, csv, text, ... Default: by file names.",
         metavar="READER",
     )
     data_files: tuple[str, ...] = _source(
-        "Files of the dataset to read, and their split; train by default. Repeatable.", (), metavar="[SPLIT=]PATTERN"
+        "Files of the dataset to read, with their split (default: train). Repeatable.", (), metavar="[SPLIT=]PATTERN"
     )
     source_options: tuple[str, ...] = _source(
-        "Option of the reader, such as delimiter=';' of csv or field=data of json. Repeatable.",
+        "Option of the reader, such as delimiter=';' for csv or field=data for json. Repeatable.",
         (),
         flags="--source-option",
         metavar="KEY=VALUE",
     )
-    sample_by: str | None = _source("What a row of text files is. Default: line.", None, choices=SAMPLES)
+    sample_by: str | None = _source("Part of a text file that makes a row. Default: line.", None, choices=SAMPLES)
     splits: tuple[str, ...] = _source(
-        "Split, or slice such as 'train[:1%]', with a new name if you like. Repeatable. Default: all.",
+        "Split, or slice such as 'train[:1%]', optionally with a new name. Repeatable. Default: all.",
         (),
         brief="Split or slice, such as 'train[:1%]'.",
         flags="--split",
         metavar="[NAME=]SPLIT",
     )
     hold_out: str | tuple[str, ...] = _source(
-        "Make a new split of random rows, also as NAME=0.01, NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
+        "Make a new split of random rows; also NAME=0.01, NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
         (),
         brief="Make a new split of random rows.",
         metavar="NAME=1%",
@@ -220,18 +217,21 @@ class SourceConfig:
         metavar="COLUMN",
     )
     dedup: str | None = _source(
-        "Of rows with the same text in a split keep the first. exact: in NFKC, whatever case and white space.",
+        "Keep only the first of several rows with the same text, per split. exact: ignore case, white space and "
+        "Unicode forms (NFKC).",
         None,
         choices=("exact", "verbatim"),
         fingerprint="changed",
     )
-    dedup_across_splits: bool = _source("Rows of other splits leave train, too.", False, fingerprint="changed")
+    dedup_across_splits: bool = _source(
+        "Also leave out rows of train that another split has.", False, fingerprint="changed"
+    )
     decontaminate: tuple[str, ...] = _source(
         "Leave out rows that share a run of words with this evaluation set. Repeatable.", (), metavar="DATASET[:COLUMN]"
     )
-    decontaminate_words: int = _source("Length of such a run.", 13, least=1)
+    decontaminate_words: int = _source("Words in a run for --decontaminate.", 13, least=1)
     text_columns: tuple[str, ...] = _source(
-        "Column of texts, or a field such as translation.en; two for pairs. Default: text.",
+        "Column of texts, or a field such as translation.en; twice for pairs. Default: text.",
         ("text",),
         brief="Column of texts; twice for pairs.",
         flags="--text-column",
@@ -239,7 +239,7 @@ class SourceConfig:
         fingerprint="always",
     )
     label_column: str | None = _source(
-        "Column of class labels, strings, integers, or floats, or of lists of classes.",
+        "Column of labels: classes, strings, integers, floats, or lists of classes.",
         None,
         brief="Column of labels.",
         metavar="NAME",
@@ -267,7 +267,7 @@ class SourceConfig:
     prompt_column: str | None = _column("Column of prompts. Default: the usual names.", "chat", "preference")
     completion_column: str | None = _column("Column of answers to the prompts. Default: completion.", "chat")
     chosen_column: str | None = _column("Column of preferred answers. Default: chosen.", "preference")
-    rejected_column: str | None = _column("Column of the other answers. Default: rejected.", "preference")
+    rejected_column: str | None = _column("Column of rejected answers. Default: rejected.", "preference")
     target_column: str | None = _column("Column of texts to generate.", "seq2seq", brief="Column of texts to generate.")
     words_column: str | None = _column("Column of lists of words. Default: tokens.", "tokens")
     tags_column: str | None = _column("Column of the words' tags. Default: tags.", "tokens")
@@ -295,7 +295,7 @@ class SourceConfig:
         }
         for name, (needed, remedy) in needs.items():
             if getattr(self, name) and not getattr(self, needed):
-                flag, missing = (f"--{each.replace('_', '-')}" for each in (name, needed))
+                flag, missing = (f"--{field.replace('_', '-')}" for field in (name, needed))
                 raise ConfigError(f"{flag} without {missing}", remedy=remedy)
         if isinstance(self.hold_out, str):
             object.__setattr__(self, "hold_out", (self.hold_out,))
@@ -308,14 +308,14 @@ class SourceConfig:
             )
         if repeated := _repeated(self.named_columns):
             raise ConfigError(
-                f"columns {repeated} are used more than once, expected each column in one option",
+                f"column {repeated[0]!r} is used more than once, expected each column in one option",
                 remedy="name each column once",
             )
 
     @property
     def named_columns(self) -> list[str]:
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
-        # Layouts with these columns read no text column, so they may use its default name.
+        # Layouts with these columns read no text column, so these may have its default name.
         others = ("messages", "prompt", "completion", "chosen", "rejected", "words")
         texts = () if any(getattr(self, f"{name}_column") for name in others) else self.text_columns
         return [*texts, *filter(None, single), *self.keep_columns]
@@ -326,7 +326,7 @@ class SourceConfig:
 
 
 # Columns that only some layouts take.
-LAYOUT_COLUMNS = tuple(each.field for each in declared(SourceConfig) if each.taken_with)
+LAYOUT_COLUMNS = tuple(option.field for option in declared(SourceConfig) if option.taken_with)
 
 
 def _repeated(names: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Options of `prep-tfrecords tokenizer`: kind, matching style, size, and output."""
+"""Options of `prep-tfrecords tokenizer`."""
 
 import dataclasses
 from typing import Literal
@@ -27,36 +27,40 @@ _OTHER_NUMBER = "give a number within these bounds"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerRequest:
-    """Configuration of a tokenizer to train. `max_length` None: the style's. `chat_template` is the template's text."""
+    """Configuration of a tokenizer to train. `chat_template`: the template's text."""
 
     source: SourceConfig
     output: str = option(f"Folder or {ADDRESS} address of the tokenizer.", flags="--output -o", metavar="DIR")
-    kind: Kind = option("How words are cut into tokens.")
+    kind: Kind = option("Algorithm that splits words into tokens.")
     vocab_size: int = option(
-        "Tokens in all, special ones included.", least=1, most=_MOST_VOCABULARY, remedy=_OTHER_NUMBER
+        "Number of tokens, including special ones.", least=1, most=_MOST_VOCABULARY, remedy=_OTHER_NUMBER
     )
     style: Style | None = option(
-        "Whose normalizer, special tokens and rows. Default: bert, for byte-bpe gpt2, bpe llama, unigram albert.", None
+        "Model whose normalizer, special tokens and rows are used. Default: bert for wordpiece, gpt2 for byte-bpe, "
+        "llama for bpe, albert for unigram.",
+        None,
     )
     special_tokens: tuple[str, ...] = option(
-        "One more special token. Repeatable.", (), flags="--special-token", metavar="TEXT"
+        "Additional special token. Repeatable.", (), flags="--special-token", metavar="TEXT"
     )
     min_frequency: int = option(
-        "Merge no pair that occurs less often.", 0, least=0, taken_with=("bpe", "byte-bpe", "wordpiece")
+        "Minimum number of times that a merged pair occurs.", 0, least=0, taken_with=("bpe", "byte-bpe", "wordpiece")
     )
     max_length: int | None = option(
-        "Tokens that the model takes. Default: the style's.", None, least=1, most=MOST_TOKENS
+        "Maximum number of tokens in a row. Default: the style's.", None, least=1, most=MOST_TOKENS
     )
     chat_template: str | None = option(
         "File with a chat template in Jinja.", None, metavar="FILE", parse=paths.read_template
     )
     lowercase: bool | None = option(
-        "Whether case is lost, for bert and albert. Default: yes.", None, flags="--lowercase/--no-lowercase"
+        "Lowercase texts, or keep their case, for bert and albert. Default: lowercase.",
+        None,
+        flags="--lowercase/--no-lowercase",
     )
     sample: int | None = option(
-        "Learn from so many rows, spread evenly, if all is beyond memory.", None, metavar="ROWS", least=1
+        "Train on this many evenly spaced rows, if all rows exceed the memory.", None, metavar="ROWS", least=1
     )
-    workers: int | None = option("Threads. Default: every core.", None, **WORKERS)
+    workers: int | None = option("Threads. Default: one per core.", None, **WORKERS)
 
     def __post_init__(self) -> None:
         if not self.output:
@@ -66,13 +70,13 @@ class TokenizerRequest:
         if style not in STYLES_OF[self.kind]:
             kinds = [kind for kind, styles in STYLES_OF.items() if style in styles]
             raise ConfigError(
-                f"--style {style} with --kind {self.kind}: its models have no such vocabulary",
+                f"--style {style} with --kind {self.kind}: models of this style have no such vocabulary",
                 remedy=f"give --kind {' or '.join(kinds)}, or --style {' or '.join(STYLES_OF[self.kind])}",
             )
         if self.lowercase is not None and style not in _WITH_CASE_OPTION:
             raise ConfigError(
-                f"--lowercase or --no-lowercase with --style {style}, because its models keep the case of letters",
-                remedy=f"leave it out, or choose --style {' or '.join(_WITH_CASE_OPTION)}; a --map can change texts",
+                f"--lowercase or --no-lowercase with --style {style}: models of this style always keep the case",
+                remedy=f"leave it out, or choose --style {' or '.join(_WITH_CASE_OPTION)}; a --map can lowercase texts",
             )
         require_taken(self, "--kind", self.kind)
         for token in self.special_tokens:

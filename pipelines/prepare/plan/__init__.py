@@ -1,1 +1,1 @@
-"""Plan which rows go into which shard: sample rows, model their output size, cut blocks, make tasks."""
+"""Plan which rows go into which shard: sample rows, predict their output size, cut blocks, make tasks."""

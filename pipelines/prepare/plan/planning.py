@@ -8,8 +8,8 @@
           |............|......|.....|..........|............|
     shards    shard 0         |       shard 1  |   shard 2
 
-A small sample predicts the bytes (`sampling`). Shard sizes are within 10 % of the target only if the split's size is
-near a multiple of it, which always holds from 4.5 times the target on.
+A small sample predicts the bytes (`sampling`). Shards have equal sizes, so these are within 10 % of the target only if
+the split's size is near a multiple of the target; splits of 4.5 times the target or more always are.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tfrecord_io.schema import Schema
 RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 4_000
-# More blocks per shard make shards more alike, but a row group is decoded once per shard that has a block of it.
+# More blocks per shard make shards more alike, but each shard with a block of a row group decodes the whole group.
 _BLOCKS_PER_SHARD = 32
-# Runs of neighbouring blocks per shard, for a source that limits requests: about one request per run.
+# Runs of neighbouring blocks per shard, for the hub, which limits requests. Each run takes about one request.
 _RUNS_PER_SHARD = 5
 _BLOCKS_AT_ONCE = 1 << 18
-# Maximum block size, as a multiple of the bytes of as many average rows.
+# Maximum bytes of a block, as a multiple of the bytes of average rows.
 ROOM = 2.0
 
 
@@ -64,15 +64,15 @@ class ShardSpec:
 
     def form(self) -> dict[str, Any]:
         """Return the form of records for the fingerprint."""
-        features = [dataclasses.asdict(each) for each in self.schema.features]
+        features = [dataclasses.asdict(feature) for feature in self.schema.features]
         names = json.dumps(self.columns.label_names).encode()
         return {
-            "features": [{**each, "shape": list(each["shape"]), "meaning": None} for each in features],
+            "features": [{**feature, "shape": list(feature["shape"]), "meaning": None} for feature in features],
             "classes": hashlib.sha256(names).hexdigest(),
         }
 
     def schema_of(self, length: int | None) -> Schema:
-        """Return the schema of records with `length` tokens; None if a dataset has only one length."""
+        """Return the schema of records with `length` tokens. `length` is None if all records have one length."""
         return self.schema if length is None else self.schema.with_row_length(length)
 
 
@@ -94,7 +94,7 @@ class Blocks:
 class ShardTask:
     """Unit of work: make shard `index` of `count` from `num_rows` rows.
 
-    `pieces` are the rows in reading order, or None until `plan_files.task_of` looks them up.
+    `pieces`: the rows in reading order, or None until `plan_files.task_of` looks them up.
     """
 
     split: str
@@ -118,10 +118,10 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitPlan:
-    """Plan of one split: shard i has `rows[i]` rows, and all shards together have the `ranges` of `source_split`.
+    """Plan of one split: shard i has `rows[i]` rows; together the shards have the rows `ranges` of `source_split`.
 
-    `spans` int64 [n, 2]: the row ranges of all shards in order; None for a plan read from its file. `tasks_before`:
-    the number of tasks of earlier generations.
+    `tasks_before`: number of tasks of earlier generations. `spans` int64 [n, 2]: row ranges of all shards in order;
+    None for a plan read from its file.
     """
 
     split: str
@@ -138,18 +138,18 @@ class SplitPlan:
 
     @property
     def tasks_after(self) -> int:
-        """Number of tasks up to this generation: the 12 in `00003-of-00012`."""
+        """Number of tasks up to this generation, such as the 12 in `00003-of-00012`."""
         return self.tasks_before + self.num_shards
 
     @functools.cached_property
     def _offsets(self) -> np.ndarray:
-        assert self.spans is not None, "a new plan has them"
+        assert self.spans is not None, "a new plan has spans"
         ends = np.cumsum(self.spans[:, 1] - self.spans[:, 0])
         return np.searchsorted(ends, np.cumsum([0, *self.rows]), "right")
 
     def spans_of(self, first: int, last: int) -> np.ndarray:
         """Return the row ranges of the shards [first, last), int64 [n, 2]."""
-        assert self.spans is not None, "a new plan has them"
+        assert self.spans is not None, "a new plan has spans"
         return self.spans[self._offsets[first] : self._offsets[last]]
 
     def tasks(self) -> list[ShardTask]:
@@ -161,23 +161,23 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return the split's seed component. It depends only on the name."""
+    """Return the component of seeds that stands for the split's name."""
     return zlib.crc32(split.encode())
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the number of rows in a block."""
+    """Return the number of rows of a block, given the mean bytes of a row."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
 def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
-    """Cut the rows `numbers` (int64 [n]), of predicted bytes `weights` (float64 [n]), into blocks of consecutive rows.
+    """Cut the rows `numbers` (int64 [n]) with predicted bytes `weights` (float64 [n]) into blocks of consecutive rows.
 
     A block has at most `rows` rows, and ends early at about twice the bytes of `rows` average rows.
     """
     limit = max(ROOM * rows * row_bytes, 1.0)
     before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
-    # Neither term decreases, so their sum changes wherever one does.
+    # Neither term decreases, so their sum changes wherever one of them changes.
     period = np.arange(len(numbers)) // rows + before // limit
     long = weights >= limit
     begins = (np.diff(period, prepend=-1.0) != 0) | long | np.concatenate([[False], long[:-1]])
@@ -188,7 +188,7 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
 
 
 def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarray:
-    """Return the first block of each run, int64 [R]: equal parts of a file's blocks, about a fifth of a shard.
+    """Return the first block of each run, int64 [R]. Runs are equal parts of a file, of about a fifth of a shard.
 
     `files` int64 [N]: number of each block's file.
     """
@@ -213,7 +213,7 @@ def plan_split(
 ) -> SplitPlan:
     """Distribute the blocks of a split over shards. Every row goes into exactly one shard; no shard is empty.
 
-    `runs`: from `runs_of`; the shuffle moves each as a whole.
+    `runs`: from `runs_of`; the shuffle moves each run as a whole.
     """
     order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half of int64's memory
     if shuffle:
@@ -228,7 +228,7 @@ def plan_split(
     rows[1:] -= blocks.starts[order]
     np.cumsum(rows, out=rows)
     weights = np.zeros(len(rows))
-    np.take(blocks.predicted_bytes, order, out=weights[1:], mode="clip")  # its default mode would make a copy
+    np.take(blocks.predicted_bytes, order, out=weights[1:], mode="clip")  # the default mode would make a copy
     total = float(weights[1:].sum())
     low = max(1, int(total // shard_bytes))
     nearest = min((low, low + 1), key=lambda candidate: abs(total / candidate / shard_bytes - 1.0))
@@ -249,13 +249,13 @@ def plan_split(
 def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
     """Return row positions that divide the weights equally: int64 [count + 1], increasing from 0 to the row count.
 
-    `rows` int64 [N + 1]: the rows before each block. `weights` float64 [N + 1]: 0, then each block's; overwritten.
+    `rows` int64 [N + 1]: rows before each block. `weights` float64 [N + 1]: 0, then each block's; overwritten.
     """
     np.maximum(weights[1:], 1e-9, out=weights[1:])
     total = np.cumsum(weights, out=weights)
     wanted = np.linspace(0.0, total[-1], count + 1)
     cuts = np.rint(np.interp(wanted, total, rows)).astype(np.int64)
-    # At least one row between neighbouring cuts.
+    # Keep at least one row between neighbouring cuts.
     index = np.arange(count + 1)
     cuts = np.maximum.accumulate(cuts - index) + index
     return np.minimum(cuts, rows[-1] - (count - index))
@@ -264,9 +264,9 @@ def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.n
 def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
     """Return the row ranges between successive cuts, int64 [S, 2], sorted within each shard if `ascending`.
 
-    `rows` int64 [N + 1]: the rows before each block in `order`.
+    `rows` int64 [N + 1]: rows before each block in `order`.
     """
-    found = np.empty((len(order) + len(cuts), 2), np.int64)
+    spans = np.empty((len(order) + len(cuts), 2), np.int64)
     count = 0
     step = max(1, _BLOCKS_AT_ONCE * len(cuts) // len(order))
     for first in range(0, len(cuts) - 1, step):
@@ -282,9 +282,9 @@ def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.nda
             by_row = np.lexsort((lows, shard))
             lows, highs = lows[by_row], highs[by_row]
         merged = _merged(lows, highs, owners=shard)
-        found[count : count + len(merged)] = merged
+        spans[count : count + len(merged)] = merged
         count += len(merged)
-    return found[:count]
+    return spans[:count]
 
 
 def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:

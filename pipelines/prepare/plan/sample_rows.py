@@ -2,13 +2,13 @@
 
     split     |.......|.......|.......|.......|  at most 256 evenly spread groups: 0.5 % of its bytes or 3 MB
     read         |===|      |===|   |===|        whole groups, since they are decoded as a whole
-    sample        = =        = =     = =         a few neighbouring rows, at random positions
+    sample        = =        = =     = =         runs of a few neighbouring rows, at random positions
 
-Every row read is weighed: its text bytes are counted. A split of up to 3 MB is read completely. With user functions,
+The text bytes of every row read are counted ("weighed"). A split of up to 3 MB is read completely. With user functions,
 which run on every row read, only the runs are read; if filters leave few rows, there are more runs.
 
-Long rows take long to tokenize, so a run is tokenized up to a limit of bytes. Every fourth run comes first; the others
-are tokenized only if these hold little text. The choice depends only on the groups, the ranges and the seed.
+Long rows take long to tokenize, so each run is tokenized only up to a limit of bytes. Every fourth run is tokenized
+first, and the others only if the first ones hold little text. The sample depends only on groups, ranges and seed.
 """
 
 import collections
@@ -33,23 +33,23 @@ from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
 
 ROWS = 4096
 _RUN_ROWS = 16
-# Maximum factor by which filters enlarge a sample, and the factor each time that they leave no row.
+# Filters enlarge a sample by at most this factor, and by this factor again each time that they leave no row.
 _MOST_TIMES = 16
-# Fetched bytes: less than 2 % of a 400 MB source.
+# Limits of the fetched groups and bytes: less than 2 % of a 400 MB source.
 _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# Average limit for first rows of runs beyond the run's limit: of rows twice as long, every second one is tokenized.
+# A run's first row of n times this size is tokenized, beyond the run's limit, in one of n runs.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
 # The other runs are tokenized only if the first ones have at most this much text and this many positions.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
 _NOTED_ROWS = 256
-# Limit for the first runs.
+# Maximum positions of the first runs.
 _MOST_POSITIONS = 64 << 20
-# Usable rows of runs; `fits`: whether they may be tokenized.
+# A usable row of a run; `fits`: whether it may be tokenized.
 _IN_RUN = np.dtype([*((name, np.int64) for name in ("run", "index", "number", "text_bytes")), ("fits", bool)])
 
 
@@ -69,9 +69,9 @@ class SampleChoice:
 class ReadRows:
     """The K rows that a sample has read, tokenized or not, in reading order.
 
-    `numbers` and `text_bytes` int64 [K]: row numbers in the split and bytes of text. `reasons` object [K]: why a row
-    cannot be used, '' if it can. `whole`: these are all rows of the split. `refused`: rows that only tokenizing showed
-    to be unusable.
+    `numbers` and `text_bytes` int64 [K]: row numbers in the split, and bytes of text. `reasons` object [K]: why a row
+    cannot be used, or ''. `whole`: whether these are all rows of the split. `refused`: unusable rows that only
+    tokenizing has revealed.
     """
 
     numbers: np.ndarray
@@ -90,8 +90,8 @@ class ReadRows:
 class SampledRows:
     """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
 
-    `row_indices` int64 [N]: indices among the split's rows. `text_bytes`, `tokens` int64 [N]: all tokens, cut ones
-    included. `records` int64 [N]: records per row, with a layout that does not join rows. `weighed_indices`,
+    `row_indices` int64 [N]: indices among the split's rows. `text_bytes`, `tokens` int64 [N]: of each row, including
+    cut tokens. `records` int64 [N]: records per row, if the layout does not join rows. `weighed_indices`,
     `weighed_bytes` int64 [M]: row indices and text bytes. `seconds`: time of tokenizing.
     """
 
@@ -114,14 +114,14 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
     """
     unusable, refused = collections.Counter[str](), list[RejectedRow]()
     for choice in choices(spec, split):
-        rows, table, every = _collect(spec, split, choice)
+        rows, table, read_rows = _collect(spec, split, choice)
         if len(rows):
-            sampled = _tokenize(spec, encoder, split, rows, table, every)
+            sampled = _tokenize(spec, encoder, split, rows, table, read_rows)
             if sampled.records.any():
                 return sampled
-            every = sampled.read
-        refused = sorted(every.refused, key=lambda row: row.row)
-        unusable = collections.Counter([*every.reasons, *(row.reason for row in refused)])
+            read_rows = sampled.read
+        refused = sorted(read_rows.refused, key=lambda row: row.row)
+        unusable = collections.Counter([*read_rows.reasons, *(row.reason for row in refused)])
     del unusable[""]
     raise _no_usable_row(split.name, unusable, refused, spec.columns)
 
@@ -129,23 +129,24 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
 def _no_usable_row(
     split: str, reasons: Mapping[str, int], refused: Sequence[RejectedRow], columns: ColumnPlan
 ) -> RowsRejectedError:
-    said = ", ".join(f"{words_of(reason)} in {count}" for reason, count in sorted(reasons.items()))
+    causes = ", ".join(f"{words_of(reason)} in {count:,}" for reason, count in sorted(reasons.items()))
     if first := next((row for row in refused if row.detail), None):
-        said += f"; {split}[{first.row}]: {first.detail}"
-    remedy = f"check {columns.flags} and that a --filter leaves rows, or choose another --split"
-    remedy = remedy_of(reasons) or remedy
+        causes += f"; {split}[{first.row}]: {first.detail}"
+    remedy = remedy_of(reasons) or (
+        f"check {columns.flags}, and that a --filter leaves rows, or choose another --split"
+    )
     if reasons and all(reason.startswith("label_") for reason in reasons):
-        remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
+        remedy = "choose the splits that have labels with --split, and build this split alone without --label-column"
     if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
-        remedy = "hold out more rows, or fewer, or append more at once: none of the sampled ones is in this split"
+        remedy = "change the number of rows to hold out, or append more rows at once: this split has no sampled row"
     return RowsRejectedError(
-        f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
+        f"split {split!r}: none of the sampled rows can be used{f' ({causes})' if causes else ''}", remedy=remedy
     )
 
 
 def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple[np.ndarray, pa.Table, ReadRows]:
-    """Return a choice's usable rows in runs, _IN_RUN [R], the columns of those that fit, and all rows."""
-    read, chosen, tables = [], [], []
+    """Return the usable rows in runs, _IN_RUN [R], the columns of those that fit, and all rows that were read."""
+    parts, chosen, tables = [], [], []
     runs = done = 0
     starts, stops = choice.tokenized_ranges.T
     spans = choice.read_ranges.tolist()
@@ -155,12 +156,12 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
     ):
         numbers, text_bytes = first + np.arange(batch.num_rows), text_bytes_of(batch, spec.columns.content)
         why, row_indices = validate(batch, spec.columns), every_index[done : done + batch.num_rows]
-        read.append((numbers, text_bytes, why))
+        parts.append((numbers, text_bytes, why))
         done += batch.num_rows
         run = np.minimum(np.searchsorted(stops, row_indices, "right"), len(stops) - 1)
         inside = np.flatnonzero((starts[run] <= row_indices) & (row_indices < stops[run]) & (why == ""))
         _, run = np.unique(run[inside], return_inverse=True)
-        # Rows up to the run's limit of bytes may be tokenized, and some first rows beyond it.
+        # Rows up to the run's limit of bytes may be tokenized, and some first rows that alone exceed the limit.
         sizes, begins = text_bytes[inside], np.diff(run, prepend=-1) != 0
         ends = np.cumsum(sizes)
         fits = ends - (ends - sizes)[begins][run] <= int(stops[0] - starts[0]) * _ROW_BYTES
@@ -173,40 +174,45 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
         table = pa.Table.from_batches([batch.take(pa.array(inside[fits]))])
         tables.append(table.select(spec.columns.names))
         runs += int(run.max(initial=-1)) + 1
-    numbers, sizes, why = (np.concatenate(each) for each in zip(*read, strict=True))
-    every = ReadRows(numbers=numbers, text_bytes=sizes, reasons=why, whole=choice.whole)
-    return np.concatenate(chosen), pa.concat_tables(tables), every
+    numbers, sizes, why = (np.concatenate(column) for column in zip(*parts, strict=True))
+    read_rows = ReadRows(numbers=numbers, text_bytes=sizes, reasons=why, whole=choice.whole)
+    return np.concatenate(chosen), pa.concat_tables(tables), read_rows
 
 
 def _tokenize(
-    spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, found: np.ndarray, table: pa.Table, every: ReadRows
+    spec: ShardSpec,
+    encoder: BatchEncoder,
+    split: SplitSource,
+    in_runs: np.ndarray,
+    table: pa.Table,
+    read_rows: ReadRows,
 ) -> SampledRows:
-    positions = len(found) * spec.length
-    first = found["run"] % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
-    fits = found["fits"]
-    if found["text_bytes"][fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
+    positions = len(in_runs) * spec.length
+    first = in_runs["run"] % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
+    fits = in_runs["fits"]
+    if in_runs["text_bytes"][fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
         fits, table = fits & first, table.filter(pa.array(first[fits]))
-    numbers = found["number"][fits]
+    numbers = in_runs["number"][fits]
     (batch,) = table.combine_chunks().to_batches()
     rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers, split=split.name)
     began = time.perf_counter()
     encoded = crosscheck.encode(encoder, rows, split=split.name)
     seconds = time.perf_counter() - began
-    # Comparing all runs would take longer than the rest of a small job.
+    # Check only the first runs: to check all would take longer than the rest of a small job.
     checks = CrossCheck(encoder, split=split.name)
     checks.add(rows, encoded, which=np.flatnonzero(first[fits]))
     checks.finish()
     refused = np.flatnonzero(encoded.reasons != "").tolist()
     return SampledRows(
-        row_indices=found["index"][fits],
-        text_bytes=found["text_bytes"][fits],
+        row_indices=in_runs["index"][fits],
+        text_bytes=in_runs["text_bytes"][fits],
         tokens=encoded.full_lengths,
         records=encoded.num_sequences * (encoded.reasons == ""),
         encoded=encoded,
-        weighed_indices=found["index"][~fits],
-        weighed_bytes=found["text_bytes"][~fits],
+        weighed_indices=in_runs["index"][~fits],
+        weighed_bytes=in_runs["text_bytes"][~fits],
         read=dataclasses.replace(
-            every,
+            read_rows,
             refused=tuple(
                 RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at]), detail=encoded.details.get(at, ""))
                 for at in refused
@@ -234,22 +240,22 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
     stored = split.groups.stored_bytes[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
     if len(covered) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
-        every = np.array([[0, split.num_rows]])
-        runs = _runs(every, most, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
-        return SampleChoice(read_ranges=every, tokenized_ranges=runs, whole=True)
+        read_ranges = np.array([[0, split.num_rows]])
+        runs = _runs(read_ranges, most, whole=times > 1 and most >= split.num_rows, rng=rng)
+        return SampleChoice(read_ranges=read_ranges, tokenized_ranges=runs, whole=True)
     chosen = _groups(covered, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
     stops = covered.ends[chosen]
     read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
     most = max(1, round(most / len(read_ranges) / _RUN_ROWS)) * _RUN_ROWS
-    runs = _runs(read_ranges, most, all_of_it=False, rng=rng)
-    # User functions run on every row that is read.
+    runs = _runs(read_ranges, most, whole=False, rng=rng)
+    # User functions run on every row that is read, so read only the runs.
     return SampleChoice(read_ranges=read_ranges if split.reader.functions is None else runs, tokenized_ranges=runs)
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Return indices of the parts of the cover with one random row of each equal stretch of the split, at least one.
+    """Return indices of evenly spread groups of the cover: those with a random row of each equal stretch of the split.
 
-    Several have at most `limit` bytes together.
+    They have at most `limit` bytes together, unless there is only one.
     """
     ends = covered.ends
     count = min(most, len(covered))
@@ -263,16 +269,16 @@ def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed
         count = max(1, min(count - 1, int(count * limit / num_bytes)))
 
 
-def _runs(read_ranges: np.ndarray, most: int, *, all_of_it: bool, rng: np.random.Generator) -> np.ndarray:
-    """Return runs, int64 [R, 2], up to `most` rows: one at random in each equal part of a range."""
+def _runs(read_ranges: np.ndarray, most: int, *, whole: bool, rng: np.random.Generator) -> np.ndarray:
+    """Return runs, int64 [R, 2], of up to `most` rows per range: one at random in each equal part of the range."""
     rows = _RUN_ROWS
-    found = []
+    runs = []
     for first, last in read_ranges.tolist():
-        if all_of_it:
-            found += [(start, min(start + rows, last)) for start in range(first, last, rows)]
+        if whole:
+            runs += [(start, min(start + rows, last)) for start in range(first, last, rows)]
             continue
         count = max(1, min(most, last - first) // rows)
         edges = np.linspace(first, last, count + 1).astype(np.int64).tolist()
         starts = [int(rng.integers(low, max(low + 1, high - rows + 1))) for low, high in itertools.pairwise(edges)]
-        found += [(start, min(start + rows, high)) for start, high in zip(starts, edges[1:], strict=True)]
-    return np.array(found, np.int64)
+        runs += [(start, min(start + rows, high)) for start, high in zip(starts, edges[1:], strict=True)]
+    return np.array(runs, np.int64)

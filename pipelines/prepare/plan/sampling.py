@@ -2,10 +2,10 @@
 
 For rows outside the sample (`sample_rows`), text bytes and position in the split predict output, tokens and records. A
 curve through the averages of sampled rows of similar length gives output bytes for text bytes; with `pad` it is flat
-where rows are cut. A factor corrects it for each stretch of the split: another language has other tokens per byte.
+where rows are cut. Each stretch of the split has a correction factor, since tokens per byte depend on the language.
 
-In tests, shards of `pad` and `concat` hold 0.92 to 1.04 of the target; the last ones of `pack` in sorted order up to
-1.3, since long documents leave room that a sample cannot show.
+In tests, shards of `pad` and `concat` have 0.92 to 1.04 of the target size. The last shards of `pack` have up to 1.3 if
+rows are sorted by length, since long documents leave room that a sample cannot show.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
 
-# Records that are compressed together: about the window of zlib.
+# Number of records that are compressed together: about the window of zlib.
 _PACKED_RECORDS = 64
 _POINTS = 48
 _STRETCHES, _STRETCH_ROWS = 48, 64
-# A row may be up to a million times as long as the tokenized ones.
+# The curve of lengths ends at this multiple of the longest tokenized row.
 _BEYOND = 1e6
-# Points of a row group's curve, computed from at most this many rows.
+# Points of a row group's curve, and the maximum number of rows that it is computed from.
 _LENGTHS, _GROUP_ROWS = 128, 1024
 # `size`: framed bytes. `tokens`: without padding. `framed`: the bytes themselves, if shards are compressed.
 _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions")), ("framed", object)])
@@ -44,7 +44,8 @@ _RECORD = np.dtype([*((name, np.int64) for name in ("size", "tokens", "positions
 class SizeModel:
     """Model of a row's output bytes: a function of its text bytes, times a factor that depends on its row index.
 
-    Both are linear between points: (`text_bytes`, `output_bytes`) and (`row_indices`, `factors`), sorted by the first.
+    The function is linear between the points (`text_bytes`, `output_bytes`), and the factor between (`row_indices`,
+    `factors`).
     """
 
     text_bytes: np.ndarray
@@ -60,7 +61,7 @@ class SizeModel:
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
         """Return a model of a group's mean output bytes, as a function of the mean bytes of its texts.
 
-        Rows of `text_bytes` [K] in `groups` [K] show the spread within a group, which matters since long rows are cut.
+        Rows of `text_bytes` [K] in `groups` [K] give the spread within groups, which matters because long rows are cut.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)
@@ -74,12 +75,11 @@ class SizeModel:
 class Sample:
     """Measurements of a split's sample.
 
-    `sizes` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
-    `row_tokens` int64 [N]: each row's tokens, special and cut ones included; `side_tokens`: those of each answer of a
-    pair, by name. `num_tokens` of them are in records, which take `output_bytes`. `padding`: the share of positions
-    without a token, None with a layout that joins rows. `seconds`: time of tokenizing. `length_shares`: the share of
-    bytes in records of each length. `fim`: rows by kind of fill-in-the-middle (see `Ledger`). `labels` int64: the
-    distinct labels of tokenized rows, empty if they have names or fractions.
+    `row_bytes`, `record_bytes`: mean output bytes of a row and of a record. `row_tokens` int64 [N]: tokens of each row,
+    including special and cut ones; `side_tokens`: of the prompt with each answer of a pair. `num_tokens`,
+    `output_bytes`: tokens and bytes of all records. `padding`: share of positions without a token, None with a layout
+    that joins rows. `length_shares`: share of bytes in records of each length. `fim`: rows by kind of
+    fill-in-the-middle (see `Ledger`). `labels` int64: distinct labels, empty if they have names or fractions.
     """
 
     sizes: SizeModel
@@ -105,18 +105,18 @@ def row_lengths(
 
     Raises: RowsRejectedError if no sampled row can be used.
     """
-    found, standing_for = [np.zeros(0, np.int64)], [np.zeros(0)]
+    row_tokens, row_weights = [np.zeros(0, np.int64)], [np.zeros(0)]
     for split in splits.values():
         with contextlib.suppress(RowsRejectedError):
             sampled = sample_rows.read(spec, encoder, split)
             usable = _with_predicted(sampled, sampled.records > 0, rising=False)
-            found.append(_row_tokens(sampled, sampled.tokens))
-            standing_for.append(usable * (split.num_rows / len(usable)))
-    lengths, weights = np.concatenate(found), np.concatenate(standing_for)
+            row_tokens.append(_row_tokens(sampled, sampled.tokens))
+            row_weights.append(usable * (split.num_rows / len(usable)))
+    lengths, weights = np.concatenate(row_tokens), np.concatenate(row_weights)
     if not weights.any():
         raise RowsRejectedError(
-            "none of the sampled rows can be used, so --bucket-lengths auto has nothing to choose by",
-            remedy="check --text-column and that a --filter leaves rows, or give the lengths",
+            "none of the sampled rows can be used, so --bucket-lengths auto cannot choose lengths",
+            remedy="check --text-column, and that a --filter leaves rows, or give the lengths",
         )
     return lengths[weights > 0], weights[weights > 0]
 
@@ -155,7 +155,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Return `values` of the tokenized rows and predicted ones of the weighed rows, float64 [N + M]."""
+    """Return the `values` of the tokenized rows, followed by predictions for the weighed rows, float64 [N + M]."""
     model = fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 
@@ -167,7 +167,7 @@ def _row_tokens(rows: SampledRows, tokens: np.ndarray) -> np.ndarray:
 def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tuple[float, float | None]:
     layout = layout_of(spec.layout)
     if layout.joins_rows:
-        # A short sample is repeated in its records, and the last record may have been dropped.
+        # The records may repeat a short sample, and the last record may have been dropped.
         held = min(1.0, laid_out["tokens"].sum() / max(rows.tokens.sum(), 1))
         return float(_with_predicted(rows, rows.tokens * held, rising=True).sum()), None
     tokens, positions = (
@@ -189,10 +189,10 @@ def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple
         times = max(1, -(-spec.length // max(int(rows.tokens.sum()), 1)))
     for _ in range(times):
         builder.add(rows.encoded)
-    every = length_groups(builder)
-    parts = [_records_of_length(spec, length_group) for length_group in every]
+    groups = length_groups(builder)
+    parts = [_records_of_length(spec, group) for group in groups]
     laid_out = np.concatenate(parts)
-    if (of_rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(laid_out):
+    if (of_rows := [group.rows for group in groups if group.rows is not None]) and len(laid_out):
         laid_out = laid_out[np.argsort(np.concatenate(of_rows))]
     return laid_out, tuple(float(part["size"].sum() / max(laid_out["size"].sum(), 1)) for part in parts)
 
@@ -200,7 +200,7 @@ def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple
 def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray:
     schema = spec.schema_of(length_group.length)
     num_positions = sum(feature.num_values for feature in schema.token_features)
-    found = [np.zeros(0, _RECORD)]
+    parts = [np.zeros(0, _RECORD)]
     for columns in length_group.builder.chunks(None):
         frames = records.encode_framed(columns, schema)
         part = np.zeros(len(frames.offsets) - 1, _RECORD)
@@ -209,15 +209,15 @@ def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> np.ndarray
         if spec.compression == "gzip":
             data, edges = frames.data.tobytes(), frames.offsets.tolist()
             part["framed"] = [data[start:stop] for start, stop in itertools.pairwise(edges)]
-        found.append(part)
-    return np.concatenate(found)
+        parts.append(part)
+    return np.concatenate(parts)
 
 
 def _stored_sizes(spec: ShardSpec, laid_out: np.ndarray) -> np.ndarray:
     sizes = laid_out["size"].astype(np.float64)
     if spec.compression == "none":
         return sizes
-    # Divide compressed bytes among neighbours; scale all to the size in a shard's order.
+    # Compress neighbours together, and scale their sizes to the size of all records compressed in a shard's order.
     order = np.arange(len(sizes))
     for part in np.array_split(order, max(1, len(order) // _PACKED_RECORDS)):
         sizes[part] *= _packed(laid_out, part) / sizes[part].sum()
@@ -235,10 +235,10 @@ def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarr
     full = tokens == spec.length
     counted = full if full.any() else np.ones(len(stored), bool)
     token_bytes = stored[counted].sum() / tokens[counted].sum()
-    if not full[:-1].all():  # packed: records are not in the order of rows
+    if not full[:-1].all():  # with `pack`, records are not in the order of rows
         return np.asarray(rows.tokens * token_bytes)
     ends = np.cumsum(rows.tokens)
-    # Past the last record (a remainder may be dropped), a token has the mean bytes of the others.
+    # Tokens after the last record (the remainder may be dropped) get the mean bytes of the other tokens.
     beyond = max(ends[-1] - tokens.sum(), 0) + 1
     token_edges = np.concatenate([[0], np.cumsum(tokens), [tokens.sum() + beyond]])
     byte_edges = np.concatenate([[0.0], np.cumsum(stored), [stored.sum() + beyond * token_bytes]])
@@ -249,10 +249,10 @@ def _bytes_of_joined_rows(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarr
 def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, row_indices: np.ndarray, *, rising: bool) -> SizeModel:
     """Fit a `SizeModel` to N sampled rows in reading order.
 
-    `rising`: beyond the longest row, output stays proportional to text; otherwise it is constant.
+    `rising`: beyond the longest row, output is proportional to text; otherwise it is constant.
     """
     order = np.argsort(text_bytes, kind="stable")
-    # Points are dense where there are many rows, and where there is much text: few long rows may hold half of it.
+    # Points are dense where there are many rows, and where there is much text: a few long rows may hold half of it.
     along = np.cumsum(text_bytes[order] + max(float(text_bytes.mean()), 1.0))
     point = ((along - along[0]) / along[-1] * _POINTS).astype(np.int64)
     _, point = np.unique(point, return_inverse=True)

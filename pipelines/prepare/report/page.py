@@ -1,7 +1,7 @@
-"""Elements of the page and their HTML, one file that loads nothing, runs nothing, and shows text from data as text.
+"""Elements of the report and their HTML: one file that loads nothing, runs nothing, and shows text from data as text.
 
-Jinja2 escapes every text, control characters are spelt out, and a content security policy forbids scripts, requests,
-and all styles except the page's.
+Jinja2 escapes every text, control characters become visible, and a content security policy forbids scripts, requests,
+and all styles except the page's own.
 """
 
 import base64
@@ -22,7 +22,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; its last `numbers` columns are right-aligned. `bars`: a number per row, drawn as a bar."""
+    """A table, with its last `numbers` columns aligned to the right. `bars`: a number per row, drawn as a bar."""
 
     caption: str
     head: tuple[str, ...]
@@ -33,7 +33,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group:
-    """Part of a section, about one split or about all of them (no title)."""
+    """Part of a section, about one split or, without a title, about all splits."""
 
     title: str = ""
     texts: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
-    """A section of the page. `name`: its anchor for links."""
+    """A section of the page. `name`: its anchor for links. `says`: its introduction."""
 
     name: str
     title: str
@@ -52,7 +52,7 @@ class Section:
 
 
 def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
-    """Render a page as HTML in UTF-8. The template repeats all warnings at its top."""
+    """Render a page as HTML in UTF-8. The page begins with all warnings."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -78,5 +78,5 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
 
 def _unbroken_options(text: str) -> Markup:
     """Keep options such as `--max-length` on one line of HTML."""
-    escaped = str(escape(visible(text, lines=True)))  # `re.sub` joins pieces of Markup by escaping them once more
+    escaped = str(escape(visible(text, lines=True)))  # not Markup, since `re.sub` would escape its pieces again
     return Markup(re.sub(r"--[a-z][a-z-]*[a-z]", r'<span class="option">\g<0></span>', escaped))

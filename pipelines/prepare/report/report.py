@@ -30,19 +30,19 @@ _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]],
     (
         "padding",
         "Padding and cut tokens",
-        "Padding costs time in training, and cut tokens are never seen. Waste is both, per token of the rows.",
+        "Padding takes training time, and a model never sees cut tokens.",
         tables.padding_group,
     ),
     (
         "tokens",
         "Tokens",
-        "How often special tokens occur, and how much of the vocabulary is used; padding is left out.",
+        "How often special tokens occur, and how much of the vocabulary is used, without padding.",
         tables.tokens_group,
     ),
     (
         "rows",
         "Rows used and rejected",
-        "No row is dropped silently: each is used, left out on purpose, or rejected with its reason.",
+        "Every row is used, left out on request (filtered), or rejected for a reason.",
         tables.rows_group,
     ),
 )
@@ -78,7 +78,7 @@ def of_dataset(root: str) -> bytes:
     sections = (
         tables.overview_section(subject),
         *(
-            Section(name=name, title=title, says=says, groups=tuple(make(each, subject) for each in subject.splits))
+            Section(name=name, title=title, says=says, groups=tuple(make(split, subject) for split in subject.splits))
             for name, title, says, make in _BY_SPLIT
         ),
         tables.labels_section(subject),
@@ -104,7 +104,6 @@ def check_output(path: str) -> None:
 
 
 def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
-    """Yield at most `_REJECTED` rejected rows per reason."""
     wanted = dict.fromkeys(split.ledger.rejected, _REJECTED)
     for task, shards in split.by_task().items():
         if not any(wanted.get(reason) for reason in shards[0].ledger.rejected):
@@ -129,7 +128,7 @@ def _samples_section(root: str, subject: Subject) -> Section:
             for row in decoded_rows(root, subject.manifest, split.name, rows=_ROWS)
         )
         groups.append(Group(title=split.name, tables=(Table(caption="The first rows", head=head, rows=rows),)))
-    says = "What a model sees of a row, special tokens included, without padding. `inspect --rows N` shows more."
+    says = "The text that a model sees, including special tokens, without padding. `inspect --rows N` shows more rows."
     return Section(name="samples", title="Sample rows", says=says, groups=tuple(groups))
 
 

@@ -1,9 +1,9 @@
 """Subject of a report: a finished dataset, and a sample of a few thousand records at fixed places.
 
     shard        |=....=....=....=|      runs of neighbouring records, read by random access
-    gzip shard   |====............|      the first records: later ones require unpacking all before them
+    gzip shard   |====............|      the first records, since later ones require unpacking all before them
 
-The places depend only on the dataset, so that two reports of it are the same.
+The places depend only on the dataset, so that two reports of one dataset are the same.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.schema import ROLES
 from tfrecord_io.shown import some
 
-# Sample of a split: 4,096 records give a share of 1 % to within 0.3 %; 2 million positions are 16 MB per feature.
+# Maximum sample of a split: 4,096 records show a share of 1 % within 0.3 %; 2 million positions are 16 MB per feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
 _RUN = 16
 
@@ -57,7 +57,7 @@ class SplitSubject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Data for all sections. `splits`: to show in detail; `place`: the location of the source, if known."""
+    """Data for all sections. `splits`: those to show in detail. `place`: the location of the source, if known."""
 
     manifest: Manifest
     tokenizer: HFTokenizer
@@ -72,15 +72,15 @@ class Subject:
 
 def sampled_records(root: str, manifest: Manifest, split: str, *, share: float = 1.0) -> tuple[SampledRecords, ...]:
     """Read a sample of a split, `share` of the usual size. Raises: CorruptRecordError if damaged; ReaderError."""
-    found = []
+    parts = []
     for length in manifest.bucket_lengths or (None,):
         described = manifest if length is None else manifest.bucket(length)
         shards = described.splits[split].shards
-        part = sum(shard.num_examples for shard in shards) / max(manifest.splits[split].num_examples, 1)
-        wanted = round(min(_RECORDS, _POSITIONS // described.row_length + 1) * share * part)
+        fraction = sum(shard.num_examples for shard in shards) / max(manifest.splits[split].num_examples, 1)
+        wanted = round(min(_RECORDS, _POSITIONS // described.row_length + 1) * share * fraction)
         if shards:
-            found.append(_spread(root, described, split, wanted=max(wanted, _RUN)))
-    return tuple(found)
+            parts.append(_spread(root, described, split, wanted=max(wanted, _RUN)))
+    return tuple(parts)
 
 
 def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
@@ -102,9 +102,9 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 
 
 def lengths_of(part: SampledRecords) -> np.ndarray:
-    """Return the length in tokens of each document of a sample, int64: of a segment (pack, chat), or of a row.
+    """Return the length in tokens of each document of a sample, int64. A document is a segment (pack, chat), or a row.
 
-    A row of a preference pair has two, the prompt with each answer. Empty if records cut documents apart (concat).
+    A preference pair has two lengths: the prompt with each answer. Empty if records cut documents apart (concat).
     """
     schema = part.manifest.schema
     if schema.with_role("token_ids") is None:
@@ -117,17 +117,17 @@ def lengths_of(part: SampledRecords) -> np.ndarray:
     numbers = tokens.astype(np.int64) if segments is None else segments
     begins = tokens & (np.diff(numbers, axis=1, prepend=0) != 0)
     ends = tokens & (np.diff(numbers, axis=1, append=0) != 0)
-    # Both in the order of rows and positions, so the n-th beginning belongs to the n-th end.
+    # `nonzero` returns the order of rows and positions, so the n-th beginning belongs to the n-th end.
     return np.asarray(np.nonzero(ends)[1] - np.nonzero(begins)[1] + 1)
 
 
 def count(number: float) -> str:
-    """Format a number, rounded to a whole one: 1,234."""
+    """Format a number, rounded, such as 1,234."""
     return f"{round(number):,}"
 
 
 def share(part: float, whole: float = 1.0) -> str:
-    """Format a share in per cent, with more digits near 0 and 100, so that only an exact zero is 0 %."""
+    """Format a share in percent, with more digits near 0 and 100, so that only exactly zero is 0 %."""
     percent = 100 * part / whole if whole else 0.0
     if percent in (0.0, 100.0):
         return f"{percent:.0f} %"

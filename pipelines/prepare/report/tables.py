@@ -8,23 +8,26 @@ import numpy as np
 from rich.filesize import decimal as size
 
 from pipelines.prepare.audit import invariants
-from pipelines.prepare.options.suggestions import about_fim, against_padding
+from pipelines.prepare.options.suggestions import about_fim, against_padding, listing
 from pipelines.prepare.report.page import Group, Section, Table
 from pipelines.prepare.report.subject import SampledRecords, SplitSubject, Subject, count, lengths_of, share
-from tfrecord_io.manifest import Manifest, dump
+from pipelines.prepare.sources.rows.unused_rows import words_of
+from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, Manifest, dump
 from tfrecord_io.schema import ROLES, Role
-from tfrecord_io.shown import without_secrets
+from tfrecord_io.shown import some, without_secrets
 
+# Largest share of padding without a warning.
 _MOST_PADDING = 0.5
-# Parts of the fingerprint that the table of facts shows already.
-_BESIDES = ("source", "versions", "tokenizer")
+# Parts of the fingerprint that the table of facts already shows.
+_IN_FACTS = ("source", "versions", "tokenizer")
 _LISTED_FACTS = 100
 # Largest share of unknown tokens without a warning; ordinary text has far fewer.
 _MOST_UNKNOWN = 0.01
 _MOST_BINS, _MOST_LABELS = 16, 200
-# Ratio between the most frequent and the rarest label that is worth a warning.
+# Largest ratio between the most frequent and the rarest label without a warning.
 _UNEVEN = 10
 _NAME = 100
+_FILTERS = {"filtered": "by a filter", HELD_OUT: "held out for another split", NOT_HELD_OUT: "not held out"}
 
 
 def overview_section(subject: Subject) -> Section:
@@ -37,14 +40,16 @@ def overview_section(subject: Subject) -> Section:
         more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
         rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
     left_out = [name for name in subject.manifest.splits if name not in {split.name for split in subject.splits}]
-    texts = (f"The sections below leave out {len(left_out):,} splits: {', '.join(left_out)}.",) if left_out else ()
+    texts = (
+        (f"The sections below leave out {some(len(left_out), 'split')}: {', '.join(left_out)}.",) if left_out else ()
+    )
     caption = "Splits (exact, from the manifest)"
     table = Table(caption=caption, head=head, rows=tuple(rows), numbers=len(head) - 1)
     return Section(name="overview", title="At a glance", groups=(Group(tables=(table,), texts=texts),))
 
 
 def padding_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's padding and cut tokens, from the manifest: one line per row length."""
+    """Return a split's padding and cut tokens, with one line per row length."""
     manifest = subject.manifest
     rows, positions, tokens = [], 0, 0
     for length in manifest.bucket_lengths or (None,):
@@ -56,18 +61,18 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
         name = f"{described.row_length:,}"
         rows.append((name, *map(count, (len(shards), records, held)), share(here - held, here)))
     cut = split.finished.ledger.tokens_cut
-    says = f"{manifest.layout['name']}, this dataset (exact, from its manifest). "
-    says += f"{count(cut)} tokens are cut, {share(cut, tokens + cut)} of all."
+    says = f"Layout {manifest.layout['name']} (exact, from the manifest). "
+    says += f"Cut: {some(cut, 'token')}, {share(cut, tokens + cut)} of all."
     head = ("row length", "shards", "records", "tokens", "padding")
     wasted = positions - tokens
-    warning = f"{share(wasted, positions)} of the positions are padding: consider {against_padding(manifest.options)}."
+    warning = f"{share(wasted, positions)} of the positions are padding; consider {against_padding(manifest.options)}."
     table = Table(caption=says, head=head, rows=tuple(rows), numbers=4)
     warnings = (warning,) if wasted > _MOST_PADDING * positions else ()
     return Group(title=split.name, tables=(table,), warnings=warnings)
 
 
 def tokens_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a table of a split's special tokens, and of its number of distinct tokens."""
+    """Return a table of a split's special tokens and its number of different tokens."""
     facts = subject.manifest.tokenizer
     counts = _counts(split, facts.vocab_size)
     total, seen = int(counts.sum()), int((counts > 0).sum())
@@ -86,7 +91,7 @@ def tokens_group(split: SplitSubject, subject: Subject) -> Group:
     warnings: tuple[str, ...] = ()
     if facts.unk_id is not None and counts[facts.unk_id] > _MOST_UNKNOWN * total:
         unknown = f"{share(counts[facts.unk_id], total)} of the tokens are unknown ({subject.token(facts.unk_id)})"
-        warnings = (f"{unknown}: this tokenizer does not fit the text.",)
+        warnings = (f"{unknown}, so this tokenizer does not fit the text.",)
     return Group(title=split.name, tables=(table,), warnings=warnings)
 
 
@@ -102,19 +107,19 @@ def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
 def rows_group(split: SplitSubject, subject: Subject) -> Group:
     """Return the numbers of rows used, rejected and filtered in a split, and examples of rejected rows."""
     ledger = split.finished.ledger
-    figures = {"used": ledger.rows_used}
-    for kind, by_reason in (("rejected", ledger.rejected), ("filtered", ledger.filtered)):
+    figures = [("used", ledger.rows_used)]
+    for kind, by_reason, words in (
+        ("rejected", ledger.rejected, words_of),
+        ("filtered", ledger.filtered, _filter_words),
+    ):
         ordered = sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))
-        figures |= {f"{kind}: {reason}": number for reason, number in ordered}
-    rows = [(name, count(number), share(number, ledger.rows_in)) for name, number in figures.items()]
-    rows.append(("in all", count(ledger.rows_in), share(1)))
-    caption = "Rows in, from the manifest"
+        figures += [(f"{kind}: {words(reason)}", number) for reason, number in ordered]
+    rows = [(name, count(number), share(number, ledger.rows_in)) for name, number in figures]
+    rows.append(("total", count(ledger.rows_in), share(1)))
+    caption = "Rows read, from the manifest"
     tables = [Table(caption=caption, head=("rows", "number", "share"), rows=tuple(rows), numbers=2)]
     if split.rejected:
-        examples = tuple(
-            (row.reason + (f": {row.detail}" if row.detail else ""), count(row.row), row.content)
-            for row in split.rejected
-        )
+        examples = tuple((row.why, count(row.row), row.content) for row in split.rejected)
         head = ("reason", "row of the split", "content")
         tables.append(Table(caption="Examples of rejected rows", head=head, rows=examples))
     fim, length = ledger.fim, subject.manifest.row_length
@@ -122,32 +127,38 @@ def rows_group(split: SplitSubject, subject: Subject) -> Group:
     return Group(title=split.name, tables=tuple(tables), texts=texts)
 
 
+def _filter_words(reason: str) -> str:
+    kind, _, name = reason.partition(":")
+    return _FILTERS.get(kind, kind) + (f": {name}" if name else "")
+
+
 def facts_section(subject: Subject) -> Section:
     """Return the section with the features, the manifest's facts, and the options of the build."""
     manifest = subject.manifest
-    features = tuple((each.name, each.dtype, str(list(each.shape)), each.meaning) for each in manifest.schema.features)
+    features = tuple(
+        (feature.name, feature.dtype, str(list(feature.shape)), feature.meaning) for feature in manifest.schema.features
+    )
     head = ("feature", "dtype", "shape", "meaning")
-    facts = [("place of the source", _text(subject.place)), *_facts(manifest)]
-    options = tuple((name, _text(value)) for name, value in sorted(manifest.options.items()) if name not in _BESIDES)
+    facts = [("location of the source", _text(subject.place)), *_facts(manifest)]
+    options = tuple((name, _text(value)) for name, value in sorted(manifest.options.items()) if name not in _IN_FACTS)
     tables = (
         Table(caption="Features of every record", head=head, rows=features),
         Table(caption="From the manifest", head=("fact", "value"), rows=tuple(fact for fact in facts if fact[1])),
-        Table(caption="Options of the build that decide bytes", head=("option", "value"), rows=options),
+        Table(caption="Options of the build that affect bytes", head=("option", "value"), rows=options),
     )
     return Section(name="facts", title="Facts", groups=(Group(tables=tables),))
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
     for name, value in json.loads(dump(manifest)).items():
-        inner = value if isinstance(value, dict) else {"": value}
-        for key, each in inner.items() if name not in ("features", "options", "splits") else ():
+        fields = value if isinstance(value, dict) else {"": value}
+        for key, content in fields.items() if name not in ("features", "options", "splits") else ():
             fact = f"{name}: {key}" if key else name
-            if isinstance(each, list):
-                named = [str(entry.get("name", entry) if isinstance(entry, dict) else entry) for entry in each]
-                more = f" and {len(each) - _LISTED_FACTS:,} more" if len(each) > _LISTED_FACTS else ""
-                yield fact, _text(", ".join(named[:_LISTED_FACTS]) + more)
-            elif each not in (None, {}):
-                yield fact, _text(each)
+            if isinstance(content, list):
+                names = [str(entry.get("name", entry) if isinstance(entry, dict) else entry) for entry in content]
+                yield fact, _text(listing(names, most=_LISTED_FACTS))
+            elif content not in (None, {}):
+                yield fact, _text(content)
 
 
 def _text(value: Any) -> str:
@@ -157,7 +168,7 @@ def _text(value: Any) -> str:
 
 
 def lengths_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a split's rows by length, in bins with power-of-two widths, as row lengths mostly are."""
+    """Return a split's rows by length. The width of the bins is a power of two, like most row lengths."""
     lengths, noun, note = _known_lengths(split, subject.manifest)
     if not len(lengths):
         return Group(title=split.name, texts=(note,))
@@ -165,37 +176,36 @@ def lengths_group(split: SplitSubject, subject: Subject) -> Group:
     width = max(2, 1 << (-(-longest // _MOST_BINS) - 1).bit_length())
     counts = np.bincount(np.maximum(lengths - 1, 0) // width).tolist()
     names = [f"{first + 1:,}-{first + width:,}" for first in range(0, len(counts) * width, width)]
-    text = f"Half of {count(len(lengths))} {noun} have at most {median:,} tokens, the longest has {longest:,}."
+    text = f"Median: {some(median, 'token')}. Longest: {some(longest, 'token')}."
     table = _with_bars(f"{noun.capitalize()} by tokens", ("tokens", noun), names, counts)
     return Group(title=split.name, texts=(note, text), tables=(table,))
 
 
 def _with_bars(caption: str, head: tuple[str, str], names: list[str], counts: list[int]) -> Table:
-    rows = tuple((name, count(each), share(each, sum(counts))) for name, each in zip(names, counts, strict=True))
+    rows = tuple((name, count(number), share(number, sum(counts))) for name, number in zip(names, counts, strict=True))
     shown = slice(_MOST_LABELS)
     return Table(caption=caption, head=(*head, "share"), rows=rows[shown], numbers=2, bars=tuple(counts[shown]))
 
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
     """Return lengths int64 [N], their noun (rows or documents), and a note on their source."""
-    found = np.concatenate([np.zeros(0, np.int64), *map(lengths_of, split.parts)])
-    cut = (
-        "None was cut."
-        if not split.finished.ledger.tokens_cut
-        else f"Those of {manifest.row_length:,} tokens may have been cut."
-    )
+    lengths = np.concatenate([np.zeros(0, np.int64), *map(lengths_of, split.parts)])
+    cut = "No row was cut."
+    if split.finished.ledger.tokens_cut:
+        cut = f"Rows of {manifest.row_length:,} tokens may have been cut."
     if manifest.layout["name"] == "pack":
-        cut = "Longer ones are divided or cut, or were rejected."
+        cut = "Longer documents were divided, cut or rejected."
     elif manifest.layout["name"] == "concat":
-        cut = "One that continues in the next row counts in both."
+        cut = "A document that continues in the next row counts in both rows."
     if manifest.schema.with_role("segment_ids") is not None:
-        return found, "documents", f"Documents in the rows, {split.source_of_figures}. {cut}"
+        return lengths, "documents", f"Documents in the rows, {split.source_of_figures}. {cut}"
     if manifest.schema.with_role("token_ids") is None:
-        return found, "answers", f"Tokens of the prompt with either answer, {split.source_of_figures}. {cut}"
+        return lengths, "answers", f"Tokens of the prompt with each answer, {split.source_of_figures}. {cut}"
     if manifest.schema.with_role("attention_mask") is not None:
-        return found, "rows", f"Tokens of a record, {split.source_of_figures}. {cut}"
+        return lengths, "rows", f"Tokens of a record, {split.source_of_figures}. {cut}"
     text = f"This layout joins documents and fills every row with {manifest.row_length:,} tokens, so lengths of "
-    return np.zeros(0, np.int64), "rows", text + "documents are not stored. `plan` with build's arguments shows them."
+    text += "documents are not stored. `prep-tfrecords plan` with the arguments of the build shows them."
+    return np.zeros(0, np.int64), "rows", text
 
 
 def labels_section(subject: Subject) -> Section | None:
@@ -213,10 +223,10 @@ def labels_section(subject: Subject) -> Section | None:
             groups.append(_classes_group(split, values.astype(np.int64), subject.manifest.label_names, noun=noun))
             continue
         if len(values):
-            text = f"Numbers from {values.min():.4g} to {values.max():.4g}, {values.mean():.4g} in the mean, "
+            text = f"Numbers from {values.min():.4g} to {values.max():.4g} with mean {values.mean():.4g}, "
             text += f"{split.source_of_figures}."
         groups.append(Group(title=split.name, texts=(text,)))
-    says = f"How many {noun} have each label. A model learns little about a label that is rare."
+    says = f"Number of {noun} with each label. A model learns little about rare labels."
     return Section(name="labels", title="Labels", says=says, groups=tuple(groups))
 
 
@@ -224,7 +234,7 @@ def _labels(part: SampledRecords, role: Role) -> np.ndarray:
     """Return all labels as float64 [K]: one per row, each class of multi-label rows, or the tags of tokens."""
     columns, schema = part.columns, part.manifest.schema
     values = schema.values(columns, role)
-    assert values is not None, "the schema has them"
+    assert values is not None, "the schema has the labels"
     if part.manifest.multi_hot_size:
         return np.nonzero(values)[1].astype(np.float64)
     mask = schema.values(columns, "token_label_mask") if role == "token_labels" else None
@@ -234,14 +244,14 @@ def _labels(part: SampledRecords, role: Role) -> np.ndarray:
 def _classes_group(split: SplitSubject, ids: np.ndarray, names: tuple[str, ...] | None, *, noun: str) -> Group:
     if names is not None:
         ids = ids[ids >= 0]
-    found, occurrences = np.unique(ids, return_counts=True)
-    by_id = dict.fromkeys(range(len(names or ())), 0) | dict(zip(found.tolist(), occurrences.tolist(), strict=True))
-    order = sorted(by_id, key=lambda each: (-by_id[each], each))
-    labels = [str(each) if names is None else names[each][:_NAME] for each in order]
-    counts, total = [by_id[each] for each in order], len(ids)
-    text = f"The most frequent label has {share(counts[0], total)}, the rarest {share(counts[-1], total)}, "
+    present, occurrences = np.unique(ids, return_counts=True)
+    by_id = dict.fromkeys(range(len(names or ())), 0) | dict(zip(present.tolist(), occurrences.tolist(), strict=True))
+    order = sorted(by_id, key=lambda label: (-by_id[label], label))
+    labels = [str(label) if names is None else names[label][:_NAME] for label in order]
+    counts, total = [by_id[label] for label in order], len(ids)
+    text = f"Most frequent label: {share(counts[0], total)}. Rarest label: {share(counts[-1], total)}. Figures "
     text += f"{split.source_of_figures}."
     table = _with_bars(f"{noun.capitalize()} by label", ("label", noun), labels, counts)
     uneven = counts[0] > _UNEVEN * max(counts[-1], 1)
-    warnings = (f"Some labels are more than {_UNEVEN} times as frequent as others.",) if uneven else ()
+    warnings = (f"The most frequent label is more than {_UNEVEN} times as frequent as the rarest.",) if uneven else ()
     return Group(title=split.name, texts=(text,), tables=(table,), warnings=warnings)

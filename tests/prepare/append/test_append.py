@@ -142,7 +142,7 @@ def test_more_files_than_the_manifest_names_are_compared_by_their_digest(
     json_lines(data / "train-0.jsonl", range(500, 510))
     json_lines(data / "train-4.jsonl", range(40, 50))
     cause, _ = build(data, out, "--append").error
-    assert "its first 4 files are not those" in cause
+    assert "its first 4 files are not the files" in cause
 
 
 def test_plan_shows_the_new_rows_alone_and_none_change_nothing(tmp_path: Path) -> None:
@@ -219,4 +219,4 @@ def test_new_files_alone_are_said_to_need_the_old_ones(tmp_path: Path) -> None:
     data, out = grown(tmp_path, name=None)
     cause, remedy = build(data / "train-b.jsonl", out, "--append", name=None).error
     assert "file train-a.jsonl of split 'train' is gone" in cause
-    assert "name the folder of all files, old and new" in remedy
+    assert "give the folder with all files, old and new" in remedy

@@ -29,7 +29,7 @@ SOURCES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a file that has grown": (grow, "file train-a.jsonl of split 'train' has changed: it had"),
     "a file that is gone": (lambda data: (data / "train-a.jsonl").unlink(), "file train-a.jsonl of split 'train' is"),
     "other content": (lambda data: json_lines(data / "train-a.jsonl", range(1, 61)), "train-a.jsonl of split 'train'"),
-    "other options in its card": (add_a_card, 'it is another source (reader: was null, now {"encoding": "latin-1"})'),
+    "other options in its card": (add_a_card, 'this is another source (reader: was null, now {"encoding": "latin-1"})'),
     "a new class": (add_a_class, "the new rows have other classes ('other')"),
 }
 
@@ -61,7 +61,7 @@ def test_a_source_that_is_not_the_same_with_more_rows(tmp_path: Path, source: st
         ({"layout": "concat", "keep_column": None}, "layout"),
         ({"tokenizer": "chats"}, "tokenizer"),
         ({"hold_out": "validation=10%"}, "hold_out"),
-        ({"split": "train[10:]"}, "split 'train' has the rows [0, 60), which are not the first ones"),
+        ({"split": "train[10:]"}, "split 'train' has the rows [0, 60), and the rows requested now do not begin"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:12],
 )

@@ -91,7 +91,7 @@ def test_a_refusal_comes_before_the_export_and_shows_no_token(
     hub.refusal = status
     done = push(hub, tmp_path)
     assert done.returncode == 1
-    assert "me/reviews: the hub did not take the dataset" in done.stderr
+    assert "me/reviews: the hub did not accept the dataset" in done.stderr
     assert remedy in done.stderr
     assert TOKEN not in done.stdout + done.stderr
     assert not (tmp_path / "out").exists()

@@ -81,7 +81,7 @@ def test_more_shards_than_a_manifest_can_name_are_refused_before_the_first(
     seams.put(monkeypatch, manifest_bytes=1000)
     ran = building.command("build", data, *building.options(tmp_path / "out", shard_size="1kB"))
     assert ran.status != 0
-    assert "shards of 1,000 bytes, more than a manifest.json can name" in ran.err
+    assert "shards of 1,000 bytes, more than a manifest.json can list" in ran.err
     assert "give a larger --shard-size" in ran.err
     assert not [*(tmp_path / "out").rglob("*.tfrecord")]
 

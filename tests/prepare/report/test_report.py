@@ -72,7 +72,7 @@ def test_half_of_the_rows_is_counted_by_length_and_advice_keeps_options_whole(tm
     lengths = [3, 3, 3, 54]
     rows = [{"text": " ".join(["good"] * (length - 2))} for length in lengths]
     page = page_of(built(building.source(tmp_path / "data", train=rows), max_length=512), tmp_path)
-    assert "Half of 4 rows have at most 3 tokens, the longest has 54" in page
+    assert "Median: 3 tokens. Longest: 54 tokens." in page
     bins = tables_of(page)["Rows by tokens"]
     assert [row[:2] for row in bins if row[1] != "0"] == [["1-4", "3"], ["53-56", "1"]]
     assert '<span class="option">--bucket-lengths</span> auto:4' in page
@@ -81,15 +81,15 @@ def test_half_of_the_rows_is_counted_by_length_and_advice_keeps_options_whole(tm
 def test_the_shares_of_labels_are_told(tmp_path: Path) -> None:
     rows = [{"text": f"row {number}", "label": label} for number, label in enumerate("aaab")]
     page = page_of(built(building.source(tmp_path / "data", train=rows), label_column="label"), tmp_path)
-    assert "The most frequent label has 75.0 %, the rarest 25.0 %" in page
+    assert "Most frequent label: 75.0 %. Rarest label: 25.0 %." in page
 
 
 def test_rejected_rows_have_their_reason_and_an_example(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"text": "fine"}, {"text": None}, {"text": "good"}]
     root = built(building.source(tmp_path / "data", train=rows), max_error_rate=0.5)
     found = tables_of(page_of(root, tmp_path))
-    assert ["rejected: text_null", "1", "33.3 %"] in found["Rows in, from the manifest"]
-    assert found["Examples of rejected rows"] == [["text_null", "1", '{"text": null}']]
+    assert ["rejected: text is null", "1", "33.3 %"] in found["Rows read, from the manifest"]
+    assert found["Examples of rejected rows"] == [["text is null", "1", '{"text": null}']]
 
 
 def test_what_is_learned_of_a_row_is_told(tmp_path: Path) -> None:
@@ -120,14 +120,14 @@ def test_options_and_place_are_told_without_secrets(tmp_path: Path) -> None:
     source.write_text(json.dumps(fields))
     found = tables_of(page_of(root, tmp_path))
     assert "hush" not in str(found)
-    assert ["place of the source", "https://...@host/rows.jsonl?..."] in found["From the manifest"]
-    assert ["layout", "pad"] in found["Options of the build that decide bytes"]
+    assert ["location of the source", "https://...@host/rows.jsonl?..."] in found["From the manifest"]
+    assert ["layout", "pad"] in found["Options of the build that affect bytes"]
 
 
 def test_without_the_work_folder_there_is_a_report_all_the_same(tmp_path: Path) -> None:
     root = Path(shutil.copytree(reviews(), tmp_path / "out"))
     shutil.rmtree(root / ".prep")
-    assert "place of the source" not in page_of(root, tmp_path)
+    assert "location of the source" not in page_of(root, tmp_path)
 
 
 def test_what_is_no_finished_dataset_is_named_in_two_lines(tmp_path: Path) -> None:

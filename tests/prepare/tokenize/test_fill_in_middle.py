@@ -86,8 +86,8 @@ def test_documents_without_room_are_counted(name: str) -> None:
 @pytest.mark.parametrize(
     ("layout", "said"),
     [
-        ("concat", "are longer than a row of 32 tokens, so their middle is in another row: --layout pack keeps"),
-        ("pack", "more stay as they are, since they would grow past 32 tokens"),
+        ("concat", " longer than a row of 32 tokens, with the middle in another row: --layout pack keeps"),
+        ("pack", " unchanged, since rewriting would exceed 32 tokens"),
     ],
 )
 def test_plan_build_and_report_tell_of_documents_without_room(tmp_path: Path, layout: str, said: str) -> None:

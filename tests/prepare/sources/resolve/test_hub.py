@@ -227,7 +227,7 @@ def test_a_hub_that_is_overloaded_is_waited_for(online: Answers) -> None:
         ("me/pickled", "me/pickled: no file that `datasets` knows", "--format"),
         ("me/card config=fr", "me/card: `datasets` cannot open it (BuilderConfig 'fr' not found", "--config"),
         ("me/good config=en", "me/good: `datasets` cannot open it (BuilderConfig 'en' not found", "--config"),
-        ("a/b/c", "a/b/c: no such file or folder", "a dataset of the hub has the form USER/NAME"),
+        ("a/b/c", "a/b/c: no such file or folder", "a hub dataset has the form USER/NAME"),
         ("hf://datasets/me/card/none", f"hf://datasets/me/card@{SHA}/none: no such file or folder", "check the path"),
         ("hf://datasets/me", "hf://datasets/me: not a dataset of the hub", "hf://datasets/USER/NAME"),
     ],

@@ -248,7 +248,7 @@ def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> Non
 
 
 def test_several_names_are_files(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="imdb: no such file; only files can be named together"):
+    with pytest.raises(SourceError, match="imdb: no such file, and if several datasets are given, all must be files"):
         _resolve(_write(tmp_path, "a.jsonl") / "a.jsonl", "imdb")
     with pytest.raises(SourceError, match="an address of the hub with other paths"):
         _resolve(tmp_path / "a.jsonl", "hf://datasets/me/data/a.jsonl")
