@@ -6,7 +6,7 @@ tokens    a row's words, each with a tag, become one record
 seq2seq   a text and its target text become one record
 concat    documents are joined, then cut at every L-th token
 pack      a record holds several whole documents
-chat      a conversation becomes one record, or several share a record
+chat      a conversation becomes one record; with --pack-rows a record holds several conversations
 preference  a prompt with a chosen and a rejected answer becomes one record
 """
 
@@ -55,16 +55,16 @@ def inputs_of(options: LayoutConfig, source: SourceConfig) -> Inputs:
     if layout.joins_rows and (source.label_column or source.keep_columns):
         flag = "--pack-rows" if options.pack_rows else f"--layout {options.name}"
         raise ConfigError(
-            f"{flag} with --label-column or --keep-column: a row holds several texts",
-            remedy=f"leave them out, or leave {flag} out",
+            f"{flag} with --label-column or --keep-column: a record holds several rows, so it has no label of its own",
+            remedy=f"leave out --label-column and --keep-column, or leave out {flag}",
         )
     inputs = layout.inputs(source)
     return dataclasses.replace(inputs, joins_pairs=inputs.finds_chats and options.chat_template is None)
 
 
-def open_encoder(options: LayoutConfig, **given: Any) -> BatchEncoder:
-    """Open the encoder for `options`. `given`: the other LayoutContext fields."""
-    return layout_of(options).open_encoder(LayoutContext(layout=options, **given))
+def open_encoder(options: LayoutConfig, **fields: Any) -> BatchEncoder:
+    """Open the encoder for `options`. `fields`: the other fields of LayoutContext."""
+    return layout_of(options).open_encoder(LayoutContext(layout=options, **fields))
 
 
 def layout_of(options: LayoutConfig) -> Layout:

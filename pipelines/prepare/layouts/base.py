@@ -1,8 +1,8 @@
-"""Interface of layouts: an encoder tokenizes batches; a builder collects a shard's rows and lays them out.
+"""Interface of layouts: a batch encoder tokenizes rows; a builder collects them and makes the records of one shard.
 
-encode    turns texts into tokens; has no side effects, so several threads may call it at once
-add       takes the results of `encode` in reading order
-chunks    yields arrays for the Example encoder, about a thousand rows at a time, shuffled on request
+BatchEncoder.encode    turns texts into tokens; has no side effects, so several threads may call it at once
+Builder.add            takes the results of `encode` in reading order
+Builder.chunks         yields the records as arrays, about a thousand at a time, shuffled on request
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import ROLES, TOKEN_IDS, Feature, Role, Schema
 
 _Encoder = TypeVar("_Encoder", bound="BatchEncoder")
-# Other ragged features annotate tokens.
+# Features with token ids; other ragged features annotate tokens.
 _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 
 
@@ -33,14 +33,15 @@ _TOKENS = {ROLES[role].feature_name or role for role in TOKEN_IDS}
 class Encoded:
     """Tokenized batch of N rows.
 
-    `ragged`: values by feature name. One sequence per row, or per entry of `owners`.
+    `ragged`: values by feature name, one sequence per row, or per entry of `owners`.
     `owners` int64, ascending: the row index of each sequence, if a row may have several sequences or none.
     `arrays`: other features by name, [N, ...].
-    `reasons` object [N]: why a row is rejected, '' if it is usable. Records leave out rejected rows.
-    `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens. `side_lengths`: those of
-    each side, by name, if a row has two answers; then `full_lengths` are the larger ones.
+    `reasons` object [N]: why a row is rejected, '' if it is usable. Rejected rows are in no record.
+    `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens.
+    `side_lengths`: the full lengths with the chosen and with the rejected answer, by name, if rows have two answers;
+    `full_lengths` then has the larger of the two.
     `tokens_cut`: tokens that truncation removed from usable rows.
-    `fim`: usable rows by kind of fill-in-the-middle (see `Ledger`).
+    `fim`: number of usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
     """
 
@@ -71,7 +72,7 @@ class Encoded:
 
     @property
     def usable(self) -> np.ndarray:
-        """Mask of the sequences from usable rows, bool."""
+        """Mask of the sequences that come from usable rows, bool."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
@@ -117,10 +118,10 @@ Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(abc.ABC):
-    """Base class of builders, which collect the rows of one shard and lay them out.
+    """Base class of builders, which collect the rows of one shard and make its records.
 
-    `rows_used`: rows that are in a record. `tokens_cut`: tokens of used rows that are in no record. Both are final
-    once all chunks have been taken.
+    `rows_used`: number of rows that are in a record. `tokens_cut`: number of tokens of used rows that are in no record.
+    These counts are final after the last chunk.
     """
 
     def __init__(self) -> None:
@@ -141,7 +142,7 @@ class Builder(abc.ABC):
 
     @abc.abstractmethod
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield columns by feature name, each [n, ...]; shuffle the rows if `rng` is given. Empties the builder."""
+        """Yield arrays [n, ...] of n records, by feature name, shuffled if `rng` is given. Empties the builder."""
 
     @abc.abstractmethod
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
@@ -177,7 +178,7 @@ class BatchEncoder(abc.ABC):
         """Return a builder for one shard."""
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return notes on a sample of rows. Needs the tokenizer."""
+        """Return lines to print about a sample of rows. Needs the tokenizer, so not for a pickled encoder."""
         return ()
 
 
@@ -191,7 +192,7 @@ def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutContext:
-    """Arguments for opening an encoder: tokenizer and its facts, options, row length L, columns and seed."""
+    """Arguments for opening an encoder: the tokenizer and its facts, the options, record length, columns and seed."""
 
     tokenizer: HFTokenizer
     facts: TokenizerFacts
@@ -210,9 +211,9 @@ class Layout:
     """Description of one layout.
 
     `open_encoder` raises ConfigError or TokenizerError if the tokenizer or engine does not suit the layout.
-    `inputs` returns the columns to tokenize; it raises ConfigError if the named columns do not suit. `joins_rows`: a
-    record may hold parts of several rows, so it has no labels. Otherwise each row has its own records: exactly one
-    (`one_record`) or any number.
+    `inputs` returns the columns to tokenize; it raises ConfigError if the named columns do not suit the layout.
+    `joins_rows`: a record may hold parts of several rows, so it has no label. Otherwise each row has its own records:
+    exactly one (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -222,10 +223,10 @@ class Layout:
 
 
 def one_text(source: SourceConfig) -> Inputs:
-    """Return the text column as inputs. Raises: ConfigError if there are two."""
+    """Return the text column as inputs. Raises: ConfigError if `source` names two text columns."""
     if len(source.text_columns) == 2:
         raise ConfigError(
-            "two text columns with --layout concat or pack, or --stride, expected one: its texts are joined or cut",
+            "two text columns, but --layout concat, --layout pack and --stride accept only one",
             remedy="give --text-column once, choose --layout pad for pairs, or --layout qa for questions with contexts",
         )
     return Inputs(texts=source.text_columns)
@@ -237,10 +238,10 @@ def notes_on_ends(
     """Return notes on sampled documents that already begin or end with the frame's tokens."""
     ends = ("begin", frame.before, begin_with), ("end", frame.after, end_with)
     return tuple(
-        f"{'all' if have.all() else 'some'} sampled {texts} {place} with {' '.join(map(spelt, tokens))} already; no "
+        f"{'all' if have.all() else 'some'} sampled {texts} already {verb} with {' '.join(map(spelt, tokens))}; no "
         "second one is added"
-        for place, tokens, found in ends
-        if (have := found(documents, tokens)).any()
+        for verb, tokens, test in ends
+        if (have := test(documents, tokens)).any()
     )
 
 
@@ -268,7 +269,7 @@ def input_ids(length: int) -> Feature:
 
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
-    """Return the order of a shard's rows, int64 [count]: shuffled, or ascending without `rng`."""
+    """Return the numbers from 0 to `count` - 1, int64 [count]: shuffled, or ascending if `rng` is None."""
     order = np.arange(count)
     if rng is not None:
         rng.shuffle(order)
@@ -276,7 +277,7 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Count each record's tokens without padding, int64 [n], from its masks, segments or counts."""
+    """Count the tokens of each of n records without padding, int64 [n], from their masks, segments or token counts."""
     marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]
     if (count := schema.with_role("num_tokens")) is not None:

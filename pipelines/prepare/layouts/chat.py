@@ -6,16 +6,16 @@
     loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
 
 Other forms are converted to such messages first (`sources.columns.chats`). The ids equal
-`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows conversations share rows, as documents do in
-layout `pack`.
+`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows a record holds several conversations, like
+documents in layout `pack`.
 
-Conversations are cut by whole turns, from one end. Cutting on the right keeps the oldest turns and ends with an answer.
-Cutting on the left keeps the system prompt and the latest turns, beginning with a question. With --learn last or each
-the learned answer is at the end, so the latest turns stay. With --learn each a conversation gives one record per
-answer; answers that do not fit even with one question are left out.
+A long conversation loses whole turns at one end. Cutting on the right keeps the oldest turns and ends with an answer.
+Cutting on the left keeps the system prompt and the latest turns, beginning with a question. With --learn last and
+--learn each, the learned answer is the last one, so conversations are always cut on the left. With --learn each a
+conversation becomes one record per answer; answers that do not fit even with one question are left out.
 
 If prompt and completion are plain texts, no template applies unless --chat-template names one, as in TRL 1.16
-(`SFTTrainer._prepare_dataset`): the row is BOS (if the tokenizer begins texts with it), prompt, completion, EOS.
+(`SFTTrainer._prepare_dataset`): the tokens are BOS (if the tokenizer begins texts with it), prompt, completion, EOS.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     if source.text_columns != SourceConfig.text_columns:
         raise ConfigError(
             "--layout chat with --text-column, expected a column of messages",
-            remedy="leave --text-column out; name the column with --messages-column unless it is `messages`",
+            remedy="leave --text-column out, and name the column with --messages-column unless its name is messages",
         )
     nested = named_columns(source, "messages", "prompt", "completion", "system", "tools")
     if "messages" in nested and not nested.keys().isdisjoint(PAIR):
@@ -74,14 +74,14 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
             "--layout chat needs the characters of each token, which this tokenizer does not report",
-            remedy="choose one with a tokenizer.json",
+            remedy="choose a tokenizer with a tokenizer.json",
         )
     layout, aligner = context.layout, Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
     if context.columns.joins_pairs:
         if layout.learn_not:
             raise ConfigError(
-                "--learn-not with prompt and completion as texts, expected messages: texts have no such parts",
-                remedy="leave it out, or choose a template with --chat-template, such as default",
+                "--learn-not with prompts and completions that are texts: only messages have such parts",
+                remedy="leave --learn-not out, or choose a template, for example with --chat-template default",
             )
         return beside_reference(lambda engine: PairEncoder(engine, context, aligner), engine, reference)
     template = open_template(
@@ -133,7 +133,7 @@ class PairEncoder(_LearningEncoder):
         if context.tokenizer.chat_template:
             self.notes = (
                 "prompt and completion are joined as texts, without the tokenizer's chat template, as in TRL; "
-                "--chat-template default writes them by the template",
+                "give --chat-template default to use the template",
             )
 
     def encode(self, rows: Rows) -> Encoded:
@@ -169,20 +169,19 @@ class ChatEncoder(_LearningEncoder):
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
         messages = itertools.chain.from_iterable(row or () for row in objects_of(rows.nested["messages"]))
         return tuple(
-            f'messages of the role {role} with "train": true are not learned: only answers are, the messages of the '
-            "role assistant"
+            f'messages of the role {role} with "train": true are not learned; only messages of the role assistant are'
             for role in roles_without_effect(messages)
         )
 
     def encode(self, rows: Rows) -> Encoded:
-        found, ragged = self._encoded(rows.nested, self._template)
-        owners, full_lengths = found.owners, ragged["input_ids"].lengths
-        long = np.flatnonzero((found.reasons == "")[owners] & (full_lengths > self._context.length))
-        ragged, does_fit = self._cut(rows.nested, found, ragged, long)
+        rendered, ragged = self._encoded(rows.nested, self._template)
+        owners, full_lengths = rendered.owners, ragged["input_ids"].lengths
+        long = np.flatnonzero((rendered.reasons == "")[owners] & (full_lengths > self._context.length))
+        ragged, does_fit = self._cut(rows.nested, rendered, ragged, long)
         learned = ragged["loss_mask"]
         is_kept = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
         is_kept[long[~does_fit]] = False
-        reasons = found.reasons.copy()
+        reasons = rendered.reasons.copy()
         has_text = np.bincount(owners[is_kept], minlength=len(reasons)) > 0
         has_long = np.bincount(owners[long], minlength=len(reasons)) > 0
         lacking = (reasons == "") & ~has_text
@@ -193,21 +192,21 @@ class ChatEncoder(_LearningEncoder):
         several = self._template.settings.learn == "each"
         kept = np.flatnonzero(is_kept | ~usable)
         return Encoded(
-            ragged={name: each.take(kept) for name, each in ragged.items()} if several else ragged,
+            ragged={name: values.take(kept) for name, values in ragged.items()} if several else ragged,
             arrays=rows.arrays,
             reasons=reasons,
             full_lengths=of_rows,
             tokens_cut=tokens_cut,
             owners=owners[kept] if several else None,
-            details=found.details,
+            details=rendered.details,
         )
 
     def _encoded(
         self, columns: Mapping[Purpose, pa.Array], template: ChatRenderer
     ) -> tuple[Rendered, dict[str, RaggedTokens]]:
-        found = template.render(columns)
-        ids, mask = self._aligner.align(self._engine.encode(found.texts.strings), found.texts)
-        return found, {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
+        rendered = template.render(columns)
+        ids, mask = self._aligner.align(self._engine.encode(rendered.texts.strings), rendered.texts)
+        return rendered, {"input_ids": ids, "loss_mask": RaggedTokens(mask, ids.offsets)}
 
     def _cut(
         self,
@@ -216,21 +215,24 @@ class ChatEncoder(_LearningEncoder):
         ragged: dict[str, RaggedTokens],
         texts: np.ndarray,
     ) -> tuple[dict[str, RaggedTokens], np.ndarray]:
-        """Cut `texts` to as many turns as fit, found by binary search; also return which have a turn left, bool."""
+        """Cut the conversations at indices `texts` to the most turns that fit, found by binary search.
+
+        Returns: all token ids and loss masks, by feature name; a mask of the cut conversations with a turn left, bool.
+        """
         columns = {name: column.take(pa.array(rendered.owners[texts])) for name, column in columns.items()}
         long, counts = columns["messages"], rendered.num_messages[texts].tolist()
-        roles = [[each["role"] for each in row[:count]] for row, count in zip(objects_of(long), counts, strict=True)]
-        kept = [cuts(each, side=self._side) for each in roles]
+        conversations = [row[:count] for row, count in zip(objects_of(long), counts, strict=True)]
+        kept = [cuts([message["role"] for message in messages], side=self._side) for messages in conversations]
         starts = offsets_of(pc.list_value_length(long).to_numpy(zero_copy_only=False))
-        fits, fails = np.zeros(len(texts), np.int64), np.array([len(each) + 1 for each in kept], np.int64)
+        fits, fails = np.zeros(len(texts), np.int64), np.array([len(choices) + 1 for choices in kept], np.int64)
         while len(tried := np.flatnonzero(fails - fits > 1)):
             middle = (fits + fails)[tried] // 2
-            parts = [starts[at] + kept[at][each - 1] for at, each in zip(tried, middle, strict=True)]
+            parts = [starts[at] + kept[at][number - 1] for at, number in zip(tried, middle, strict=True)]
             flat = long.flatten().take(pa.array(np.concatenate(parts)))
             shorter = pa.LargeListArray.from_arrays(pa.array(offsets_of(np.array([len(part) for part in parts]))), flat)
             taken = {name: column.take(pa.array(tried)) for name, column in columns.items()}
-            found, tokens = self._encoded({**taken, "messages": shorter}, self._of_cut)
-            is_short = (found.reasons == "") & (tokens["input_ids"].lengths <= self._context.length)
+            shortened, tokens = self._encoded({**taken, "messages": shorter}, self._of_cut)
+            is_short = (shortened.reasons == "") & (tokens["input_ids"].lengths <= self._context.length)
             fits[tried[is_short]], fails[tried[~is_short]] = middle[is_short], middle[~is_short]
             short = np.flatnonzero(is_short)
             ragged = {name: exchanged(ragged[name], texts[tried[short]], tokens[name].take(short)) for name in ragged}
@@ -238,7 +240,10 @@ class ChatEncoder(_LearningEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return the possible cuts of a conversation as indices of kept messages, fewest first, never all of them."""
+    """Return the message indices that each possible cut of a conversation keeps, from the fewest to the most.
+
+    No cut keeps all messages.
+    """
     places = np.arange(len(roles))
     if side == "right":
         kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]
@@ -246,7 +251,7 @@ def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
         opening = next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
         asked = [at for at, role in enumerate(roles) if role == "user"]
         kept = [np.concatenate([places[:opening], places[at:]]) for at in reversed(asked)]
-    return [each for each in kept if len(each) < len(roles)]
+    return [indices for indices in kept if len(indices) < len(roles)]
 
 
 CHAT = Layout(open_encoder=_open_encoder, inputs=_inputs)

@@ -1,7 +1,7 @@
-"""Compare a fast engine with the reference tokenizer while a job runs: both encode one row in 2,000.
+"""Compare a fast engine with the reference tokenizer during a build: both encode one row in 2,000.
 
-The choice depends only on the seed and the row's number. If tokens or reasons for rejection differ, the job ends and
-names the row.
+The choice depends only on the seed and the row's number. If the tokens of a row or the reasons to reject it differ, the
+build ends with an error that names the row.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ def engine_of(encoder: BatchEncoder) -> str:
 
 
 class CrossCheck:
-    """Comparison of a split's rows with the reference, in batches: two or three rows per call take twice as long.
+    """Comparison of a split's rows with the reference tokenizer.
 
-    `rows_checked` counts equal rows.
+    It collects 64 rows per call, because with two or three the reference takes twice as long per row.
+    `rows_checked`: number of compared rows.
     """
 
     def __init__(self, encoder: BatchEncoder, *, split: str) -> None:
@@ -45,8 +46,9 @@ class CrossCheck:
         self._waiting: list[tuple[Rows, Encoded]] = []
 
     def add(self, rows: Rows, encoded: Encoded, *, which: np.ndarray) -> None:
-        """Queue rows for comparison with the reference; `which` are indices into `rows` and `encoded`.
+        """Queue the rows at the indices `which` for comparison with the reference.
 
+        `encoded`: the fast engine's result for `rows`.
         Raises: TokenizerError if the reference encodes a queued row differently.
         """
         if self._encoder.reference is None or not len(which):
@@ -56,20 +58,20 @@ class CrossCheck:
             self.finish()
 
     def finish(self) -> None:
-        """Compare all queued rows. Raises: like `add`."""
+        """Compare all queued rows. Raises: TokenizerError if the reference encodes one differently."""
         if self._encoder.reference is None or not self._waiting:
             return
-        every, of_engine = zip(*self._waiting, strict=True)
+        batches, encoded = zip(*self._waiting, strict=True)
         self._waiting.clear()
-        rows = Rows.joined(every)
-        differ = _differing(Encoded.joined(of_engine), self._encoder.reference.encode(rows))
+        rows = Rows.joined(batches)
+        differ = _differing(Encoded.joined(encoded), self._encoder.reference.encode(rows))
         if differ.any():
             row = int(rows.numbers[np.flatnonzero(differ)[0]])
             raise TokenizerError(
-                f"row {row:,} of {self._split}: engine {engine_of(self._encoder)} gives other tokens than the "
+                f"row {row:,} of {self._split}: the engine {engine_of(self._encoder)} gives other tokens than the "
                 "reference tokenizer",
-                remedy="run the same command again with --engine hf, which makes every shard by the reference, and "
-                "report the text of this row to the project's issue tracker",
+                remedy="run the same command again with --engine hf, which makes every shard with the reference "
+                "tokenizer, and report the text of this row to the project's issue tracker",
             )
         self.rows_checked += len(rows)
 
@@ -83,7 +85,7 @@ def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
         other = expected.ragged[name]
         changed = ragged.lengths != other.lengths
         for index in np.flatnonzero(~changed):
-            one, two = (each.ids[each.offsets[index] : each.offsets[index + 1]] for each in (ragged, other))
+            one, two = (side.ids[side.offsets[index] : side.offsets[index + 1]] for side in (ragged, other))
             changed[index] = not np.array_equal(one, two)
         differ[ours.row_of_sequence[changed]] = True
     return differ
@@ -98,11 +100,11 @@ def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
             raise
         alone = ((number, _failure(encoder, rows.take(np.array([at])))) for at, number in enumerate(rows.numbers))
         causes = {f"{number:,}": cause for number, cause in alone if cause}
-        which = f"row{'s' * (len(causes) > 1)} {listing(list(causes))}"
-        if not causes:  # all rows together may be too much, though none fails alone
-            which = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
+        place = f"row{'s' * (len(causes) > 1)} {listing(list(causes))}"
+        if not causes:  # the library may fail for all rows together, but for none alone
+            place = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
         cause = next(iter(causes.values()), _cause(error))
-        raise TokenizerError(f"{which} of {split}: {cause}", remedy=library_failures.REMEDY) from error
+        raise TokenizerError(f"{place} of {split}: {cause}", remedy=library_failures.REMEDY) from error
 
 
 def _failure(encoder: BatchEncoder, row: Rows) -> str:

@@ -1,22 +1,23 @@
-"""Layouts `concat` and `pack`: a row of L tokens holds several documents, each with its special tokens.
+"""Layouts `concat` and `pack`: a record of L tokens holds several documents, each with its special tokens.
 
 concat: documents are joined, then cut at every L-th token. Only the last record of a shard has padding ('.');
-`num_tokens` counts a record's other tokens.
+`num_tokens` is a record's number of tokens without padding.
 
     documents    a b c | d | e f g | h i
     records      a b c </s>     d </s> e f     g </s> h i     </s> . . .
     num_tokens        4              4              4             1
 
-With --segments the rows have segments and positions instead, so that attention can end at documents. A document that
-continues in the next row is segment 1 from position 0 there, as in Grain's `ConcatThenSplitIterDataset`.
+With --segments, records have segment ids and positions instead of `num_tokens`, so that a model can attend within one
+document only. A document that continues in the next record is segment 1 there and starts at position 0 again, as in
+Grain's `ConcatThenSplitIterDataset`.
 
     segment_ids  1 1 1 1     1 1 2 2     1 1 2 2     1 0 0 0
     positions    0 1 2 3     0 1 0 1     0 1 0 1     0 0 0 0
 
-pack: a row holds whole documents, each with its own segment and positions (see `packing`). Only documents longer
-than a row are split. `--long-documents` truncates them or leaves them out instead.
+pack: a record holds whole documents, each with its own segment and positions (see `packing`). Only documents of more
+than L tokens are split; with `--long-documents` they are truncated or left out instead.
 
-Special tokens that a text already has at its ends are not added again.
+If a text already begins or ends with the special tokens, they are not added again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,7 +51,7 @@ def open_engines(context: base.LayoutContext) -> tuple[Engine, Engine]:
 
 
 def packed_features(length: int) -> tuple[Feature, ...]:
-    """Return the features that `PackBuilder` makes from documents."""
+    """Return the features of records that `PackBuilder` makes, except the loss mask."""
     return (
         base.input_ids(length),
         base.feature("segment_ids", "1, 2, ... on the documents of this row, 0 on padding", length),
@@ -59,11 +60,11 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 
 
 class PackBuilder(base.Builder):
-    """Builder that packs the documents of a shard into rows.
+    """Builder that packs the documents of a shard into records.
 
     `frame`: the special tokens around each document. Without a frame, empty documents count as used but are in no
-    record. A 0/1 `loss_mask` of the rows is extended to the frame: 0 before a document, 1 after it.
-    `truncates`: truncate long documents, instead of splitting them. `most`: documents in a row at most.
+    record. If rows have a `loss_mask`, it gets 0 for the special tokens before a document and 1 for those after it.
+    `truncates`: truncate long documents instead of splitting them. `most`: maximum number of documents in a record.
     """
 
     def __init__(
@@ -81,7 +82,6 @@ class PackBuilder(base.Builder):
         self._before, self._after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield columns by feature name, about half a million tokens at a time."""
         ragged, packed, owners = self._packed(rng)
         if not len(self._before) + len(self._after):
             self.rows_used += int(np.count_nonzero(ragged["input_ids"].lengths == 0))
@@ -94,7 +94,6 @@ class PackBuilder(base.Builder):
         self.rows_used += int(np.count_nonzero(is_used))
 
     def lineage(self, rng: np.random.Generator | None) -> base.Lineage:
-        """Return the lineage of the records: each record's documents, or parts of documents."""
         _, packed, owners = self._packed(rng)
         return lambda record: [base.Piece(int(owners[at]), start, stop) for at, start, stop in packed.parts(record)]
 
@@ -132,7 +131,8 @@ class PackBuilder(base.Builder):
 class JoinBuilder(PackBuilder):
     """Builder that joins documents and cuts at every L-th token.
 
-    `drop`: leave out a last record with padding. `segments`: mark documents, instead of counting tokens.
+    `drop`: leave out the last record if it has padding. `segments`: give records segment ids and positions instead of
+    `num_tokens`.
     """
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool, segments: bool = False) -> None:
@@ -163,9 +163,14 @@ class _DocumentEncoder(base.BatchEncoder):
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
         self._left_out = left_out_bos(context.tokenizer, context.layout.special_tokens)
         self.may_reject = context.layout.long_documents == "drop"
-        self._fim = _open_fill_in_middle(context, self._frame) if context.layout.fim_rate else None
+        self._fim = self._open_fill_in_middle() if context.layout.fim_rate else None
         if self._fim is not None and context.layout.fim_tokens is None:
-            self.notes = (f"fill-in-the-middle with the sentinels {' '.join(self._fim.tokens)}",)
+            self.notes = (f"fill-in-the-middle uses the sentinel tokens {' '.join(self._fim.tokens)}",)
+
+    def _open_fill_in_middle(self) -> FillInMiddle:
+        context, frame = self._context, self._frame
+        longest = context.length - len(frame.before) - len(frame.after) if context.layout.name == "pack" else None
+        return FillInMiddle(context.tokenizer, context.layout, seed=context.seed, frame=frame, longest=longest)
 
     def features(self) -> tuple[Feature, ...]:
         length = self._context.length
@@ -196,10 +201,7 @@ class _DocumentEncoder(base.BatchEncoder):
             return notes
         name, chosen, bos = self._context.facts.name, self._context.layout.special_tokens, spelt(self._left_out)
         if begin_with(documents, (self._left_out,)).all():
-            return (
-                *notes,
-                f"all sampled texts begin with {bos}, so no --special-tokens bos-eos is needed",
-            )
+            return (*notes, f"all sampled texts begin with {bos}, so --special-tokens bos-eos is not needed")
         cause = f"tokenizer {name!r} begins every text with {bos}, but --special-tokens {chosen} leaves it out"
         return (*notes, f"{cause}; --special-tokens bos-eos puts it before each document that does not begin with it")
 
@@ -210,11 +212,6 @@ class _DocumentEncoder(base.BatchEncoder):
             return PackBuilder(length=length, pad_id=pad_id, frame=self._frame, truncates=truncates, most=most)
         drop, segments = layout.remainder == "drop", layout.segments
         return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=drop, segments=segments)
-
-
-def _open_fill_in_middle(context: base.LayoutContext, frame: DocumentFrame) -> FillInMiddle:
-    longest = context.length - len(frame.before) - len(frame.after) if context.layout.name == "pack" else None
-    return FillInMiddle(context.tokenizer, context.layout, seed=context.seed, frame=frame, longest=longest)
 
 
 def _open_encoder(context: base.LayoutContext) -> base.BatchEncoder:

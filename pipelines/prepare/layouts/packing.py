@@ -7,9 +7,10 @@ With L = 8, documents a to e of 3, 11, 4, 2 and 5 tokens, in the shard's order (
 
     input_ids      b b b b b b b b    B B B c c c c .    d d . . . . . .    a a a e e e e e
 
-A piece goes into the row with the least sufficient room; among equals, into the row that got to that room last. This
-is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It would put the rows of short documents last. So
-rows are sorted by the pieces that opened them, in the shard's order. The pieces in a row keep that order too.
+A piece goes into the row with the least sufficient room; of several such rows, into the one that got its last piece
+most recently. This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents
+last, so the rows are then sorted by their first placed pieces, in the shard's order. The pieces of a row are in that
+order too.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _UINT8 = np.dtype(np.uint8)
 class Packing:
     """R rows of pieces of documents.
 
-    Row r has the pieces from `edges[r]` up to `edges[r + 1]`, one segment each. A piece is tokens [first, first + size)
-    of a framed document. All int64; `edges` [R + 1].
+    Row r has the pieces from `edges[r]` to `edges[r + 1]` - 1; each piece is one segment. A piece is tokens
+    [first, first + size) of a document with its special tokens. All arrays are int64; `edges` is [R + 1].
     """
 
     documents: np.ndarray
@@ -65,7 +66,8 @@ class Packing:
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
     """Pack the documents with the indices `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N]: tokens of each framed document. A length of 0 gives no row. `most`: pieces in a row at most.
+    `lengths` int64 [N]: tokens of each document with its special tokens; documents of length 0 are in no row.
+    `most`: maximum number of pieces in a row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -80,7 +82,10 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, m
 
 
 def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
-    """Join the documents with the indices `order` and cut at every `length`-th token. `lengths` as for `pack`."""
+    """Join the documents with the indices `order`, then cut them into rows of `length` tokens.
+
+    `lengths` int64 [N]: tokens of each document with its special tokens.
+    """
     order = order[lengths[order] > 0]
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
@@ -108,7 +113,7 @@ def lay_out(
 ) -> np.ndarray:
     """Return the documents' values in rows, [R, length] of `dtype`, padded with `fill` on the right.
 
-    `around`: the values before and after each document, int32. The packing must include them.
+    `around`: the values before and after each document, int32; the sizes in `packing` include them.
     """
     out = np.empty((len(packing), length), dtype)
     pieces = (packing.documents, packing.firsts, packing.sizes, packing.edges)
@@ -117,7 +122,7 @@ def lay_out(
 
 
 def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return segment ids and positions, both [R, length]: uint16 if that can hold `length`, else int32."""
+    """Return the segment ids and positions of rows, each [R, length]: uint16 if that can hold `length`, else int32."""
     shape, dtype = (len(packing), length), np.uint16 if length < 2**16 else np.int32
     segment_ids, positions = np.empty(shape, dtype), np.empty(shape, dtype)
     _mark(packing.sizes, packing.edges, segment_ids, positions)
@@ -128,9 +133,9 @@ def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
 def _best_fit(sizes, order, length, most):  # type: ignore[no-untyped-def]
     """Assign pieces to rows by best fit, in the given order.
 
-    Returns: each piece's row, int64 [P], numbered in opening order; the piece that opened each row, int64 [R].
+    Returns: each piece's row, int64 [P]; the first piece in each row, int64 [R].
     """
-    # No two rows fit into one, unless one has the most pieces. So all rows but one are half full on average.
+    # No two rows fit into one, unless one of them has `most` pieces. So all rows but one are half full on average.
     most_rows = min(len(sizes), 2 * sizes.sum() // length + 1 + len(sizes) // most)
     row_of_piece = np.empty(len(sizes), np.int64)
     opener, below = np.empty(most_rows, np.int64), np.empty(most_rows, np.int64)
@@ -173,7 +178,7 @@ def _next_set(bits, at):  # type: ignore[no-untyped-def]
     return -1
 
 
-# A loop over signed indices tests each for its sign, and takes five times as long (measured).
+# Indices are unsigned because Numba checks the sign of signed ones, which takes five times as long (measured).
 @jit
 def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
     length = np.uint64(segment_ids.shape[1])

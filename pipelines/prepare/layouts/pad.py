@@ -11,10 +11,10 @@ tokens: a row of tagged words. Tokens are labelled with their words' tags. Masks
     tags            0       3       0     0        7       0      0
     tag_mask        0       1       1     0        1       0      0
 
-The label is on a word's first token in the row, or with `--label-all-tokens` on all its tokens. Then the later tokens
-of a B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Unlabelled positions (special tokens,
-a word's other tokens, padding) have `tag_mask` 0 and `tags` 0. Words that have no tokens, or that truncation removed,
-are in no record.
+The label is on a word's first token in the record, or with `--label-all-tokens` on all its tokens. Then the later
+tokens of a B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Positions without a label
+(special tokens, a word's other tokens, padding) have `tag_mask` 0 and `tags` 0. Words that have no tokens, or that
+truncation removed, are in no record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def token_fields(context: LayoutContext, *, constant_type: int | None = None) ->
 
 
 class PadEncoder(RowsEncoder):
-    """Batch encoder that pads the output of a row encoder. `words`: whether rows are lists of words."""
+    """Batch encoder that tokenizes rows with a row encoder and pads the result. `words`: rows are lists of words."""
 
     words = False
 
@@ -79,7 +79,7 @@ class PadEncoder(RowsEncoder):
             more["token_type_ids"] = encoded.types
         ids = encoded.ids
         return Encoded(
-            ragged={"input_ids": ids, **{name: RaggedTokens(each, ids.offsets) for name, each in more.items()}},
+            ragged={"input_ids": ids, **{name: RaggedTokens(values, ids.offsets) for name, values in more.items()}},
             arrays=rows.arrays,
             reasons=np.where(encoded.impossible, self._impossible, "").astype(object),
             full_lengths=encoded.full_lengths,
@@ -99,8 +99,8 @@ class _TokensEncoder(PadEncoder):
         super().__init__(encoder, context, *fields)
         if joins_words(context.tokenizer):
             self.notes = (
-                "this tokenizer puts no space between words: ['a', 'b'] gives the tokens of 'ab'; "
-                "if its model was trained on text with spaces, set in a copy of its folder "
+                "this tokenizer puts no space between words: the words 'a' and 'b' get the tokens of 'ab'; if its "
+                "model was trained on text with spaces, edit a copy of the tokenizer's folder: set "
                 '"normalizer": {"type": "Prepend", "prepend": " "} in tokenizer.json, and '
                 '"tokenizer_class": "PreTrainedTokenizerFast" in tokenizer_config.json',
             )
@@ -119,22 +119,22 @@ class _TokensEncoder(PadEncoder):
 
 
 def _inside(names: Sequence[str] | None) -> np.ndarray:
-    """Return the inside tag for each of C tags, int32 [C]: I-PER for B-PER if it exists."""
+    """Return the tag id of a word's later tokens for each of C tags, int32 [C]: I-PER for B-PER, else the same tag."""
     ids = {name: number for number, name in enumerate(names or ())}
-    of_names = (ids.get("I" + name[1:], at) if name.startswith("B-") else at for name, at in ids.items())
-    return np.fromiter(of_names, np.int32, len(ids))
+    inside = (ids.get("I" + name[1:], tag) if name.startswith("B-") else tag for name, tag in ids.items())
+    return np.fromiter(inside, np.int32, len(ids))
 
 
 def _aligned(
     encoded: EncodedRows, tags: np.ndarray, *, counts: np.ndarray, inside: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each token's label (int32 [T], 0 without one) and a mask of labelled tokens (uint8 [T]).
+    """Return each token's label, int32 [T], 0 if it has none, and a mask of the tokens with a label, uint8 [T].
 
-    `tags`: labels of all words. `counts`: words per row, int64 [N]. With `inside` (int32 [C] or empty), all tokens of
-    a word have labels: those after the first get `inside[tag]`.
+    `tags`: tag ids of all words. `counts`: words per row, int64 [N]. `inside` int32 [C]: the tag id of a word's later
+    tokens, by the word's tag; None if only the first token has a label; empty if all tokens have the word's tag.
     """
     offsets, words = encoded.ids.offsets, encoded.words
-    assert words is not None, "its rows are lists of words"
+    assert words is not None, "the encoder's rows are lists of words"
     before = np.concatenate([[-1], words[:-1]])[: len(words)]
     before[offsets[:-1][offsets[:-1] < len(words)]] = -1
     follows, labelled = words == before, words >= 0
@@ -152,7 +152,8 @@ def _aligned(
 def _words(source: SourceConfig) -> Inputs:
     if source.label_column:
         raise ConfigError(
-            "--layout tokens with --label-column: its labels are the words' tags, and a dataset has one list of names",
+            "--layout tokens with --label-column: this layout's labels are the words' tags, and a dataset has only one "
+            "list of class names",
             remedy="leave --label-column out, or keep a column of integers with --keep-column",
         )
     return Inputs(nested={"words": source.words_column or "tokens", "tags": source.tags_column or "tags"})

@@ -2,7 +2,7 @@
 
     {"prompt": "The sky is", "chosen": " blue.", "rejected": " a fish."}
 
-    chosen_input_ids          The sky is blue . </s> .  .      L = 8, padding ('.') always on the right
+    chosen_input_ids          The sky is blue . </s> .  .      L = 8; padding (last two '.') is always on the right
     chosen_loss_mask           0   0  0   1   1   1  0  0      1 on the answer
     rejected_input_ids        The sky is a fish . </s> .
     rejected_loss_mask         0   0  0  1   1  1   1  0
@@ -13,8 +13,8 @@ Ids equal the output of `DPOTrainer._prepare_dataset` of TRL 1.16. Masks equal t
     prompt              the template with the generation prompt        texts: the tokenizer's own row, without EOS
     prompt + answer     the template without it                        joined, with EOS unless the answer ends with it
 
-An answer starts where the tokens of the prompt and of either row first differ. That may be before the end of the prompt
-if the template or the tokenizer writes a prompt otherwise once an answer follows.
+An answer starts where the tokens of the prompt alone first differ from either row. That may be before the end of the
+prompt if the template or the tokenizer writes the prompt differently when an answer follows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def _inputs(source: SourceConfig) -> Inputs:
     if source.text_columns != SourceConfig.text_columns:
         raise ConfigError(
             "--layout preference with --text-column, expected columns of prompts and answers",
-            remedy="name them with --prompt-column, --chosen-column and --rejected-column",
+            remedy="leave --text-column out, and name the columns with --prompt-column, --chosen-column and "
+            "--rejected-column",
         )
     nested = named_columns(source, "prompt", *ANSWERS, "system", "tools")
     return Inputs(nested=nested, finds_chats=True, finds_pairs=True)
@@ -66,8 +67,8 @@ def _inputs(source: SourceConfig) -> Inputs:
 def _open_encoder(context: LayoutContext) -> _PreferenceEncoder:
     if (truncation := context.layout.truncation) in ("only_first", "only_second"):
         raise ConfigError(
-            f"--layout preference with --truncation {truncation}: both answers' rows are cut in the same way",
-            remedy="leave it out, or give --truncation do_not_truncate",
+            f"--layout preference with --truncation {truncation}: this layout cuts both answers in the same way",
+            remedy="leave --truncation out, or give --truncation do_not_truncate",
         )
     texts = (_PlainTexts if context.columns.joins_pairs else _ChatTexts)(context)
     return beside_reference(lambda engine: _PreferenceEncoder(engine, context, texts), *open_engines(context))
@@ -78,7 +79,7 @@ class _PlainTexts:
         tokenizer = context.tokenizer
         if (eos := tokenizer.eos_token) is None:
             raise TokenizerError(
-                "an answer ends with an EOS token, but this tokenizer has none",
+                "--layout preference ends an answer with the EOS token, but this tokenizer has none",
                 remedy="set eos_token in its tokenizer_config.json",
             )
         self._eos, self.frame = str(eos), open_frame(tokenizer, "tokenizer")
@@ -112,10 +113,10 @@ class _PlainTexts:
 
 
 def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return the common beginnings of texts, and the rest of each, as TRL's `extract_prompt`.
+    """Split two columns of texts as TRL's `extract_prompt`: return the common beginnings, and the rest of each column.
 
-    A space before the first different letter belongs to the rest, and so does the last letter of the shorter text.
-    Unlike TRL, this leaves texts without a common beginning whole.
+    A space before the first different letter belongs to the rest. If one text begins with the other, the last letter of
+    the shorter text belongs to the rest too. Unlike in TRL, texts without a common beginning stay whole.
     """
     first, second = (RaggedTokens(*utf8_of(texts)) for texts in (chosen, rejected))
     size = first.common_prefixes(second)
@@ -135,11 +136,11 @@ def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.
 
 
 def _continues(texts: RaggedTokens, places: np.ndarray) -> np.ndarray:
-    """Return whether the byte at each text's place continues a letter, bool [N]."""
+    """Return whether the byte at each text's place continues a UTF-8 character, bool [N]."""
     inside = places < texts.lengths
-    found = np.zeros(len(places), bool)
-    found[inside] = texts.ids[(texts.offsets[:-1] + places)[inside]] & 0xC0 == 0x80
-    return found
+    continues = np.zeros(len(places), bool)
+    continues[inside] = texts.ids[(texts.offsets[:-1] + places)[inside]] & 0xC0 == 0x80
+    return continues
 
 
 def _strings(texts: RaggedTokens) -> pa.Array:
@@ -164,9 +165,10 @@ class _ChatTexts:
     def of(self, rows: Rows) -> _Texts:
         rendered = self._template.render(rows.nested)
         first = np.searchsorted(rendered.owners, np.arange(len(rows)))
-        # Rejected rows have one empty text.
-        places = [pa.array(first + (rendered.reasons == "") * at) for at in range(3)]
-        prompt, chosen, rejected = (rendered.texts.strings.take(each) for each in places)
+        # Rejected rows have one empty text instead of three.
+        prompt, chosen, rejected = (
+            rendered.texts.strings.take(pa.array(first + (rendered.reasons == "") * at)) for at in range(3)
+        )
         return _Texts(
             prompt=prompt, chosen=chosen, rejected=rejected, reasons=rendered.reasons, details=rendered.details
         )
@@ -193,9 +195,8 @@ class _PreferenceEncoder(RowsEncoder):
         if not count:
             return ()
         return (
-            f"in {count:,} of {len(rows):,} sampled rows the answer's tokens start before the end of the prompt's, "
-            "because the prompt alone is written otherwise than before an answer; as in TRL, the rest of the prompt's "
-            "own tokens is left out",
+            f"in {count:,} of {len(rows):,} sampled rows the end of the prompt has other tokens before an answer than "
+            "alone; as in TRL, the answer starts at the first different token",
         )
 
     def encode(self, rows: Rows) -> Encoded:
@@ -218,10 +219,10 @@ class _PreferenceEncoder(RowsEncoder):
         )
 
     def _tokens(self, texts: _Texts) -> tuple[RaggedTokens, RaggedTokens, RaggedTokens, np.ndarray]:
-        """Return the tokens of prompts and both rows, and the index of each answer's first token, int64 [N]."""
+        """Return the tokens of prompts and of both rows, and the index of each answer's first token, int64 [N]."""
         prompts, chosen, rejected = (
-            framed(self._engine.encode(each), self._texts.frame)
-            for each in (texts.prompt, texts.chosen, texts.rejected)
+            framed(self._engine.encode(column), self._texts.frame)
+            for column in (texts.prompt, texts.chosen, texts.rejected)
         )
         starts = np.minimum(prompts.common_prefixes(chosen), prompts.common_prefixes(rejected))
         return prompts, chosen, rejected, starts
@@ -245,10 +246,8 @@ class _PreferenceEncoder(RowsEncoder):
 
     def _row(self, side: Side, ids: RaggedTokens, starts: np.ndarray) -> dict[str, RaggedTokens]:
         is_answer = np.arange(len(ids.ids)) >= np.repeat(ids.offsets[:-1] + starts, ids.lengths)
-        mask, kept = (
-            RaggedTokens(is_answer.astype(np.uint8), ids.offsets),
-            np.minimum(ids.lengths, self._context.length),
-        )
+        mask = RaggedTokens(is_answer.astype(np.uint8), ids.offsets)
+        kept = np.minimum(ids.lengths, self._context.length)
         first = (ids.lengths - kept) * self._cuts_left
         return {f"{side}_input_ids": ids.part(first, kept), f"{side}_loss_mask": mask.part(first, kept)}
 

@@ -1,9 +1,9 @@
-"""Encoder and builder for layouts that do not join rows: pad ragged values to one of one or more lengths.
+"""Encoder and builder for layouts that do not join rows: they pad rows to one length, or each to one of several.
 
-With several record lengths, each group of rows is laid out as if the dataset had only that length:
+With several record lengths, the rows of each length form a group with its own records:
 
-    lengths 4, 8      rows of   3   6   2   9   4 tokens  (the fourth was cut to 8)
-                      group 4:  0       2       4         rows of the task
+    lengths 4, 8      rows of   3   6   2   9   4 tokens  (truncated to 8)
+                      group 4:  0       2       4         row numbers
                       group 8:      1       3
 """
 
@@ -26,16 +26,16 @@ from tfrecord_io.schema import Feature
 
 UINT8, INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _ROWS_PER_CHUNK = 1024
-# Padding takes memory too.
+# Bounds the memory of long records.
 _POSITIONS_PER_CHUNK = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """How a feature's ragged values become an array [N, L] of dtype `laid_out`, padded with `fill` on `side`.
+    """Feature with the layout of its values: an array [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
-    A feature of shape () has one value per record; one with a `constant` has no ragged values. `mask`: a feature that
-    is 1 on the values and 0 on padding.
+    A feature of shape () has one value per record. A feature with a `constant` has that value everywhere. `mask`:
+    another feature, 1 on values and 0 on padding.
     """
 
     feature: Feature
@@ -45,7 +45,7 @@ class Field:
     mask: Feature | None = None
 
     def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the padded values and mask of the sequences at `order`, by feature name."""
+        """Return the padded values and the mask of the sequences with the indices `order`, by feature name."""
         if self.feature.constant is not None:
             return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
         values = ragged[self.feature.name]
@@ -54,7 +54,7 @@ class Field:
         (length,) = self.feature.shape
         lengths = values.offsets[order + 1] - values.offsets[order]
         if int(lengths.max(initial=0)) > length:
-            raise SchemaError(f"a row of {lengths.max()} tokens, expected at most {length}")
+            raise SchemaError(f"a row has {lengths.max():,} tokens, expected at most {length:,}")
         out = {self.feature.name: np.empty((len(order), length), self.laid_out)}
         left = self.side == "left"
         _place(out[self.feature.name], values.ids, values.offsets, order, left, self.fill)
@@ -78,7 +78,7 @@ def ids_field(context: base.LayoutContext) -> Field:
 
 
 class RowsEncoder(base.BatchEncoder):
-    """Base class of encoders that put one row, or part of one, in a record. `fields` describe the record."""
+    """Base class of encoders for records of one row or part of one. `fields` describe the record."""
 
     def __init__(self, tokenizing: Tokenizing, context: base.LayoutContext, fields: Sequence[Field]) -> None:
         super().__init__(tokenizing)
@@ -86,7 +86,8 @@ class RowsEncoder(base.BatchEncoder):
         self.fields = tuple(fields)
 
     def features(self) -> tuple[Feature, ...]:
-        return tuple(each for field in self.fields for each in (field.feature, field.mask) if each is not None)
+        pairs = ((field.feature, field.mask) for field in self.fields)
+        return tuple(feature for pair in pairs for feature in pair if feature is not None)
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
         facts, encoded = self._context.facts, self.encode(rows)
@@ -101,8 +102,8 @@ class RowsEncoder(base.BatchEncoder):
         )
         spelt = self._context.tokenizer.convert_ids_to_tokens
         return tuple(
-            f"sampled texts {place} with {spelt(token)} already, and the tokenizer adds another, as in `transformers`; "
-            "to have it once, take it off the texts with a --map"
+            f"some sampled texts already {place} with {spelt(token)}, and the tokenizer adds another, as in "
+            "`transformers`; to have the token once, remove it from the texts with a function and --map"
             for place, token in twice
         )
 
@@ -111,9 +112,9 @@ class RowsEncoder(base.BatchEncoder):
 
 
 class RowsBuilder(base.Builder):
-    """Builder that makes one record per sequence, with the other arrays of its row.
+    """Builder that makes one record per sequence, with the other arrays of the sequence's row.
 
-    With `lengths`, each record has the smallest length that fits. `length_groups` then splits the builder.
+    With `lengths`, `length_groups` splits the builder: each record gets the smallest length that fits.
     """
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
@@ -123,7 +124,6 @@ class RowsBuilder(base.Builder):
         self._chosen: np.ndarray | None = None
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield columns by feature name, at most about a thousand records at a time."""
         whole, sequences = self._take_sequences()
         order, owners = sequences[base.permuted(len(sequences), rng)], whole.row_of_sequence
         laid_out = np.zeros(len(whole.reasons), bool)
@@ -139,7 +139,6 @@ class RowsBuilder(base.Builder):
             yield columns | {name: values[owners[chosen]] for name, values in whole.arrays.items()}
 
     def lineage(self, rng: np.random.Generator | None) -> base.Lineage:
-        """Return the lineage of the records: each comes from one row."""
         whole, sequences = self._take_sequences()
         order = sequences[base.permuted(len(sequences), rng)]
         ids = whole.ragged[self._fields[0].feature.name]
@@ -147,7 +146,7 @@ class RowsBuilder(base.Builder):
         return lambda record: [base.Piece(int(rows[record]), 0, int(lengths[record]))]
 
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Return the non-empty groups; if all are empty, the one of the longest records. Empties the builder."""
+        """Return the groups with rows; without any rows, the group of the longest records. Empties the builder."""
         whole, sequences = self._take_sequences()
         kept, full = whole.ragged["input_ids"].lengths, whole.full_lengths[whole.row_of_sequence]
         bucket = length_index(self.lengths, kept[sequences])
@@ -165,8 +164,8 @@ class RowsBuilder(base.Builder):
 
 
 def _repeated(rows: RaggedTokens, first: int) -> list[int]:
-    """Return the tokens at index `first` of a row that the next token repeats."""
-    usable = np.flatnonzero(rows.lengths > 2)  # an empty text may have the same token on both sides
+    """Return the ids of tokens at index `first` of a row that equal the next token."""
+    usable = np.flatnonzero(rows.lengths > 2)  # with an empty text, the tokenizer's own two may be equal
     places = (rows.offsets[1:] if first < 0 else rows.offsets[:-1])[usable] + first
     tokens = rows.ids[places]
     return np.unique(tokens[tokens == rows.ids[places + 1]]).tolist()
@@ -180,8 +179,8 @@ def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:
 class LengthGroup:
     """Rows of a task with records of the same length.
 
-    `rows` int64: the group's indices among the task's usable rows. `length` and `rows` are None if the dataset has
-    only one length.
+    `rows` int64: the group's indices among the task's usable rows. `length` and `rows` are None if all records of the
+    dataset have the same length.
     """
 
     length: int | None
@@ -190,13 +189,13 @@ class LengthGroup:
 
 
 def length_groups(builder: base.Builder) -> tuple[LengthGroup, ...]:
-    """Split a builder's rows by length. Return at least one group; it is empty only if there are no rows."""
+    """Split a builder's rows by record length. Returns at least one group, empty only if there are no rows."""
     if isinstance(builder, RowsBuilder) and builder.lengths:
         return builder.length_groups()
     return (LengthGroup(length=None, builder=builder),)
 
 
-# Numba tests signed indices for their sign, which takes longer than the copy (measured).
+# Indices are unsigned because Numba checks the sign of signed ones, which takes longer than the copy (measured).
 @jit
 def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
     length = np.uint64(out.shape[1])

@@ -1,4 +1,4 @@
-"""Layout `seq2seq`: each row becomes one record with an encoder's input and a decoder's target.
+"""Layout `seq2seq`: each row becomes one record with the input of an encoder and the target of a decoder.
 
     --text-column en --target-column de --input-prefix "translate English to German: "       L = 8, T = 6
 
@@ -7,12 +7,12 @@
     target_ids      Ein Haus </s> . . .                               from text_target
     target_mask      1   1     1  0 0 0
 
-Both equal `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")` and
+The inputs equal `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")`, and the targets equal
 `tokenizer(text_target=target, truncation=True, max_length=T)`. A few tokenizers have a separate mode for targets, with
 another language code or vocabulary; `transformers` itself tokenizes their targets.
 
-Targets are padded on the right: with left padding, the shift to a decoder's input would begin in the padding. The
-reader makes that shift (`tfrecord_io.objectives`), because a decoder's start token depends on the model.
+Targets are always padded on the right, because a decoder's input is the target shifted to the right. The reader shifts
+it (`tfrecord_io.objectives`), because the start token depends on the model.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
     try:
         prefix.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"--input-prefix {prefix!r} is not UTF-8", remedy="write it in UTF-8") from error
+        raise ConfigError(f"--input-prefix {prefix!r} is not UTF-8", remedy="give the prefix in UTF-8") from error
     targets = _of_targets(context)
     require_room(targets.tokenizer, length=targets.length, pair=False, option="--target-length", of="target")
     inputs = PadEncoder.open(context)
@@ -60,7 +60,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
 
 
 def _of_targets(context: LayoutContext) -> LayoutContext:
-    # Strategies that choose one text of a pair do not apply to targets.
+    # only_first and only_second apply to pairs of texts, but a target is a single text.
     cut: Truncation = "do_not_truncate" if context.layout.truncation == "do_not_truncate" else "longest_first"
     one = dataclasses.replace(
         context,
@@ -72,7 +72,7 @@ def _of_targets(context: LayoutContext) -> LayoutContext:
     as_text, as_target = context.tokenizer(texts, verbose=False), context.tokenizer(text_target=texts, verbose=False)
     if as_text["input_ids"] == as_target["input_ids"]:
         return one
-    # No engine has such a mode, so a requested engine tokenizes the inputs only.
+    # No engine has a mode for targets, so an engine named with --engine tokenizes the inputs only.
     return dataclasses.replace(one, tokenizer=_AsTarget(context.tokenizer), engine="auto")
 
 
@@ -91,7 +91,7 @@ class _Seq2SeqEncoder(RowsEncoder):
     def __init__(
         self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext, fields: Sequence[Field]
     ) -> None:
-        # Name the reference engine only if it tokenizes both.
+        # Name the reference engine only if it tokenizes both inputs and targets.
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
         self.concurrent = inputs.concurrent and targets.concurrent

@@ -1,6 +1,6 @@
 """Layouts of overlapping windows over long texts: `pad` with `--stride S`, and `qa`.
 
-With `--stride S` a text becomes as many records as its tokens need. Neighbours share S tokens.
+With `--stride S` a long text becomes several records. Consecutive records of a text share S tokens.
 
     text          "An owl lives here"            L = 5 with [CLS] and [SEP], S = 1
     input_ids     [CLS] An  owl lives [SEP]      [CLS] lives here [SEP] .
@@ -19,9 +19,9 @@ With `--layout qa` a question and a window of its context become one record, wit
     start_positions  0                                        5
     end_positions    0                                        5
 
-Each window has the whole question. Windows share `--stride` tokens, by default a quarter of L. Character offsets refer
-to the context. If there are several answers, the first one counts. Positions count from the row's start, including left
-padding; both are 0 if the window lacks the whole answer.
+Each window has the whole question. Consecutive windows share `--stride` tokens, by default a quarter of L. Character
+offsets refer to the context. Only the first of several answers is used. Positions count from the start of the record,
+including left padding; both are 0 if the window does not contain the whole answer.
 """
 
 import dataclasses
@@ -40,35 +40,34 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, id_dtype
 from pipelines.prepare.tokenize.special_tokens import require_room
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.shown import some
 
 _NO_ANSWER = -1
 
 
 class _WindowsEncoder(RowsEncoder):
-    """Batch encoder of windows of a text, or of a pair's second text, cut by the `tokenizers` library."""
-
     def __init__(self, context: LayoutContext, *more: Field, pair: bool = False) -> None:
         tokenizer, length = context.tokenizer, context.length
         if context.engine not in ("auto", "hf"):
             raise ConfigError(
-                f"--engine {context.engine} cannot report the characters of tokens, which this layout needs; only the "
-                "tokenizers library can",
+                f"--layout qa and --stride need the characters of each token, which --engine {context.engine} cannot "
+                "report",
                 remedy="leave --engine out",
             )
         self._special = require_room(tokenizer, length=length, pair=pair)
         self._stride = length // 4 if context.layout.stride is None else context.layout.stride
         if self._stride >= length - self._special:
             raise ConfigError(
-                f"--stride {self._stride} with --max-length {length}, of which {self._special} positions are special "
-                "tokens: the next window would begin where the last one did",
-                remedy=f"give at most {length - self._special - 1}",
+                f"--stride {self._stride} with --max-length {length}: without special tokens, a window holds "
+                f"{some(length - self._special, 'token')}, and all of them would be in the next window too",
+                remedy=f"give --stride {length - self._special - 1} or less",
             )
         self._dtype = id_dtype(context.facts.vocab_size)
         reference = open_reference(tokenizer, dtype=self._dtype)
         if not isinstance(reference, HuggingFaceEngine):
             raise TokenizerError(
-                "windows need the characters of each token, which this tokenizer does not report",
-                remedy="use a fast tokenizer, one with a tokenizer.json, or leave --stride out",
+                "--layout qa and --stride need the characters of each token, which this tokenizer does not report",
+                remedy="choose a tokenizer with a tokenizer.json, or another layout without --stride",
             )
         self._whole, self._backend = reference, copy_backend(tokenizer)
         strategy, side = "only_second" if pair else "longest_first", tokenizer.truncation_side
@@ -80,7 +79,8 @@ class _WindowsEncoder(RowsEncoder):
         fields = [
             *token_fields(context),
             Field(feature=source_row, laid_out=np.dtype(np.int64)),
-            *(Field(feature=each, side=side) for each in (starts, ends)),
+            Field(feature=starts, side=side),
+            Field(feature=ends, side=side),
             *more,
         ]
         super().__init__(reference, context, fields)
@@ -90,15 +90,15 @@ class _WindowsEncoder(RowsEncoder):
         return self._cut(rows)[0]
 
     def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
-        """Cut rows of one or two texts into windows.
+        """Cut the text, or the second of two texts, of each row into W windows.
 
-        Returns: the batch; a mask of the rows that cannot be cut, bool [N]; each window's index of the cut text's first
-        token, and the number of its tokens, int64 [W].
+        Returns: the batch; a mask of the rows that cannot be cut, bool [N]; the index of each window's first token of
+        the cut text, int64 [W]; the number of its tokens of that text, int64 [W].
         """
         texts = rows.texts
         pair = len(texts) == 2
         led = self._whole.encode(texts[0]).lengths if pair else np.zeros(len(texts[0]), np.int64)
-        # Without room to advance, the whole second text must fit.
+        # If windows have no room to advance, the whole second text must fit into one.
         room = self._context.length - self._special - led
         impossible = room <= self._stride
         narrow = np.flatnonzero(impossible)
@@ -107,7 +107,7 @@ class _WindowsEncoder(RowsEncoder):
         possible = np.flatnonzero(~impossible)
         chosen = [column.take(pa.array(possible)).to_pylist() for column in texts]
         encodings = self._backend.encode_batch(list(zip(*chosen, strict=True)) if pair else chosen[0])
-        # Each read of `overflowing` copies it.
+        # Each access to `overflowing` copies all windows, so it is read once.
         parts = [(encoding, *encoding.overflowing) for encoding in encodings]
         owners = np.repeat(possible, [len(part) for part in parts])
         windows = list(itertools.chain.from_iterable(parts))
@@ -115,13 +115,13 @@ class _WindowsEncoder(RowsEncoder):
         sequences = [window.sequence_ids for window in windows]
         count = np.array([of_tokens.count(pair) for of_tokens in sequences], np.int64)
         first = np.array([of_tokens.index(pair) if pair in of_tokens else 0 for of_tokens in sequences], np.int64)
-        # First and end character of each token, int32 [2, T]; 0 outside the text.
+        # Start and end character of each token, int32 [2, T]; 0 outside the cut text.
         pairs = itertools.chain.from_iterable(window.offsets for window in windows)
         characters = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * len(ids.ids))
         position = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], ids.lengths)
         inside = (position >= np.repeat(first, ids.lengths)) & (position < np.repeat(first + count, ids.lengths))
         starts, ends = np.ascontiguousarray(characters.reshape(-1, 2).T) * inside
-        # Each further window repeats special tokens, the first text and S tokens.
+        # Each window after the first repeats the special tokens, the first text and S tokens.
         total = np.bincount(owners, weights=ids.lengths, minlength=len(led)).astype(np.int64)
         repeated = np.maximum(np.bincount(owners, minlength=len(led)) - 1, 0)
         of_tokens = {"input_ids": ids.ids, "char_starts": starts, "char_ends": ends}
@@ -143,8 +143,8 @@ class _WindowsEncoder(RowsEncoder):
 def _inputs(source: SourceConfig) -> Inputs:
     if len(source.text_columns) != 2:
         raise ConfigError(
-            f"--layout qa with the text column {source.text_columns[0]!r} alone, expected questions and contexts",
-            remedy="give for example --text-column question --text-column context",
+            f"--layout qa with only one text column, {source.text_columns[0]!r}, expected questions and contexts",
+            remedy="name two columns, for example --text-column question --text-column context",
         )
     return Inputs(texts=source.text_columns, nested={"answers": source.answers_column or "answers"})
 
@@ -158,7 +158,7 @@ class _QaEncoder(_WindowsEncoder):
             feature("start_position", start, name="start_positions"),
             feature("end_position", "place of its last token", name="end_positions"),
         )
-        super().__init__(context, *(Field(feature=each) for each in places), pair=True)
+        super().__init__(context, *(Field(feature=place) for place in places), pair=True)
         self._padded_left = context.length if context.facts.padding_side == "left" else 0
 
     def encode(self, rows: Rows) -> Encoded:
@@ -166,31 +166,25 @@ class _QaEncoder(_WindowsEncoder):
         answers, mismatched = _answers(rows.nested["answers"], rows.texts[1].to_pylist())
         encoded.reasons[impossible] = "question_too_long"
         encoded.reasons[mismatched] = "answer_mismatch"
-        of_windows = encoded.ragged["source_row"].offsets
-        positions = {
-            name: RaggedTokens(values, of_windows)
-            for name, values in zip(
-                ("start_positions", "end_positions"),
-                self._positions(encoded, first, count, answers[encoded.row_of_sequence]),
-                strict=True,
-            )
-        }
+        starts, ends = self._positions(encoded, first, count, answers[encoded.row_of_sequence])
+        offsets = encoded.ragged["source_row"].offsets
+        positions = {"start_positions": RaggedTokens(starts, offsets), "end_positions": RaggedTokens(ends, offsets)}
         return dataclasses.replace(encoded, ragged={**encoded.ragged, **positions})
 
     def _positions(self, encoded: Encoded, first: np.ndarray, count: np.ndarray, answers: np.ndarray) -> np.ndarray:
         starts, ends = encoded.ragged["char_starts"], encoded.ragged["char_ends"]
-        found = np.full((2, len(starts)), _NO_ANSWER, np.int64)
+        positions = np.full((2, len(starts)), _NO_ANSWER, np.int64)
         begins = starts.offsets[:-1]
-        _find(begins + first, count, starts.ids, ends.ids, answers, found)
-        missing = found[0] == _NO_ANSWER
-        found += -begins + (self._padded_left - starts.lengths if self._padded_left else 0)
-        found[:, missing] = 0
-        return found.astype(np.int32)
+        _find(begins + first, count, starts.ids, ends.ids, answers, positions)
+        missing = positions[0] == _NO_ANSWER
+        positions += -begins + (self._padded_left - starts.lengths if self._padded_left else 0)
+        positions[:, missing] = 0
+        return positions.astype(np.int32)
 
 
 @jit
-def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-untyped-def]
-    """Write the answer's first and last token to `found`, for each window with the whole answer."""
+def _find(begins, counts, starts, ends, answers, positions):  # type: ignore[no-untyped-def]
+    """Write the indices of the answer's first and last token to `positions`, for each window with the whole answer."""
     for window in range(len(begins)):
         first, stop = begins[window], begins[window] + counts[window]
         start, end = answers[window, 0], answers[window, 1]
@@ -202,11 +196,14 @@ def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-unty
         while last >= first and starts[last] >= end:
             last -= 1
         if first <= last:
-            found[0, window], found[1, window] = first, last
+            positions[0, window], positions[1, window] = first, last
 
 
 def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the characters of each row's first answer, int64 [N, 2], and a mask of mismatches, bool [N]."""
+    """Return the start and end character of each row's first answer, int64 [N, 2].
+
+    Also returns a mask of the rows with an answer that is not at that place in the context, bool [N].
+    """
     spans, mismatched = np.zeros((len(contexts), 2), np.int64), np.zeros(len(contexts), bool)
     for row, answers in enumerate(column.to_pylist()):
         texts, places = answers["text"] or [], answers["answer_start"] or []

@@ -1,4 +1,4 @@
-"""Parse and check Beam's options, and start the chosen runner's job server."""
+"""Parsing and checking of Beam's options; start of the job server that a runner needs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from apache_beam.runners.portability.portable_runner import PortableRunner
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.runners import dataflow
 from tfrecord_io.errors import ConfigError, PrepError
+from tfrecord_io.shown import some
 
-# Run in this process, without a port.
+# These runners run in this process and open no port.
 _DIRECT = (None, "DirectRunner", "FnApiRunner", "SwitchingDirectRunner")
 _CONNECT_SECONDS = 20
-# Beam's timeout also ends the waiting for a job; default 300 s.
+_REMEDY = "correct the Beam options after the --"
+# Beam's --job_server_timeout (default 300 s) also limits how long a job may run.
 _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Check Beam's options, and that the named job service answers.
+    """Check Beam's options, and whether the job service answers.
 
-    Raises: ConfigError for wrong options, or an output in `root` that workers cannot reach; PrepError if no job service
-        answers.
+    Raises: ConfigError for wrong options, or if workers cannot reach the output folder `root`; PrepError if the job
+        service does not answer.
     """
     options = parse(beam_args)
     if runner_name(options) == dataflow.RUNNER:
@@ -40,15 +42,15 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
     if runner_name(options) == "PortableRunner" and not endpoint:
         raise ConfigError(
             "--runner=PortableRunner without --job_endpoint",
-            remedy="give --job_endpoint=HOST:PORT, the address of its job service",
+            remedy="give the address of the runner's job service, --job_endpoint=HOST:PORT",
         )
     if endpoint and endpoint != "embed":
         try:
             ExternalJobServer(endpoint, timeout=_CONNECT_SECONDS).start()
         except Exception as error:
             raise PrepError(
-                f"no job service answers at {endpoint} within {_CONNECT_SECONDS} seconds",
-                remedy="start it, or correct --job_endpoint",
+                f"no job service answers at {endpoint} within {some(_CONNECT_SECONDS, 'second')}",
+                remedy="start the job service, or correct --job_endpoint",
             ) from error
 
 
@@ -58,68 +60,68 @@ def is_direct(options: PipelineOptions) -> bool:
 
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Return an empty pipeline. Raises: ConfigError for options that its runner lacks."""
-    # Beam's DirectRunner would download a Go binary.
+    """Return an empty pipeline. Raises: ConfigError for options that the chosen runner does not accept."""
+    # FnApiRunner instead of Beam's DirectRunner, which would download a Go binary.
     runner = FnApiRunner() if is_direct(options) else None
     try:
         return beam.Pipeline(runner=runner, options=options)
     except (ValueError, ImportError) as error:
-        raise ConfigError(f"Beam: {error}", remedy="see the Beam options after the --") from error
+        raise ConfigError(f"Beam: {error}", remedy=_REMEDY) from error
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the runner's full name, or None; Beam also takes short names."""
-    given: str | None = options.view_as(StandardOptions).runner
+    """Return the full name of the runner, or None. Users may give a short name, such as `flink`."""
+    chosen: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
-        if given and given.lower() in (name.lower(), name.lower().removesuffix("runner")):
+        if chosen and chosen.lower() in (name.lower(), name.lower().removesuffix("runner")):
             return str(name)
-    return given
+    return chosen
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
     """Parse the options. Raises: ConfigError for unknown options or wrong values."""
-    given = {arg.partition("=")[0] for arg in beam_args}
+    names = {arg.partition("=")[0] for arg in beam_args}
     defaults = {}
-    if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
+    if names & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in names:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
-    if "--job_endpoint" in given:  # with Beam's default, 0, its job service starts no worker
+    if "--job_endpoint" in names:  # with Beam's default, 0, its job service starts no worker
         defaults["--direct_num_workers"] = str(workers or cores())
-    added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
+    added = [f"{name}={value}" for name, value in defaults.items() if name not in names]
     options = PipelineOptions([*beam_args, *added])
     unknown: list[str] = []
 
     def look(parser: Any) -> None:
-        parser.error = refuse  # Beam's prints a hundred lines
+        parser.error = refuse  # Beam's own would print a hundred lines
         unknown.extend(parser.parse_known_args(list(beam_args))[1])
 
     def refuse(message: str) -> NoReturn:
-        raise ConfigError(f"Beam: {message}", remedy="see the Beam options after the --")
+        raise ConfigError(f"Beam: {message}", remedy=_REMEDY)
 
     options.get_all_options(add_extra_args_fn=look)
-    # Beam discards unknown options. Only other runners' job servers know all of theirs.
+    # Beam ignores unknown options. For other runners, only the job server knows all options.
     if unknown and (is_direct(options) or runner_name(options) == dataflow.RUNNER):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
-            remedy="check the spelling; our own options go before the --, and Beam's after it",
+            remedy="check the spelling; only Beam's options go after the --, all others before it",
         )
     direct = options.view_as(DirectOptions)
-    # Its other modes open ports on all addresses, and unpickle what anybody sends.
+    # DirectRunner's other modes listen on all network addresses and unpickle data from anybody.
     if is_direct(options) and (direct.direct_running_mode != "in_memory" or direct.direct_num_workers != 1):
         raise ConfigError(
             f"--direct_running_mode={direct.direct_running_mode} --direct_num_workers={direct.direct_num_workers}: "
             "several workers of DirectRunner open ports through which anybody could run code here, expected in_memory "
             "and 1",
-            remedy="leave them out: DirectRunner rehearses a job, and a build without Beam options uses every core",
+            remedy="leave both options out; to use all cores of this machine, build without Beam options",
         )
     return options
 
 
 @contextlib.contextmanager
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Run the job server that a runner such as Flink's needs, in the main thread.
+    """Start the job server that a runner such as Flink's needs; stop it at the end of the context.
 
-    Beam would start it in `Pipeline.run`, which we run in another thread. Raises: PrepError if the server does not
-    start, or this is not the main thread.
+    Beam would start it in `Pipeline.run`, but in the main thread only, and we call `Pipeline.run` in another thread.
+    Raises: PrepError if the server does not start, or if this is not the main thread.
     """
     runner = pipeline.runner
     if not isinstance(runner, PortableRunner) or options.view_as(PortableOptions).job_endpoint:
@@ -127,9 +129,9 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
         return
     if threading.current_thread() is not threading.main_thread():
         raise PrepError(
-            f"--runner={runner_name(options)} without --job_endpoint, in a thread: Beam starts job "
-            "servers in the main thread only",
-            remedy="start one, and name it by --job_endpoint",
+            f"--runner={runner_name(options)} without --job_endpoint, in a thread: Beam starts job servers in the main "
+            "thread only",
+            remedy="start a job server, and give its address with --job_endpoint",
         )
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
@@ -138,8 +140,8 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
     except Exception as error:
         raise PrepError(
             f"the job server for --runner={runner_name(options)} did not start: {error or type(error).__name__}",
-            remedy="see what it says with --verbose (Flink's and Spark's need Java), or start one, and name it by "
-            "--job_endpoint",
+            remedy="see its output with --verbose (Flink and Spark need Java), or start a job server yourself and give "
+            "its address with --job_endpoint",
         ) from error
     finally:
         signal.signal(signal.SIGINT, on_interrupt)

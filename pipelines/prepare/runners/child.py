@@ -1,4 +1,4 @@
-"""The launcher's side of a child process; `child_process` is the other side."""
+"""Child processes as the launcher sees them; `child_process` has the code that runs in them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.runners import child_process
 
-# Signals that end a process from outside, whatever its task.
+# Signals that come from users or other programs, so the task is not the cause.
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 _END_SECONDS = 5.0
-# Least memory limit of a child, otherwise half of the machine's.
+# A child's memory limit is half of the machine's memory, but not less than this.
 _LEAST_MEMORY = 4 << 30
 
 _stems: set[Child] = set()
@@ -29,7 +29,7 @@ _starting = threading.Lock()
 
 
 class WorkerDiedError(Exception):
-    """Death of a child process at work on `task`."""
+    """A child process died while it ran `task`. `how` describes the cause, such as "ended with status 1"."""
 
     def __init__(self, task: Any, exit_code: int) -> None:
         self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
@@ -40,7 +40,7 @@ class WorkerDiedError(Exception):
 
     @property
     def is_killed(self) -> bool:
-        """Return whether SIGKILL ended the child, as when memory is exhausted."""
+        """Return whether SIGKILL ended the child, for example because memory ran out."""
         return self.exit_code == -signal.SIGKILL
 
 
@@ -56,7 +56,7 @@ class Child:
         target: Callable[..., None] | None = None,
         function: Callable[[Any, Progress], Any] | None = None,
     ) -> None:
-        """Start a stem with `target`, a fork with `function`, or a reusable child."""
+        """Start a stem that runs `target`, a forked child that runs `function`, or a reusable child (see `here`)."""
         self.owner, self.is_stem = os.getpid(), target is not None
         self.is_reusable = target is None and function is None
         if function is not None:
@@ -70,7 +70,7 @@ class Child:
             context = multiprocessing.get_context("spawn")
             self.pipe, theirs = context.Pipe()
             most_memory = max(_LEAST_MEMORY, memory_bytes() // 2)
-            # Daemons may have no children.
+            # A stem must not be a daemon: daemons cannot have children.
             self.process = context.Process(
                 target=target or child_process.serve, args=(theirs, most_memory), daemon=target is None
             )
@@ -80,17 +80,20 @@ class Child:
             _stems.add(self)
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task; send the pickled function only if it changes."""
+        """Send the child a task, and the pickled function if it is not the last one."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` reports the death
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Add counts to `progress`; return the task's answer, if complete. Raises: WorkerDiedError."""
+        """Receive one message: add its counts to `progress`, and return the task's answer, or None while it runs.
+
+        Raises: WorkerDiedError if the process has died.
+        """
         try:
             counts, answer = self.pipe.recv()
-        except (EOFError, OSError):  # OSError: it died while it sent
+        except (EOFError, OSError):  # OSError: the child died while sending
             self.process.join()
             raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
         progress.add(**counts._asdict())
@@ -98,7 +101,7 @@ class Child:
         return received
 
     def rest(self) -> None:
-        """Let the process end when it is idle for some time."""
+        """Tell the process to end when it has been idle for `child_process.IDLE_SECONDS`."""
         with contextlib.suppress(OSError):
             self.pipe.send(None)
 
@@ -112,13 +115,13 @@ class Child:
         return True
 
     def stop(self) -> None:
-        """End the process. A stem kills its children first."""
+        """Tell the process to end without waiting for it. A stem kills its children first."""
         self.pipe.close()
         if not self.is_stem:
             self.process.kill()
 
     def end(self) -> None:
-        """Let the process end; kill it after `_END_SECONDS`."""
+        """Wait until the process ends; kill it after five seconds."""
         _stems.discard(self)
         self.pipe.close()
         self.process.join(_END_SECONDS)
@@ -129,15 +132,16 @@ class Child:
 
 def end_stems() -> None:
     """End the stems that this process has started."""
-    for stem in [each for each in _stems if each.owner == os.getpid()]:
-        stem.end()
+    for stem in [*_stems]:
+        if stem.owner == os.getpid():
+            stem.end()
 
 
 def _spawn(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a process completely even during an interrupt."""
+    """Start a process; an interrupt waits until it has started."""
 
     def start() -> None:
-        # Inherited: the child ignores the signal while it imports.
+        # The child inherits the blocked signal, so that an interrupt does not end its imports.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         with _starting, _without_main():
             process.start()
@@ -151,7 +155,7 @@ def _spawn(process: multiprocessing.process.BaseProcess) -> None:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module: `spawn` would run it again."""
+    """Hide the main module, because `spawn` would run it again in the child."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = type(main)("__main__")
     try:
@@ -167,5 +171,5 @@ def _describe(exit_code: int) -> str:
         name = signal.Signals(-exit_code).name
         if -exit_code in FROM_OUTSIDE:
             return f"was ended twice from outside ({name})"
-        return f"was killed, possibly for its memory ({name})" if name == "SIGKILL" else f"crashed ({name})"
+        return f"was killed, possibly because memory ran out ({name})" if name == "SIGKILL" else f"crashed ({name})"
     return f"was ended by signal {-exit_code}"

@@ -1,6 +1,6 @@
-"""A child process that runs tasks: its side of the pipe (`child` is the launcher's).
+"""Code that runs in a child process: it receives tasks through a pipe and sends results (`child` is the other side).
 
-It answers each task with (result, error, traceback); a thread sends counts.
+Each task is answered with (result, error, traceback). Meanwhile a thread sends counts of finished work.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Answer = tuple[Any, Exception | None, str]
 
 
 def begin(most_memory: int) -> None:
-    """Prepare a child; allocating more than `most_memory` bytes raises MemoryError."""
+    """Set up this child process; to allocate more than `most_memory` bytes then raises MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # after an interrupt, the launcher ends this process
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's process
-    # A kill reports a spawned child's named locks as leaked; `fork` uses no names.
+    # After a kill, Python would report a spawned child's named locks as leaked; forked children have none.
     multiprocessing.set_start_method("fork", force=True)
-    if sys.platform == "linux":  # elsewhere the limit excludes mapped memory
+    if sys.platform == "linux":  # on other systems the limit does not include mapped memory
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
-    """Run tasks until the pipe is closed or the process is idle for `IDLE_SECONDS`.
+    """Run tasks until the pipe is closed, or the launcher lets the process rest and it is idle for `IDLE_SECONDS`.
 
-    `most_memory`: None for a process forked to run `function`.
+    `most_memory`: see `begin`; None for a forked process, which is set up already and always runs `function`.
     """
     if most_memory is not None:
         begin(most_memory)
@@ -62,7 +62,7 @@ def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Pr
 
 
 class Channel:
-    """A child's side of its pipe."""
+    """The child's end of the pipe, with the counts and the result to send."""
 
     result: Any
 
@@ -71,7 +71,7 @@ class Channel:
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """Send `result`, or the error that ends the context."""
+        """At the end of the context, send `result`, or the error that ended the context."""
         self.result = None
         try:
             yield
@@ -90,6 +90,7 @@ class Channel:
 
 
 def leave(status: int) -> NoReturn:
+    """End this process at once."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
     os._exit(status)  # an orderly exit takes 0.1 s

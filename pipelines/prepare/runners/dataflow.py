@@ -1,6 +1,6 @@
 """Preparation and monitoring of Beam jobs on Google Cloud Dataflow.
 
-An interrupt only ends the monitoring: the job commits without the launcher.
+An interrupt only ends the monitoring: the job itself continues, and commits the dataset without the launcher.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from pipelines.prepare.runners import shipping
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
-# The workers' metrics; the shown counters, and their names in `Progress.add`.
+# Namespace of the workers' metrics; the counters to show, with their names in `Progress.add`.
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
 # The service updates counters every few seconds.
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
-# Beam would upload the launcher's `pip freeze`, possibly with passwords.
+# Without it, Beam uploads the launcher's `pip freeze`, which may contain passwords.
 _EXPERIMENT = "disable_logging_submission_environment"
 
 _log = logging.getLogger(__name__)
 
 
 def check(options: PipelineOptions, *, root: str) -> None:
-    """Check the options for Dataflow.
+    """Check the options for Dataflow, and whether the temporary location exists.
 
-    Raises: ConfigError if an option is missing, or workers cannot reach the output; OutputError if the temporary
-        location cannot be listed.
+    Raises: ConfigError if an option is missing, or if workers cannot reach the output folder `root`; OutputError if the
+        temporary location cannot be listed.
     """
     if importlib.util.find_spec("google.cloud.dataflow") is None:
         raise ConfigError(
             "--runner=DataflowRunner needs Google Cloud's libraries for Beam, which are not installed",
-            remedy="pip install 'apache-beam[gcp]'",
+            remedy="install them with: pip install 'apache-beam[gcp]'",
         )
     cloud = options.view_as(GoogleCloudOptions)
     missing = [f"--{name}" for name in ("project", "temp_location") if not getattr(cloud, name)]
@@ -60,21 +60,22 @@ def check(options: PipelineOptions, *, root: str) -> None:
         )
     if storage.local_path(root) is not None:
         raise ConfigError(
-            f"--output {root} is a folder of this machine, which Dataflow's workers do not have",
-            remedy="give a gs:// address",
+            f"--output {root} is a folder of this machine, which Dataflow's workers cannot reach",
+            remedy="give --output gs://BUCKET/FOLDER",
         )
     storage.list_names(cloud.temp_location or cloud.staging_location)
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Set the missing `options`. The Beam job's name contains `name` and a digest of `work`.
+    """Set missing `options`: the packages for workers, and a job name with `name` and a digest of `work`.
 
-    `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent.
+    `folder`: temporary folder for the packages; it must exist until the job is submitted.
+    Raises: ConfigError if this package cannot be sent.
     """
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
     cloud = options.view_as(GoogleCloudOptions)
-    if not cloud.job_name:  # the service refuses a second running job with this name
+    if not cloud.job_name:  # the service does not run two jobs of the same name at the same time
         digest = hashlib.sha256(work.encode()).hexdigest()[:12]
         room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
         shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
@@ -82,7 +83,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
 
 
 class Monitor:
-    """Monitor of a Dataflow job. `completes`: whether the job makes the dataset, not only ingests."""
+    """Monitor of a Dataflow job. `completes`: the job makes the whole dataset, instead of only ingesting the source."""
 
     def __init__(self, options: PipelineOptions, *, completes: bool, progress: Progress) -> None:
         self._completes = completes
@@ -93,7 +94,7 @@ class Monitor:
         self._ended = threading.Event()
 
     def follow(self, result: Any) -> None:
-        """Show a link to the job of Beam's `result`, and count its progress."""
+        """Show a link to the job of Beam's `result`, and report its progress from a thread."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
@@ -102,21 +103,20 @@ class Monitor:
         threading.Thread(target=self._follow, args=(result,), name="dataflow", daemon=True).start()
 
     def close(self) -> None:
+        """End the thread of `follow`."""
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:
-        """Return the error for an interrupt, if there is a job."""
+        """Return the error to raise after an interrupt; None if the job was not submitted yet."""
         if self._job_id is None:
             return None
-        does, kept = (
-            ("completes the dataset", "finished shards are")
-            if self._completes
-            else ("ingests the source", "what is ingested is")
-        )
+        does, kept = "completes the dataset", "finished shards"
+        if not self._completes:
+            does, kept = "copies the source", "copied rows"
         return PrepError(
-            f"interrupted, but the Dataflow job {self._job_id} goes on, and {does} without this process",
-            remedy=f"to end it: gcloud dataflow jobs cancel {self._job_id} --region={self._region} "
-            f"--project={self._project}; {kept} kept, and the same command goes on from there",
+            f"interrupted, but the Dataflow job {self._job_id} still runs and {does} without this process",
+            remedy=f"to end the job: gcloud dataflow jobs cancel {self._job_id} --region={self._region} "
+            f"--project={self._project}; {kept} are kept, and the same command continues from there",
         )
 
     def _follow(self, result: Any) -> None:
@@ -127,7 +127,7 @@ class Monitor:
                 for counter in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
                     if (name := counter.key.metric.name) in now:
                         now[name] += int(counter.committed or 0 if counter.attempted is None else counter.attempted)
-            except Exception as error:  # it does not affect the job
+            except Exception as error:  # the job itself continues
                 _log.debug("no metrics of %s: %s", self._job_id, error)
                 continue
             self._progress.add(**{_COUNTERS[name]: now[name] - before[name] for name in now})

@@ -1,10 +1,8 @@
 """Transport of errors from the workers of a Beam job to the launcher.
 
-    where the task runs     result of a failure
-    a Beam runner           the runner's text, which contains the error as JSON
-    a process that died     Beam's message about a broken connection
-
-Any error of a Beam job becomes a PrepError. Its traceback is in the worker's output or the runner's log.
+A runner reports failures of workers only as text. The text contains a task's PrepError as JSON; after the death of a
+worker process, it is Beam's message about a broken connection. Both become a PrepError of the launcher. Tracebacks are
+in the worker's output or the runner's log.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ AGAIN = "run the same command again; finished shards are kept"
 
 _ERROR_PREFIX = "prep-tfrecords error "
 
-# Runners' messages about failures in foreign code: pattern, cause, remedy.
+# Failures in other software: pattern in the runner's message, our cause and remedy.
 _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",
         "a worker has no module {0}",
-        "install prep-tfrecords, in the version used here, where the workers run",
+        "install the version of prep-tfrecords that is used here on the workers",
     ),
     (
         r"already (?:an )?active job named ([\w-]+)",
         "a Dataflow job named {0} is running: another launcher has started the same build",
-        "wait for it, or end it with `gcloud dataflow jobs cancel`; then run the same command again",
+        "wait until it ends, or end it with `gcloud dataflow jobs cancel`; then run the same command again",
     ),
     (
         r"Dataflow pipeline failed\. State: (CANCELLED|CANCELLING|DRAINED|DRAINING|STOPPED|UPDATED)",
@@ -42,22 +40,22 @@ _KNOWN = (
     (
         r"Dataflow pipeline failed\. State: (\w+), Error:\s+None",
         "the Dataflow job ended in the state {0}, and no reason was given",
-        f"look at the job's page for one; when it is fixed, {AGAIN}",
+        f"look for the reason on the job's page; when it is fixed, {AGAIN}",
     ),
     (
         r"StatusCode\.DEADLINE_EXCEEDED()",
-        "the job was not done within --job_server_timeout",
-        "leave it out, or give a larger one; the job itself may still be running",
+        "the job did not end within --job_server_timeout",
+        "leave --job_server_timeout out, or give a larger one; the job itself may still be running",
     ),
     (
         r"StatusCode\.\w+\s+details = \"([^\"\n]*)",
         "the connection to the job service or to a worker broke: {0}",
-        f"see their logs for the reason, start them again if they are gone, and {AGAIN}",
+        f"look for the reason in the logs of the job service and the workers, restart them if they ended, and {AGAIN}",
     ),
     (
         r"java\.net\.ConnectException: ([^\n]*)",
-        "the engine cannot reach a worker or a worker pool: {0}",
-        f"start the pool, or correct --environment_config, and {AGAIN}",
+        "the runner cannot reach a worker or a worker pool: {0}",
+        f"start the worker pool, or correct --environment_config, and {AGAIN}",
     ),
     (
         r"StatusRuntimeException: CANCELLED: client cancelled|RuntimeError: Channel closed prematurely",
@@ -68,7 +66,7 @@ _KNOWN = (
 
 
 class Reported(Exception):
-    """PrepError encoded as text, because runners pass on only text."""
+    """A PrepError encoded as text, because runners pass on only text."""
 
     @classmethod
     def of(cls, error: PrepError) -> Reported:
@@ -78,26 +76,27 @@ class Reported(Exception):
 
 
 def from_text(text: str) -> PrepError:
-    """Decode the error from a runner's message."""
+    """Return the PrepError that a runner's message contains or describes."""
     rest = text.partition(_ERROR_PREFIX)[2]
     with contextlib.suppress(json.JSONDecodeError):  # runners may cut long messages
         facts, _ = json.JSONDecoder().raw_decode(rest)
         kind = getattr(errors, facts["kind"], None)
-        # Classes defined elsewhere arrive as PrepError.
+        # Classes that are not in `tfrecord_io.errors` arrive as PrepError.
         known = kind if isinstance(kind, type) and issubclass(kind, PrepError) else PrepError
         return known(facts["cause"], remedy=facts["remedy"])
     for pattern, cause, remedy in _KNOWN:
-        if found := re.search(pattern, text):
-            return PrepError(cause.format(*found.groups()), remedy=remedy)
+        if match := re.search(pattern, text):
+            return PrepError(cause.format(*match.groups()), remedy=remedy)
     last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason was given")
     return PrepError(
-        f"the job failed: {last}", remedy=f"look into the runner's log, or add --verbose; when it is fixed, {AGAIN}"
+        f"the job failed: {last}",
+        remedy=f"look for the reason in the runner's log, or add --verbose; when it is fixed, {AGAIN}",
     )
 
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Raise Reported in place of a PrepError."""
+    """Within the context, turn a PrepError into `Reported`."""
     try:
         yield
     except PrepError as error:

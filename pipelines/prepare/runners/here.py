@@ -7,9 +7,10 @@
     launcher ──── function, tasks ───► stem ──── number ────► child, child, ...     several children, on Linux
              ◄─── counts, results ────      ◄─── as above ───
 
-A single child is started by `spawn`. Several are forked from a stem, a spawned child that does their common imports
-once, which is ten times as fast for 16 children. The stem runs no Python thread; OpenBLAS and jemalloc stop theirs
-around a fork. A child ends with the launcher and shares only a pipe with it. On Linux each child has a memory limit.
+A single child is started by `spawn`. Several children are forked from a stem, a spawned child that does their common
+imports once, which is ten times as fast for 16 children. The stem runs no Python thread, and OpenBLAS and jemalloc stop
+theirs around a fork. A child ends with the launcher and shares only a pipe with it. On Linux each child has a memory
+limit.
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ from pipelines.prepare.process.threads import POLL_SECONDS
 from pipelines.prepare.runners import child_process
 from pipelines.prepare.runners.child import FROM_OUTSIDE, Child, WorkerDiedError, end_stems
 from pipelines.prepare.runners.runner import Work
+from tfrecord_io.shown import some
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# Elsewhere system libraries may run threads, which a fork interrupts.
+# On other systems, system libraries may run threads, which are lost in a fork.
 _FORKS = sys.platform == "linux"
 
-# With less to read or write, children don't pay: one with a tokenizer takes 2 s of CPU to start.
+# For less data, children are not worth their start: one with a tokenizer takes 2 s of CPU.
 _SMALL_BYTES = 400_000_000
 # On two cores, two threads were faster for 1 GB of text, two processes for 4 GB.
 _THREADED_BYTES = 750_000_000
-# Memory of a child with a tokenizer; a shard adds three times its bytes.
+# Memory of a child with a tokenizer. Making a shard takes three times the shard's bytes in addition.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
 
@@ -62,7 +64,6 @@ class Here:
         """Do nothing: no check is needed."""
 
     def run(self, work: Work, progress: Progress) -> None:
-        """Run all tasks, and finish. Raises: as `run`."""
         run(work.function, work.tasks, processes=work.processes, progress=progress)
         if work.finish is not None:
             work.finish()
@@ -77,11 +78,12 @@ def run(
 ) -> list[Result]:
     """Call a picklable function for each task in child processes; return the results in order.
 
-    With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process.
-    After an error no other task begins; it is raised when the running tasks are done. A child that a signal ended is
-    replaced, once per task. A single child stays for the next call. A stem first calls the function's `prepare`.
+    With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process. After an error no further task
+    begins; the error is raised when the running tasks have ended. If a user's signal ends a child, another child runs
+    its task, but not a third. A single child stays for the next call. Before several children are forked, the
+    function's method `prepare` is called, if there is one.
 
-    Raises: errors of the function; WorkerDiedError, with the first task if the stem died.
+    Raises: errors of the function; WorkerDiedError if a child died, with the first task if the stem died.
     """
     progress = progress or Progress()
     if not processes or multiprocessing.current_process().daemon:
@@ -90,13 +92,13 @@ def run(
     if processes == 1 or not _FORKS:
         return _deal(tasks, pickled, lambda: _take_idle() or Child(), processes=processes, progress=progress)
     end_idle()  # an idle child may hold 100 MB
-    whole = (tasks, processes)
+    stem_task = (tasks, processes)
     try:
         results: list[Result]
-        (results,) = _deal([whole], pickled, lambda: Child(target=_serve_stem), processes=1, progress=progress)
+        (results,) = _deal([stem_task], pickled, lambda: Child(target=_serve_stem), processes=1, progress=progress)
         return results
     except WorkerDiedError as died:
-        if died.task is whole:
+        if died.task is stem_task:
             raise WorkerDiedError(tasks[0], died.exit_code) from None
         raise
 
@@ -110,7 +112,10 @@ def _deal(
     progress: Progress,
     tick: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """Distribute the tasks; return the results. `pickled` is None for forked children."""
+    """Distribute the tasks to children that `start` starts; return the results in order.
+
+    `pickled`: the function, None for forked children, which have it. `tick` is called several times a second.
+    """
     results: dict[int, Any] = {}
     waiting = list(reversed(range(len(tasks))))
     restarted: set[int] = set()
@@ -120,7 +125,7 @@ def _deal(
     try:
         while busy or (waiting and failed is None):
             if failed is None:
-                # Start all before feeding one: a full pipe waits for a child's imports.
+                # Start all children before sending tasks: sending to a full pipe waits for the child's imports.
                 free += [start() for _ in range(min(len(waiting), processes - len(busy)) - len(free))]
                 while waiting and free:
                     child, number = free.pop(), waiting.pop()
@@ -140,9 +145,9 @@ def _deal(
                         failed = failed or died
                 else:
                     free.append(child)
-                    results[number], error, where = answer
+                    results[number], error, stack = answer
                     if error is not None:
-                        error.__cause__ = RuntimeError(f"in a worker process:\n{where}")
+                        error.__cause__ = RuntimeError(f"in a worker process:\n{stack}")
                         failed = failed or error
                 del busy[pipe]
             tick()
@@ -160,7 +165,7 @@ def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
     _idle.extend(kept)
     ended = [*busy, *(child for child in free if not child.is_reusable)]
     for child in ended:
-        child.stop()  # all of them first, to end in parallel
+        child.stop()  # all children before the first `end`, so that they end in parallel
     for child in ended:
         child.end()
 
@@ -176,18 +181,18 @@ def number(
 ) -> int:
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
-    `wanted`: the user's number. Without it, take `default` or the number of cores, limited by memory and by `most`,
-    beyond which nothing is faster. Useless children are left out: 3 take as long as 2 for 4 tasks.
-    `threaded`: whether this process alone uses all cores.
+    `wanted`: the number that the user asks for. Without it, start from `default` or the number of cores, and limit it
+    by memory. `most`: a larger number would not be faster. Children that do not save time are left out: for 4 tasks, 3
+    take as long as 2. `threaded`: this process can use all cores without children.
     """
     asked = min(tasks, wanted or default or cores())
     if asked <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
         return 0
-    limits = [] if most is None else [(most, f"there are no more cores: {most}")]
+    limits = [] if most is None else [(most, f"only {some(most, 'core')} can be used")]
     if wanted is None:
         room = max(1, int(_SHARE_OF_MEMORY * memory_bytes() / (_CHILD_BYTES + 3 * task_bytes)))
         fit = f"no more fit into {100 * _SHARE_OF_MEMORY:.0f} % of {memory_bytes() / 1e9:.1f} GB of memory"
-        limits.append((room, f"{fit}; --workers N sets another number"))
+        limits.append((room, f"{fit}; give --workers N for another number"))
     children, why = min([(asked, ""), *limits], key=lambda limit: limit[0])
     if why:
         _log.warning("%d instead of %d workers: %s", children, asked, why)
@@ -199,7 +204,7 @@ def number(
 def call(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a module-level function in a child process that stays for the next call.
 
-    Raises: errors of the function; WorkerDiedError, with the last argument as its task.
+    Raises: errors of the function; WorkerDiedError, with the last argument as `task`.
     """
     *first, last = arguments
     (result,) = run(functools.partial(_apply, function, first), [last], processes=1)
@@ -211,7 +216,7 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
 
 
 def end_idle() -> None:
-    """End this process's idle children, and wait for them."""
+    """End the idle children of this process, and wait until they have ended."""
     while _idle:
         if (child := _idle.pop()).owner == os.getpid():
             child.end()
@@ -234,7 +239,7 @@ def _take_idle() -> Child | None:
 
 
 def _serve_stem(pipe: Connection, most_memory: int) -> None:
-    """Run the tasks of one message in forked children."""
+    """Run in the stem: receive one message with all tasks, and run them in forked children."""
     child_process.begin(most_memory)
     channel = child_process.Channel(pipe)
     launcher = multiprocessing.parent_process()
@@ -242,7 +247,7 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
 
     def tick() -> None:
         channel.report()
-        if connection.wait([launcher.sentinel, pipe], timeout=0):  # the launcher sends nothing more
+        if connection.wait([launcher.sentinel, pipe], timeout=0):  # the launcher has ended or closed the pipe
             sys.exit()
 
     try:
@@ -251,7 +256,7 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
             function = pickle.loads(pickled)
             if (prepare := getattr(function, "prepare", None)) is not None:
                 prepare()
-            gc.freeze()  # keeps collections from copying shared pages
+            gc.freeze()  # otherwise garbage collections would copy memory that children share
             channel.result = _deal(
                 tasks,
                 None,

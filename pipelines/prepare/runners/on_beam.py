@@ -1,8 +1,8 @@
-"""Tasks on Beam: one graph for every runner that Beam has.
+"""Tasks as a Beam job, with the same graph for all of Beam's runners.
 
     Create(tasks) | Reshuffle | Call(function) | ToList | Call(finish)
 
-DirectRunner makes one shard at a time in this process: a rehearsal for Dataflow or Flink.
+DirectRunner makes one shard at a time in this process, to try a job before it runs on Dataflow or Flink.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tfrecord_io.shown import without_secrets
 _LAST_MESSAGES_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
-# Counters of this process's jobs by id; None after an interrupt.
+# Progress of the jobs that run in this process, by job id; None after an interrupt.
 _jobs: dict[str, Progress | None] = {}
 
 
@@ -48,11 +48,9 @@ class OnBeam:
         self._args, self._workers = beam_args, workers
 
     def check(self, root: str) -> None:
-        """Check Beam's options, as `beam_options.check` does."""
         beam_options.check(self._args, root=root)
 
     def run(self, work: Work, progress: Progress) -> None:
-        """Run a job to its end. Raises: a task's PrepError; PrepError for any other failure."""
         options = beam_options.parse(self._args, workers=self._workers)
         on_dataflow = beam_options.runner_name(options) == dataflow.RUNNER
         job_id = uuid.uuid4().hex
@@ -99,7 +97,7 @@ def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Mo
     except PrepError:
         raise
     except Exception as error:
-        # DirectRunner keeps the type of a task's error.
+        # Other runners raise RuntimeError; DirectRunner keeps the type of a task's error.
         text = str(error) if isinstance(error, RuntimeError) else f"{type(error).__name__}: {error}"
         raise failures.from_text(text) from error
 
@@ -114,7 +112,7 @@ def _require_done(result: Any, monitor: dataflow.Monitor | None) -> None:
 
 @contextlib.contextmanager
 def _without_ipython() -> Iterator[None]:
-    """Hide IPython while a graph is built: in a notebook, Beam imports an interactive mode that fails with pandas 3."""
+    """Hide IPython: in a notebook, Beam would import its interactive mode, which fails with pandas 3."""
     hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None marks a missing module
     try:
@@ -124,51 +122,49 @@ def _without_ipython() -> Iterator[None]:
 
 
 class _Stderr:
-    """Replacement for sys.stderr that collects the output of new threads, until `release`."""
+    """Replacement for sys.stderr that collects the output of threads that start before `release`."""
 
     def __init__(self) -> None:
-        self.said, self.below = io.StringIO(), sys.stderr
-        self._others = {*threading.enumerate()}
+        self.collected, self._original = io.StringIO(), sys.stderr
+        self._old_threads = {*threading.enumerate()}
         self._left: set[threading.Thread] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.said if self.is_held(threading.current_thread()) else self.below, name)
+        return getattr(self.collected if self.is_held(threading.current_thread()) else self._original, name)
 
     def is_held(self, thread: threading.Thread) -> bool:
-        if self._left is not None:
-            return thread in self._left
-        return thread not in self._others
+        return thread not in self._old_threads if self._left is None else thread in self._left
 
     def release(self) -> None:
         self._left = {*filter(self.is_held, threading.enumerate())}
         if sys.stderr is self and not self._left:
-            sys.stderr = self.below
+            sys.stderr = self._original
 
 
 @contextlib.contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """Log the stderr output of threads that start during the context.
+    """Log the stderr output of threads that start during the context, instead of printing it.
 
-    Beam prints the traceback of a failed worker at any log level; a PrepError reports it in two lines.
+    Beam always prints the traceback of a failed worker; our error message reports the failure in two lines.
     """
     sys.stderr = held = _Stderr()
     try:
         yield
     except Exception:
-        # Threads may end with a traceback after a broken connection.
+        # After a broken connection, threads may still print a traceback.
         give_up = time.monotonic() + _LAST_MESSAGES_SECONDS
         for thread in filter(held.is_held, threading.enumerate()):
             thread.join(max(0.0, give_up - time.monotonic()))
         raise
     finally:
         held.release()
-        _log.info("printed while the job ran:\n%s", without_secrets(held.said.getvalue()))
+        _log.info("Beam's output during the job:\n%s", without_secrets(held.collected.getvalue()))
 
 
 class Call(beam.DoFn):
-    """Call a function per task, on a worker with the launcher's versions.
+    """Beam step that calls a function for each task, on workers with the launcher's package versions.
 
-    The threads of a worker process share the function.
+    All threads of a worker process use the same function object.
     """
 
     def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:
@@ -176,14 +172,14 @@ class Call(beam.DoFn):
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        """Compare versions with the launcher's. Raises: Reported."""
+        """Raises: Reported if the worker's package versions differ from the launcher's."""
         with failures.reported():
             shipping.require_versions(self._versions)
         self._function = self._shared.acquire(lambda: self._function)
 
     def process(self, task: Any) -> Iterator[None]:
-        """Yield once when a task is done. Raises: Reported."""
-        progress = _jobs.get(self._job_id, Progress())  # unread in a remote process
+        """Run a task, then yield None. Raises: Reported for a PrepError of the task."""
+        progress = _jobs.get(self._job_id, Progress())  # a remote worker's own Progress is never read
         if progress is None:
             raise InterruptedError("the job was interrupted")
         with failures.reported():
@@ -194,6 +190,6 @@ class Call(beam.DoFn):
 
 
 def finish_after(finish: Callable[[], object], ends: Sequence[None], progress: Progress) -> Mapping[str, int]:
-    """Finish the work; the task is the list of all others' `ends`."""
+    """Call `finish`. To Beam this is a task that waits for the `ends` of all other tasks."""
     finish()
     return {}

@@ -1,12 +1,12 @@
 """Packages for remote workers: this project, and the libraries that determine output bytes.
 
-    sent                                                                              by Beam's option
+    package                                                                           Beam option that sends it
     this package, as a wheel with the installed name, version and requirements        --extra_package
-    datasets, tokenizers, transformers, external engines, and packages that an        --requirements_file
-    export or a ready function needs, in the launcher's versions
+    datasets, tokenizers, transformers, external engines, and packages for            --requirements_file
+    exports and ready functions, in the launcher's versions
 
-Workers get base dependencies only, without TensorFlow. A user's own --setup_file, --extra_package or
---sdk_container_image takes precedence and must provide this package. Each worker compares its versions with the
+Workers get only base dependencies, without TensorFlow. If the user gives --setup_file, --extra_package or
+--sdk_container_image, nothing is sent, and these must provide this package. Each worker compares its versions with the
 launcher's.
 """
 
@@ -33,7 +33,7 @@ _NOT_FOR_WORKERS = {"train", "cli", "report"}
 
 
 def versions() -> dict[str, str]:
-    """Return the package versions that must be equal on launcher and workers."""
+    """Return the installed versions of the packages whose versions must be equal on launcher and workers."""
     return {
         _DISTRIBUTION: tfrecord_io.__version__,
         **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
@@ -41,23 +41,24 @@ def versions() -> dict[str, str]:
 
 
 def require_versions(expected: Mapping[str, str]) -> None:
-    """Check a worker's versions. Raises: PrepError if they differ."""
+    """Compare this worker's package versions with the launcher's. Raises: PrepError if they differ."""
     if wrong := [
-        f"{name} {found}, expected {expected[name]}"
-        for name, found in versions().items()
-        if found != expected.get(name, found)
+        f"{name} {version}, expected {expected[name]}"
+        for name, version in versions().items()
+        if version != expected.get(name, version)
     ]:
         raise PrepError(
             f"a worker has other versions than the launcher: {'; '.join(wrong)}",
-            remedy="install the launcher's in the workers' image, or leave out --sdk_container_image, --setup_file, "
-            "--extra_package and --requirements_file",
+            remedy="install the launcher's versions in the workers' image, or leave out --sdk_container_image, "
+            "--setup_file, --extra_package and --requirements_file",
         )
 
 
 def ship(setup: Any, worker: Any, folder: str) -> None:
-    """Add packages for workers to Beam's SetupOptions, unless the user chose some.
+    """Add the packages for workers to Beam's SetupOptions `setup`, unless the user chose some.
 
-    `folder` must exist until the job is submitted. Raises: ConfigError if this package cannot be sent.
+    `worker`: Beam's WorkerOptions. `folder`: temporary folder for the packages; it must exist until the job is
+    submitted. Raises: ConfigError if this package cannot be sent.
     """
     if setup.setup_file or setup.extra_packages or worker.sdk_container_image or worker.worker_harness_container_image:
         return
@@ -66,7 +67,7 @@ def ship(setup: Any, worker: Any, folder: str) -> None:
         requirements = Path(folder, "requirements.txt")
         requirements.write_text("".join(f"{pin}\n" for pin in _pins()))
         setup.requirements_file = str(requirements)
-        # Beam would download them here, and upload them again.
+        # Otherwise Beam would download the packages to this machine and upload them from here.
         setup.requirements_cache = "skip"
 
 
@@ -75,7 +76,7 @@ def _pins() -> Iterator[str]:
         if package.sent == "installed" or (package.sent == "loaded" and package.name in sys.modules):
             with contextlib.suppress(metadata.PackageNotFoundError):
                 version = metadata.version(package.name)
-                if "+" not in version:  # no registry has a local build
+                if "+" not in version:  # a local build is in no registry
                     yield f"{package.name}=={version}"
 
 
@@ -89,13 +90,14 @@ def _wheel(folder: Path) -> Path:
     except metadata.PackageNotFoundError as error:
         raise ConfigError(
             f"{_DISTRIBUTION} is not installed here, so it cannot be sent to workers",
-            remedy="pip install -e CHECKOUT, or give what workers should install with --extra_package after the --",
+            remedy="install it with pip install -e CHECKOUT, or give a package for workers with --extra_package after "
+            "the --",
         ) from error
     stem = f"{_DISTRIBUTION.replace('-', '_')}-{installed.version}"
     metadata_lines = [
         *("Metadata-Version: 2.1", f"Name: {_DISTRIBUTION}", f"Version: {installed.version}"),
         f"Requires-Python: {installed.metadata['Requires-Python']}",
-        *(f"Requires-Dist: {each}" for each in installed.requires or () if "extra ==" not in each),
+        *(f"Requires-Dist: {name}" for name in installed.requires or () if "extra ==" not in name),
     ]
     files = {
         f"{stem}.dist-info/METADATA": "\n".join([*metadata_lines, ""]).encode(),
@@ -111,8 +113,8 @@ def _wheel(folder: Path) -> Path:
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
         record += f"{name},sha256={digest},{len(content)}\n"
     files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()
-    made = folder / f"{stem}-py3-none-any.whl"
-    with zipfile.ZipFile(made, "w") as wheel:
+    path = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
         for name, content in files.items():
             wheel.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    return made
+    return path

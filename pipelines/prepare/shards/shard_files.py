@@ -1,4 +1,4 @@
-"""Shard files: lay out, encode and frame rows, and write files atomically, with indexes."""
+"""Shard files: encode rows as TFRecord bytes, and write each shard and its indexes atomically."""
 
 import collections
 import dataclasses
@@ -21,12 +21,13 @@ from tfrecord_io.examples import Payloads
 from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.schema import UNLABELLED
+from tfrecord_io.shown import some
 
-# Laying out, digesting and writing are sequential; more threads would only wait for them.
+# More threads would wait for layout, digest and writing, which are sequential.
 _MOST_THREADS = 4
 
 NOT_REPRODUCED_REMEDY = (
-    "install the versions of the libraries that made it (see the manifest), or build again with --overwrite"
+    "install the versions of the libraries that made the shard (see manifest.json), or build again with --overwrite"
 )
 
 
@@ -44,17 +45,17 @@ def write(
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
-    """Write the shard of a task's rows of one record length, and return its manifest entry.
+    """Write one shard, the rows of a task with the same record length, and return its manifest entry.
 
-    `threads` encode records. The ledger counts `rows_in` rows, and `rejected` and `filtered` rows by reason.
-    `versions`: see `storage.versions`.
+    `threads`: number of threads that encode records. `rows_in`, `rejected`, `filtered`: counts of rows for the ledger,
+    of the latter two by reason. `versions`: see `storage.versions`.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
-    job; LedgerError if its rows do not add up. The existing file then stays unchanged.
+    job; LedgerError if the counts of rows do not add up. An existing file then stays unchanged.
     """
     name, builder = job.shard_name(task, length=group.length), group.builder
     counts = collections.Counter(num_bytes=0, num_examples=0, num_tokens=0, num_unlabelled=0)
-    indexes, made = _indexes(job, name), []
+    indexes, written = _indexes(job, name), []
 
     def pieces() -> Iterator[memoryview | bytes]:
         digest = hashlib.sha256()
@@ -73,16 +74,16 @@ def write(
         )
         number = None if group.length is None else task.index
         shard = Shard(name=name, sha256=digest.hexdigest(), ledger=ledger, length=group.length, task=number, **counts)
-        # An error here, before the file is complete, keeps it from appearing.
+        # The file is not complete yet, so an error here prevents it.
         _check(shard, expected)
-        made.append(shard)
+        written.append(shard)
 
     path = storage.join(job.root, name)
     storage.write_atomic(path, pieces(), inside=job.root, replacing=versions.get(path))
     for index, content in indexes.files().items():
         path = storage.join(job.root, index)
         storage.write_bytes(path, content, inside=job.root, replacing=versions.get(path))
-    return made[0]
+    return written[0]
 
 
 def _pieces(
@@ -114,7 +115,7 @@ def _pieces(
 
 
 def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
-    """Delete a shard file and its indexes of an earlier attempt, except files absent (0) in `versions`."""
+    """Delete a shard file and its indexes that an earlier attempt left. Files with version 0 do not exist."""
     for path in paths(job, name):
         if versions.get(path) != 0:
             storage.delete(path, inside=job.root)
@@ -122,7 +123,7 @@ def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
 
 def paths(job: Job, name: str) -> tuple[str, ...]:
     """Return the paths of a shard file and its indexes."""
-    return tuple(storage.join(job.root, each) for each in (name, *_indexes(job, name).names))
+    return tuple(storage.join(job.root, file) for file in (name, *_indexes(job, name).names))
 
 
 def _indexes(job: Job, name: str) -> ShardIndexes:
@@ -133,13 +134,13 @@ def _check(shard: Shard, expected: Shard | None) -> None:
     if not shard.num_examples:
         raise OutputError(
             f"{shard.name}: no row of this shard gives an example, expected at least one",
-            remedy="look at why rows are rejected or too short, or choose a larger --shard-size",
+            remedy="see why rows are rejected or too short, and correct that, or choose a larger --shard-size",
         )
     ledger = shard.ledger
     if not ledger.balanced:
         raise LedgerError(
-            f"{shard.name}: {ledger.rows_in} rows were read, {ledger.rows_used} used, {ledger.rows_rejected} "
-            f"rejected and {ledger.rows_filtered} filtered, expected every row to be one of these",
+            f"{shard.name}: of {some(ledger.rows_in, 'row')}, {ledger.rows_used:,} used, {ledger.rows_rejected:,} "
+            f"rejected and {ledger.rows_filtered:,} filtered, expected every row to be one of these",
             remedy="please report this with the plan in .prep/",
         )
     if expected is not None and shard != expected:
@@ -149,6 +150,6 @@ def _check(shard: Shard, expected: Shard | None) -> None:
             if getattr(shard, field.name) != getattr(expected, field.name)
         ]
         raise OutputError(
-            f"{expected.name}: made again it has {'; '.join(changed)}; the shard was not changed",
+            f"{expected.name}: made again, this shard has {'; '.join(changed)}; the file was not changed",
             remedy=NOT_REPRODUCED_REMEDY,
         )

@@ -1,4 +1,4 @@
-"""Shard maker: makes the shards of a job from task keys, on any runner."""
+"""Shard maker: make the shards of a job's tasks on any runner."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tfrecord_io.errors import PrepError
 
 _REMEDY = "run the same command again, which keeps finished shards; if it happens again, give {}"
 _LESS_MEMORY = (
-    "a smaller --shard-size or fewer --workers; a row of hundreds of MB does not fit in either: leave it out with "
+    "a smaller --shard-size or --workers; if a row of the source has hundreds of MB, leave it out with "
     "--filter 'length(0, 10000000)'"
 )
 
@@ -45,12 +45,13 @@ def make(
     workers: int | None,
     progress: Progress,
 ) -> None:
-    """Make the shards of task keys, about `task_bytes` each, on a runner, then finish there.
+    """Make the shards of the tasks `keys` on a runner, then call `finish` there.
 
-    `encoder` is closed if other processes make the shards. If a process ended because a chat template took too long on
-    a row, the shard is made again here, with one child process per rendering, to identify the row.
+    `encoder` is closed if other processes make the shards. `task_bytes`: about the size of a shard. If a worker process
+    ended because a chat template took too long for a row, this process makes that shard again, with one child process
+    per conversation, to identify the row.
 
-    Raises: PrepError if a process died, naming the shard; as `shard_writer.write`; as the runner.
+    Raises: PrepError with the shard's name if a worker process died; errors of `shard_writer.write` and of the runner.
     """
     processes = _processes(job, keys, task_bytes, workers, concurrent=encoder.concurrent) if runner.is_here else 0
     maker = ShardMaker(job)
@@ -63,15 +64,14 @@ def make(
         runner.run(work, progress)
     except WorkerDiedError as died:
         if died.exit_code != -signal.SIGPROF:
-            instead = _LESS_MEMORY if died.is_killed else "another --engine, such as hf"
+            instead = _LESS_MEMORY if died.is_killed else "another --engine, such as --engine hf"
             raise maker.failed(died.task, f"the worker process that made it {died.how}", instead) from died
         maker(died.task, progress)
-        found = receipts.find(job, [plan_files.task_of(job, key) for key in keys])
-        left = [key for key, receipt in zip(keys, found, strict=True) if receipt is None]
-        opened = job.open_encoder()
+        done = receipts.find(job, [plan_files.task_of(job, key) for key in keys])
+        left = [key for key, receipt in zip(keys, done, strict=True) if receipt is None]
         limits: Any = {"task_bytes": task_bytes, "workers": workers, "progress": progress}
-        make(job, left, finish, runner=runner, encoder=opened, **limits)
-    if processes:  # a replaced worker may have left a half-written file
+        make(job, left, finish, runner=runner, encoder=job.open_encoder(), **limits)
+    if processes:  # a worker that died may have left an incomplete file
         reservation.sweep(job.root)
 
 
@@ -79,35 +79,35 @@ def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int 
     is_local = storage.local_path(job.root) is not None
     files = plan_files.task_of(job, keys[0]).located.files if workers and is_local and keys else ()
     waits = not is_local or any("://" in file.path for file in files)
-    # A core makes the next shard while it uploads one.
+    # For a bucket, two processes per core: one makes a shard while the other uploads one.
     default, most = cores() if is_local else 2 * cores(), None if waits else cores()
     threaded = is_local and concurrent
     return here.number(len(keys), task_bytes=task_bytes, wanted=workers, default=default, most=most, threaded=threaded)
 
 
 def _packed(encoder: BatchEncoder) -> bytes:
-    """Pickle an encoder for worker processes, and free its memory here, 25 to 90 MB.
+    """Pickle an encoder for worker processes, and free its memory in this process, 25 to 90 MB.
 
-    Opening an encoder takes each process a second and 130 MB; the reference encoder cannot travel.
+    A pickled encoder saves each process a second and 130 MB. Returns b"" for a reference encoder, which workers open.
     """
     pickled = b"" if encoder.reference is None else pickle.dumps(encoder)
-    for each in filter(None, (encoder.reference, encoder)):
-        vars(each).clear()  # its opener still holds it, but no longer uses it
+    for unused in filter(None, (encoder.reference, encoder)):
+        vars(unused).clear()  # the caller still refers to the encoder, but no longer uses it
     memory.release_freed()
     return pickled
 
 
 class ShardMaker:
-    """Function that makes the shard of a task key, on `threads` threads; the first call in a process opens the encoder.
+    """Function that makes the shard of a task, with `threads` threads. The first call in a process opens the encoder.
 
-    On a Beam runner, several threads of a process may call it. One call per core runs at once; only one if the encoder
-    runs in Python, which holds the interpreter lock.
+    On a Beam runner, several threads of a process may call it at once: one call per core then runs, or only one if the
+    encoder holds Python's interpreter lock.
     """
 
     def __init__(
         self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
     ) -> None:
-        """Take an encoder that is open in this process, or one `pickled` for another."""
+        """Use the open `encoder` in this process; in others, the `pickled` one, or open one there if it is empty."""
         self._job, self._threads, self._pickled, self._encoder = job, threads, pickled, encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
@@ -115,33 +115,33 @@ class ShardMaker:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
-        """Make the shard unless it has a valid receipt. Raises: as `shard_writer.write`; PrepError."""
+        """Make the shard unless it has a valid receipt; return counts. Raises: as `shard_writer.write`; PrepError."""
         task = plan_files.task_of(self._job, key)
-        # A runner retries a bundle of tasks as a whole, including finished ones.
-        if storage.exists(self._job.receipt_path(task)) and (made := receipts.find(self._job, [task])[0]) is not None:
-            return _counts(made)
+        # A Beam runner repeats a group of tasks as a whole, including finished ones.
+        if storage.exists(self._job.receipt_path(task)) and (earlier := receipts.find(self._job, [task])[0]):
+            return _counts(earlier)
         encoder = self._open()
         with self._slots:
             try:
                 receipt = shard_writer.write(task, self._job, encoder, threads=self._threads, progress=progress)
             except MemoryError as error:
-                raise self.failed(key, "needs more memory than a process may have here", _LESS_MEMORY) from error
+                raise self.failed(key, "making this shard takes more memory than allowed", _LESS_MEMORY) from error
         return _counts(receipt)
 
     def prepare(self) -> None:
-        """Open the encoder for all forks of this process, unless that would open a storage client."""
+        """Open the encoder before this process is forked, unless that would open a storage client."""
         if not any(split.reader.functions for split in self._job.splits.values()):
-            imports.start_worker()  # user functions may need the libraries that this leaves out
+            imports.start_worker()  # prevents imports of libraries that user functions may need
         if self._pickled or storage.local_path(self._job.root) is not None:
             self._open()
 
     def _open(self) -> BatchEncoder:
         with self._opening:
             if self._encoder is None:
-                # Several threads call the engine at once, so it needs no threads itself (default 32).
+                # Several threads call the engine at once, so the engine needs no threads of its own (default 32).
                 os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
                 if multiprocessing.parent_process() is not None:
-                    os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # read when `tokenizers` starts some
+                    os.environ.setdefault("RAYON_NUM_THREADS", str(self._threads))  # for the threads of `tokenizers`
                     pa.set_cpu_count(self._threads)
                 self._encoder = pickle.loads(self._pickled) if self._pickled else self._job.open_encoder()
                 if not self._encoder.concurrent:
@@ -149,7 +149,7 @@ class ShardMaker:
             return self._encoder
 
     def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
-        """Return the error that names the shard of a task."""
+        """Return an error with the name of the task's shard: `how` it failed, and options to give `instead`."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 

@@ -1,8 +1,8 @@
-"""Shard writer: one task from rows to its finished shard and receipt, or to one shard per record length.
+"""Shard writer: read the rows of one task, and write a shard, or one shard per record length, and a receipt.
 
     read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
 
-All randomness is seeded by (seed, split, shard) or (seed, split, row), so the bytes are always the same.
+Random numbers depend only on (seed, split, shard) or (seed, split, row), so the bytes are always the same.
 """
 
 import itertools
@@ -30,9 +30,10 @@ from pipelines.prepare.sources.parquet.groups import Pieces
 from pipelines.prepare.sources.rows.unused_rows import RejectedRow, remedy_of
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
+from tfrecord_io.shown import some
 
-# Enough bytes of text to occupy all cores, but no more: the Rust tokenizer keeps about 100 bytes per token. The fast
-# engines keep almost nothing.
+# Enough text to occupy all cores, but no more: the Rust tokenizer uses about 100 bytes of memory per token. The fast
+# engines use almost none.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 22
 
@@ -48,11 +49,12 @@ def write(
 ) -> Receipt:
     """Write a task's shard, or one shard per record length, and its receipt.
 
-    A shard that differs from `expected` is not written. `threads` tokenize and encode, by default one per core.
+    A shard that differs from `expected` is not written. `threads`: number of threads that tokenize and encode, by
+    default one per core.
 
-    Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
-    meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or differs from
-    the reference; RowsRejectedError if the job is strict and a row cannot be used.
+    Raises: OutputError if a shard cannot be written, would be empty, differs from `expected` or was meanwhile written
+    by another job; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or the
+    engine's tokens differ from the reference; RowsRejectedError if the job is strict and a row cannot be used.
     """
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
@@ -83,25 +85,25 @@ def write(
 
 
 def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
-    """Return the generator that permutes the rows of a shard; None if the job does not shuffle.
-
-    `length`: its record length in tokens, None if there is only one.
-    """
+    """Return the generator that permutes the rows of a shard, as `shard_rng`; None if the job does not shuffle."""
     return shard_rng(job.spec.seed, split=task.split, index=task.index, length=length) if job.spec.shuffle else None
 
 
 def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
-    """Return the generator that permutes the rows of shard `index` of a split."""
+    """Return the generator that permutes the rows of shard `index` of a split.
+
+    `length`: the shard's record length in tokens; None if the dataset has only one.
+    """
     return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
 def batches(
     job: Job, split: str, pieces: Pieces, *, num_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """Yield (row numbers int64 [N], record batch) of a split's rows: one row, or up to about `num_bytes` of text.
+    """Yield rows of a split as (row numbers int64 [N], record batch), each with one row or about `num_bytes` of text.
 
-    Small pieces are joined, since a batch takes a millisecond. Rows are limited, since kept columns may be much larger
-    than the texts.
+    Small pieces are joined, because each batch costs a millisecond. The number of rows in a batch is limited too,
+    because kept columns may be much larger than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0
@@ -123,8 +125,8 @@ def batches(
 def _joined(parts: Sequence[tuple[np.ndarray, pa.RecordBatch]]) -> tuple[np.ndarray, pa.RecordBatch]:
     if len(parts) == 1:
         return parts[0]
-    numbers, found = zip(*parts, strict=True)
-    return np.concatenate(numbers), pa.concat_batches(found)
+    numbers, tables = zip(*parts, strict=True)
+    return np.concatenate(numbers), pa.concat_batches(tables)
 
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
@@ -166,7 +168,7 @@ class _TaskRows:
         self.rows_checked = checks.rows_checked
 
     def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch | None]]:
-        """Yield usable rows, with their record batch if the encoder may reject some."""
+        """Yield usable rows; also yield their record batch if the encoder may reject some of them."""
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
         for numbers, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
@@ -174,7 +176,7 @@ class _TaskRows:
             self._reject(batch, reasons, numbers)
             usable = np.flatnonzero(reasons == "")
             source = None
-            if self._encoder.may_reject:  # usually all rows are taken, and nested values take long to copy
+            if self._encoder.may_reject:  # usually all rows are usable, and `take` is slow for nested values
                 source = batch if len(usable) == batch.num_rows else batch.take(pa.array(usable))
             self.progress.add(rows=batch.num_rows - len(usable))
             yield rows, source
@@ -185,14 +187,14 @@ class _TaskRows:
             raise unusable_row(self.rejected.first[0], self._task)
 
     def write_shards(self, *, versions: Mapping[str, int], expected: tuple[Shard, ...] | None) -> tuple[Shard, ...]:
-        """Write one file per record length; for lengths without rows, delete the files of an earlier attempt."""
+        """Write one shard per record length; delete files that an earlier attempt left for lengths without rows."""
         task, job = self._task, self._job
         groups = length_groups(self._builder)
         lengths = [group.length for group in groups]
         if expected is not None and (wanted := [shard.length for shard in expected]) != lengths:
             raise OutputError(
-                f"{job.shard_name(task)}: made again it has rows of the lengths {lengths}, expected {wanted}; it was "
-                "left as it is",
+                f"{job.shard_name(task)}: made again, this task has records of the lengths {lengths}, expected "
+                f"{wanted}; the files were not changed",
                 remedy=shard_files.NOT_REPRODUCED_REMEDY,
             )
         shards = [
@@ -216,22 +218,22 @@ class _TaskRows:
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
-        """Return the rows of each file, with the unused ones in the first."""
+        """Return the number of rows per shard. The first shard includes all rejected and filtered rows."""
         num_unused = self.rejected.rejected.total() + self.rejected.filtered.total()
         used = self._rows_in - num_unused
         rows_in = [used if group.rows is None else len(group.rows) for group in groups]
         rows_in[0] += num_unused
         if sum(rows_in) != self._task.num_rows:
             raise LedgerError(
-                f"{self._job.shard_name(self._task)}: {self._task.num_rows} rows were planned, but {sum(rows_in)} "
-                f"read, of which {num_unused} were rejected or filtered, expected all of them",
+                f"{self._job.shard_name(self._task)}: the plan has {some(self._task.num_rows, 'row')}, but "
+                f"{sum(rows_in):,} were read, including {num_unused:,} rejected or filtered",
                 remedy="please report this with the plan in .prep/",
             )
         return rows_in
 
 
 def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
-    """Return the integer labels or tags of usable rows that have no names; None if there are none."""
+    """Return the labels or tags of usable rows if these are integers without class names, else None."""
     columns = spec.columns
     if columns.label is not None:
         return encoded.arrays["label"][encoded.reasons == ""] if columns.label.kind == "int" else None

@@ -286,7 +286,7 @@ def test_a_worker_whose_job_is_cleared_away_writes_nothing_more(
 @pytest.mark.parametrize("planned", [9, 11])
 def test_a_shard_of_more_or_fewer_rows_than_were_planned_is_not_written(tmp_path: Path, planned: int) -> None:
     resolved, task = reserved(tmp_path / "out", num_rows=planned)
-    with pytest.raises(LedgerError, match=f"{planned} rows were planned, but 10 read"):
+    with pytest.raises(LedgerError, match=f"the plan has {planned} rows, but 10 were read"):
         shard_writer.write(task, resolved.job, resolved.encoder)
     assert building.shard_bytes(tmp_path / "out") == {}
 

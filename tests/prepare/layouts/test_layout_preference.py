@@ -231,7 +231,7 @@ def test_a_line_counts_rows_with_answers_that_start_before_the_end_of_the_prompt
         "chat_template": tmp_path / "template.jinja",
     }
     assert (
-        "in 3 of 3 sampled rows the answer's tokens start"
+        "in 3 of 3 sampled rows the end of the prompt has other tokens"
         in building.command("build", data, *building.options(tmp_path / "out", **options)).err
     )
 

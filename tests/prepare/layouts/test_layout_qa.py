@@ -155,17 +155,17 @@ def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
 
 @pytest.mark.parametrize("pair", [False, True])
 def test_an_engine_without_characters_is_refused(zoo: Zoo, pair: bool) -> None:
-    with pytest.raises(ConfigError, match="--engine wordpiece cannot report the characters of tokens"):
+    with pytest.raises(ConfigError, match="which --engine wordpiece cannot report"):
         _encoder(zoo, "wordpiece_cased", pair=pair, engine="wordpiece")
 
 
 @pytest.mark.parametrize(("pair", "stride", "most"), [(False, 18, 17), (True, 17, 16)])
 def test_windows_that_would_not_get_on_are_refused(zoo: Zoo, pair: bool, stride: int, most: int) -> None:
-    with pytest.raises(ConfigError, match=rf"--stride {stride} with --max-length 20.*give at most {most}"):
+    with pytest.raises(ConfigError, match=rf"--stride {stride} with --max-length 20.*give --stride {most} or less"):
         _encoder(zoo, "wordpiece_cased", pair=pair, stride=stride)
     assert _encoder(zoo, "wordpiece_cased", pair=pair, stride=most).engine == "hf"
 
 
 def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError, match="windows need the characters of each token"):
+    with pytest.raises(TokenizerError, match="need the characters of each token, which this tokenizer"):
         _encoder(zoo, "slow_byt5", pair=False)

@@ -140,7 +140,7 @@ def test_the_unmasked_values_of_a_padded_row_are_the_row(side: Side, rows: list[
 
 def test_a_row_that_is_too_long_is_refused() -> None:
     ids = from_lists([[1], [1, 2, 3]], dtype=UINT16)
-    with pytest.raises(SchemaError, match="a row of 3 tokens, expected at most 2"):
+    with pytest.raises(SchemaError, match="a row has 3 tokens, expected at most 2"):
         Field(feature=input_ids(2)).laid_out_rows({"input_ids": ids}, np.arange(2))
 
 

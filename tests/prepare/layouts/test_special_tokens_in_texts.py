@@ -113,7 +113,7 @@ def test_a_frame_is_put_around_documents_that_lack_it(engine: str, special_token
 def test_advice_on_bos_looks_at_the_texts(engine: str) -> None:
     encoder = _encoder(engine, "pack", "eos")
     for texts, said in (
-        (["<|bos|>a", "<|bos|>b"], "so no --special-tokens bos-eos is needed"),
+        (["<|bos|>a", "<|bos|>b"], "so --special-tokens bos-eos is not needed"),
         (["a", "<|bos|>b"], "bos-eos puts it before each document that does not begin with it"),
     ):
         (note,) = encoder.notes_on(_rows("pack", texts))
@@ -130,7 +130,7 @@ def test_completions_are_learned_with_one_eos_as_trl_joins_them(tmp_path: Path) 
     for more in ({}, {"pack_rows": True}):
         outcome = building.command("build", source, *building.options(tmp_path / f"o{len(more)}", **chosen, **more))
         assert outcome.status == 0, outcome.err
-        assert "already; no second one is added" in outcome.err
+        assert "; no second one is added" in outcome.err
     found, bos, eos = building.read_rows(tmp_path / "o0", "train"), made.bos_token_id, made.eos_token_id
     for at, (prompt, completion) in enumerate(pairs):
         asked, said = (made(text, add_special_tokens=False)["input_ids"] for text in (prompt, completion))

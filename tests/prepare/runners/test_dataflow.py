@@ -217,8 +217,8 @@ class TestOtherEnds:
             outcome = building.command(*arguments(bucket, service, dataset=dataset))
             assert [each for each in service.asked if each.startswith("PUT")] == []
         cause, remedy = outcome.error
-        does = "ingests the source" if ingests else "completes the dataset"
-        assert cause == f"interrupted, but the Dataflow job {job} goes on, and {does} without this process"
+        does = "copies the source" if ingests else "completes the dataset"
+        assert cause == f"interrupted, but the Dataflow job {job} still runs and {does} without this process"
         assert f"gcloud dataflow jobs cancel {job} --region=us-central1 --project=some-project" in remedy
 
     @pytest.mark.slow
@@ -260,7 +260,7 @@ class TestOtherEnds:
         ([], "--runner=DataflowRunner without --project and --temp_location"),
         (["--temp_location=gs://b/t"], "--runner=DataflowRunner without --project"),
         (["--project=p"], "--runner=DataflowRunner without --temp_location"),
-        (["--project=p", "--temp_location=gs://b/t"], "is a folder of this machine, which Dataflow's workers do not"),
+        (["--project=p", "--temp_location=gs://b/t"], "is a folder of this machine, which Dataflow's workers cannot"),
     ],
 )
 def test_what_is_missing_is_said_before_any_work(tmp_path: Path, beam_args: list[str], cause: str) -> None:

@@ -164,7 +164,7 @@ def test_a_process_that_is_killed_while_it_sends_its_result_is_told_with_its_tas
     killed = object.__new__(child.Child)
     killed.pipe, killed.task = ours, 1
     killed.process = types.SimpleNamespace(join=int, exitcode=-signal.SIGKILL)  # type: ignore[assignment]
-    with pytest.raises(child.WorkerDiedError, match=r"was killed, possibly for its memory \(SIGKILL\)"):
+    with pytest.raises(child.WorkerDiedError, match=r"was killed, possibly because memory ran out \(SIGKILL\)"):
         killed.receive(Progress())
 
 
@@ -216,7 +216,7 @@ GB = 1_000_000_000
         (40, 8, None, 4 * GB, 8, ""),
         (40, None, None, 1 * GB, 0, "1 instead of 8 workers"),
         (40, 16, None, 64 * GB, 14, ""),
-        (40, 16, 8, 64 * GB, 8, "8 instead of 16 workers: there are no more cores: 8"),
+        (40, 16, 8, 64 * GB, 8, "8 instead of 16 workers: only 8 cores can be used"),
         (40, 4, 8, 64 * GB, 4, ""),
     ],
 )

@@ -192,7 +192,7 @@ def test_a_worker_that_dies_is_an_error_that_names_its_shard(tmp_path: Path) -> 
     killer.start()
     outcome = building.command("build", *arguments)
     killer.join()
-    made = r"train-train-0.*tfrecord: the worker process that made it was killed, possibly for its memory"
+    made = r"train-train-0.*tfrecord: the worker process that made it was killed, possibly because memory ran out"
     assert re.match(made, outcome.error[0])
     assert "run the same command again, which keeps finished shards" in outcome.error[1]
     assert "--shard-size" in outcome.error[1]
@@ -332,7 +332,7 @@ def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> Non
             "the connection to the job service or to a worker broke: Socket closed",
             failures.AGAIN,
         ),
-        ("status = StatusCode.DEADLINE_EXCEEDED\n", "not done within --job_server_timeout", "give a larger one"),
+        ("status = StatusCode.DEADLINE_EXCEEDED\n", "did not end within --job_server_timeout", "give a larger one"),
         ("Traceback\n  x\nKeyError: 'beam:env:process:v1'\n\n", "the job failed: KeyError: 'beam:env:", "--verbose"),
         (str(Reported.of(OutputError("a long cause", remedy="x")))[:60], "the job failed: ", failures.AGAIN),
         ("", "the job failed: no reason was given", "--verbose"),
@@ -374,7 +374,7 @@ class TestJobService:
             endpoint = f"localhost:{taken.getsockname()[1]}"
             outcome = build(tmp_path / "out", *self.ARGS, f"--job_endpoint={endpoint}")
         assert outcome.status == 1
-        assert outcome.error[0] == f"no job service answers at {endpoint} within 1 seconds"
+        assert outcome.error[0] == f"no job service answers at {endpoint} within 1 second"
         assert not (tmp_path / "out").exists()
 
     def test_a_job_server_to_be_started_by_a_thread_is_an_error(self, tmp_path: Path) -> None:

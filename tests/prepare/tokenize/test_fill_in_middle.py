@@ -133,7 +133,7 @@ def test_sentinels_of_known_vocabularies_are_found(zoo: Zoo, tokens: tuple[str, 
     found.add_special_tokens({"additional_special_tokens": list(tokens), "pad_token": "<|endoftext|>"})
     layout = LayoutConfig(name="pack", max_length=64, fim_rate=0.5)
     encoder = encoding.open_encoder(found, layout, ColumnPlan(texts=("text",)))
-    assert encoder.notes == (f"fill-in-the-middle with the sentinels {' '.join(tokens)}",)
+    assert encoder.notes == (f"fill-in-the-middle uses the sentinel tokens {' '.join(tokens)}",)
 
 
 GIVEN = {"layout": "pack", "fim_rate": 0.5}
