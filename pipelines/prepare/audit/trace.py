@@ -53,7 +53,7 @@ class Contribution:
 class Traced:
     """Traced record, with its source rows in order.
 
-    `source`: name of the source. `origin`: source split in which rows are numbered; None if it is named like `split`.
+    `source`: name of the source. `origin`: source split in which rows are numbered; None if it has the same name.
     """
 
     split: str

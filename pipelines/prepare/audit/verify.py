@@ -199,7 +199,7 @@ class _Digesting:
 def repair(
     root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
-    """Repair the `damaged` files that `verify_files` found; yield the name of each and what it was repaired from.
+    """Repair the `damaged` files that `verify_files` found; yield (name, where the content came from) for each.
 
     Raises: as `reopen`, before anything is changed; OutputError if a remade shard differs from the original, after
         earlier repairs.
