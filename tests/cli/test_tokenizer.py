@@ -39,7 +39,7 @@ def test_a_sample_is_said_in_a_line(tmp_path: Path) -> None:
 def test_a_warning_is_one_line(tmp_path: Path) -> None:
     outcome = tokenizer(tmp_path / "out", vocab_size=90_000)
     assert outcome.status == 0
-    assert sum(line.startswith("warning: the text gives a vocabulary of ") for line in outcome.err.splitlines()) == 1
+    assert sum(line.startswith("warning: the texts give a vocabulary of ") for line in outcome.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_warning_is_one_line(tmp_path: Path) -> None:
         (["--split", "nothing"], 1, "--split 'nothing': Unknown split"),
         (["--chat-template", "nothing.jinja"], 2, "--chat-template nothing.jinja: cannot be read"),
         (["--sample", "0"], 2, "--sample 0, expected at least 1"),
-        (["--vocab-size", "12"], 2, "--vocab-size 12, but the special tokens and the bytes"),
+        (["--vocab-size", "12"], 2, "--vocab-size 12, but this style already has 257 special tokens and bytes"),
     ],
 )
 def test_errors_are_two_lines(tmp_path: Path, arguments: list[str], status: int, cause: str) -> None:

@@ -1,1 +1,1 @@
-"""Audit of finished datasets: verify, repair, trace and decode them."""
+"""Audit of finished datasets: verify, repair, trace and decode."""

@@ -1,14 +1,14 @@
-"""The user's consent to run code, or contact addresses, stored in a dataset.
+"""The user's consent to use the functions and addresses that are stored in a dataset.
 
     stored in the dataset                     used without consent?
-    a function, with its module's text        no: the user must name it again (--map, --filter), in a module of their
-                                              own with the same text, or give --run-stored-functions
+    a function, with its module's text        no: the user must name it again (--map, --filter), in their own module
+                                              with the same text, or give --run-stored-functions
     an address or a hub id of the source      no: the user must name it again (--source)
-    an address in --data-files or an option   no: unless it lies below the user's --source address
+    an address in --data-files or an option   no, unless it lies below the user's --source address
     an absolute path                          yes, if it leads only to plain files and folders: their content is
                                               compared with the manifest's digests, and shown only to the user
 
-A digest in the manifest does not make stored text trustworthy: both have the same author.
+A digest in the manifest does not make stored text trustworthy, since manifest and text have the same author.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from tfrecord_io.shown import without_secrets
 
 # Member of an archive.
 _MEMBER = re.compile(r"\b(zip|tar|gzip|bz2|xz|lz4|zstd)://[^:]*::")
-# Their files look like plain ones, but reading them may have effects.
+# Files in these folders look plain, but reading them may have effects.
 _NO_DATA = ("/proc", "/sys")
 
 
@@ -46,41 +46,42 @@ NONE = Consent()
 def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
     """Return the functions to run on a dataset's rows: the user's, or the stored ones if the user consents.
 
-    Raises: ConfigError if the user has named none of the dataset's functions, or others.
+    Raises: ConfigError if the user has named other functions than the dataset's, or none without consent.
     """
     if not consent.functions:
         if stored and not consent.run_stored:
+            again = " ".join(function.option for function in stored)
             raise ConfigError(
-                f"{root}: the dataset wants to run functions that are stored in it: {_listed(stored)}; none was run",
-                remedy=f"if you have them, name them again: {' '.join(each.option for each in stored)}; or read their "
-                "text in the dataset's .prep/*/source.json, and give --run-stored-functions if you trust it",
+                f"{root}: the dataset has stored functions that must run on its rows, {_listed(stored)}; none was run",
+                remedy=f"if you have the functions, name them again: {again}; or read their text in the dataset's "
+                ".prep/*/source.json, and give --run-stored-functions if you trust it",
             )
         return stored
-    found = user_functions.locate(consent.functions)
-    # Check this before any module runs: a module in the dataset's folder is not the user's either.
+    located = user_functions.locate(consent.functions)
+    # Check this before any module runs: a module in the dataset's folder is not the user's own.
     inside = os.path.realpath(root) + os.sep
-    for function in found:
+    for function in located:
         if os.path.realpath(function.path).startswith(inside):
             raise ConfigError(
                 f"{function.option}: {function.path} is in the dataset's own folder, expected a module of your own",
-                remedy="run the command from another folder, where your module is",
+                remedy="run the command from the folder with your own module",
             )
-    if [function.option for function in found] != [function.option for function in stored]:
+    if [function.option for function in located] != [function.option for function in stored]:
         raise ConfigError(
-            f"{root}: was made with the functions {_listed(stored)}, but {_listed(found)} are given",
-            remedy="give the dataset's functions in their order, or none if it has none",
+            f"{root}: the functions of this dataset are {_listed(stored)}, but the command has {_listed(located)}",
+            remedy="give the dataset's functions in the same order, or none if it has none",
         )
-    for mine, theirs in zip(found, stored, strict=True):
+    for mine, theirs in zip(located, stored, strict=True):
         if mine.identity() != theirs.identity():
             raise ConfigError(
-                f"{mine.option}: {mine.path} differs from the text that the dataset was made with (sha256 "
+                f"{mine.option}: {mine.path} differs from the module that the dataset was made with (sha256 "
                 f"{mine.digest[:16]}…, expected {theirs.digest[:16]}…)",
-                remedy="name the module as it was then; or read its text in the dataset's .prep/*/source.json, and "
-                "give --run-stored-functions if you trust it",
+                remedy="give the unchanged module; or read its text in the dataset's .prep/*/source.json, and give "
+                "--run-stored-functions if you trust it",
             )
-    for function in found:
+    for function in located:
         user_functions.load(function)
-    return found
+    return located
 
 
 def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
@@ -89,14 +90,14 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
         return consent.source
     if not os.path.isabs(stored) or "://" in stored:
         raise SourceError(
-            f"{root}: says that it was made from {stored!r}, which is not on this machine and is fetched only if you "
-            "name it",
-            remedy=f"give --source {stored}, if that is the source, or where you have a copy",
+            f"{root}: the dataset names {stored!r} as its source, which is not on this machine, and is fetched only if "
+            "you name it",
+            remedy=f"give --source {stored} if you trust it, or --source with the path of your copy",
         )
     if not _is_plain(stored):
         raise SourceError(
-            f"{root}: says that it was made from {stored!r}, which leads to something other than plain files "
-            "and folders",
+            f"{root}: the dataset names {stored!r} as its source, which leads to something other than plain files and "
+            "folders",
             remedy="give --source with the path of the data files",
         )
     return stored
@@ -109,26 +110,26 @@ def require_own_addresses(stored: Sequence[str], consent: Consent, *, root: str)
         rest = _MEMBER.sub("", text)
         if "://" in (rest.replace(named, "") if named else rest):
             raise SourceError(
-                f"{root}: says that it was made from {without_secrets(text)!r}, an address that is not below --source",
-                remedy="download those files, and build the dataset again from them, if you trust it",
+                f"{root}: the dataset names the address {without_secrets(text)!r}, which is not below --source",
+                remedy="if you trust the address, download the files and build the dataset again from them",
             )
 
 
-def _listed(found: Sequence[UserFunction]) -> str:
-    return ", ".join(function.option for function in found) or "none"
+def _listed(functions: Sequence[UserFunction]) -> str:
+    return ", ".join(function.option for function in functions) or "none"
 
 
 def _is_plain(path: str) -> bool:
     """Return whether a path, folder or glob leads only to plain data files outside /proc and /sys."""
-    found = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
+    tops = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
     below = (
         os.path.join(folder, name)
-        for each in found
-        for folder, _, names in os.walk(each)
+        for top in tops
+        for folder, _, names in os.walk(top)
         for name in names
         if paths.is_data_file(name)
     )
-    for real in map(os.path.realpath, itertools.chain(found, below)):
+    for real in map(os.path.realpath, itertools.chain(tops, below)):
         if any(real == folder or real.startswith(folder + "/") for folder in _NO_DATA):
             return False
         if os.path.exists(real) and not os.path.isfile(real) and not os.path.isdir(real):

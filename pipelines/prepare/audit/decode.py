@@ -1,6 +1,6 @@
-"""Decode records back to text, with every special token visible, as a whole and in pieces.
+"""Decode records back to text, with all special tokens, as a whole and in pieces.
 
-A piece is a run of tokens with the same marks (learned, in the answer, number of the document):
+A piece is a run of tokens with the same marks: learned or not, in the answer or not, and the number of the document.
 
     tokens    <|user|> Hi <|assistant|> Hello ! <|end|>
     learned       0     0       0         1   1    1
@@ -31,7 +31,7 @@ from tfrecord_io.schema import ROLES, UNLABELLED
 class DecodedRow:
     """Decoded record: its location, its text without padding, and its other features.
 
-    `pieces`: the same text, cut where marks change.
+    `pieces`: the same text, divided where the marks of its tokens change.
     """
 
     split: str
@@ -115,19 +115,18 @@ class _Shown(NamedTuple):
 
 
 def _shown_pair(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
-    """Return the prompt, and each answer by name. Of prompts cut on the left, the longer one contains the other."""
     prompts, answers, num_tokens = [], dict[str, Any](), 0
     for feature in manifest.schema.token_features:
         side, ids = ROLES[feature.role].side, row[feature.name]
         learned = manifest.schema.loss_mask_of(side)
-        assert learned is not None, "the layout has one for each side"
+        assert learned is not None, "the layout has a loss mask for each side"
         kept, is_answer = ~invariants.padding(row, manifest, side=side), row[learned.name] == 1
         prompt, whole = decoded(ids[kept & ~is_answer], tokenizer), decoded(ids[kept], tokenizer)
         prompts.append(prompt)
         # An answer decoded alone would lose the space before its first word.
         answers[side] = whole[len(prompt) :] if whole.startswith(prompt) else decoded(ids[is_answer], tokenizer)
         num_tokens += int(np.count_nonzero(kept))
-    text = max(prompts, key=len)
+    text = max(prompts, key=len)  # if prompts were cut on the left, the longer one contains the other
     named = (TextPiece(text=answer, learned=True, name=side) for side, answer in answers.items())
     return _Shown(text, num_tokens, (TextPiece(text=text), *named), answers)
 
@@ -149,7 +148,7 @@ def _shown_row(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Man
     features |= _annotations(row, ids, manifest, tokenizer)
     if answer is not None:
         features["answer"] = tokenizer.decode(ids[answer].tolist(), clean_up_tokenization_spaces=False).strip()
-    marks = [each if each is None else each[kept] for each in (learned, answer, segments)]
+    marks = [mark if mark is None else mark[kept] for mark in (learned, answer, segments)]
     pieces = _pieces(ids[kept], marks, tokenizer)
     return _Shown(decoded(ids[kept], tokenizer), int(np.count_nonzero(kept)), pieces, features)
 
@@ -157,19 +156,20 @@ def _shown_row(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Man
 def _annotations(
     row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: HFTokenizer
 ) -> dict[str, Any]:
-    schema, found = manifest.schema, dict[str, Any]()
+    schema, annotations = manifest.schema, dict[str, Any]()
     labels, tagged = schema.values(row, "token_labels"), schema.values(row, "token_label_mask")
     if labels is not None and tagged is not None:
         chosen = np.flatnonzero(tagged)
         tokens = tokenizer.convert_ids_to_tokens(ids[chosen].tolist())
         tags = labels[chosen].tolist()
         named = tags if manifest.label_names is None else [manifest.label_names[tag] for tag in tags]
-        found["tags"] = [f"{token} {tag}" for token, tag in zip(tokens, named, strict=True)]
+        annotations["tags"] = [f"{token} {tag}" for token, tag in zip(tokens, named, strict=True)]
     starts, ends = schema.values(row, "char_starts"), schema.values(row, "char_ends")
     if starts is not None and ends is not None:
         covered = ends > 0
-        found["characters"] = [int(starts[covered].min(initial=2**31 - 1)), int(ends.max())] if covered.any() else []
-    return found
+        is_empty = not covered.any()
+        annotations["characters"] = [] if is_empty else [int(starts[covered].min()), int(ends.max())]
+    return annotations
 
 
 def _answer(row: dict[str, np.ndarray], manifest: Manifest) -> np.ndarray | None:
@@ -182,7 +182,7 @@ def _answer(row: dict[str, np.ndarray], manifest: Manifest) -> np.ndarray | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextPiece:
-    """Piece of a record's text. `document` counts from 1 within the record; 0 if records hold only one document.
+    """Piece of a record's text. `document`: number in the record, from 1; 0 if records hold only one document.
 
     `name`: chosen or rejected, for the two answers to a prompt.
     """
@@ -196,10 +196,10 @@ class TextPiece:
 
 def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTokenizer) -> tuple[TextPiece, ...]:
     learned, answer, segments = kinds = np.stack(
-        [np.zeros(len(ids), np.int64) if each is None else each.astype(np.int64) for each in marks]
+        [np.zeros(len(ids), np.int64) if mark is None else mark.astype(np.int64) for mark in marks]
     )
     edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
-    # A piece decoded alone would lose the space before its first word. So each piece is the text that its tokens add,
+    # A piece decoded alone would lose the space before its first word. So take the text that the piece's tokens add,
     # unless later tokens change earlier text, such as half a character.
     whole, ends = decoded(ids, tokenizer), [decoded(ids[:edge], tokenizer) for edge in edges]
     if all(whole.startswith(text) for text in ends):

@@ -12,17 +12,17 @@ from tfrecord_io.schema import ROLES, UNLABELLED, Schema, Side
 REPAIR = "run `prep-tfrecords verify --repair` on the dataset, which remakes the damaged files"
 
 Columns = Mapping[str, np.ndarray]
-# (mask of where it holds, bool [N, ...]; description of a violation)
+# (where the invariant holds, bool [N, ...]; description of a violation)
 Invariant = tuple[np.ndarray, str]
 
 
 def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int) -> None:
     """Check decoded records of the shard at `path`, numbered from `first` on. Raises: CorruptRecordError."""
 
-    def expect(valid: np.ndarray, what: str) -> None:
+    def expect(valid: np.ndarray, violation: str) -> None:
         rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))
         if len(rows):
-            raise CorruptRecordError(f"{path}, record {first + int(rows[0])}: {what}", remedy=REPAIR)
+            raise CorruptRecordError(f"{path}, record {first + int(rows[0])}: {violation}", remedy=REPAIR)
 
     facts, schema = manifest.tokenizer, manifest.schema
     for feature in schema.features:
@@ -32,36 +32,37 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
         if role.values == "ids":
             expect((values >= 0) & (values < facts.vocab_size), f"{name} outside 0 to {facts.vocab_size - 1}")
         elif role.values == "mask":
-            expect(values >> 1 == 0, f"{name} with other values than 0 and 1")
+            expect(values >> 1 == 0, f"{name} with values other than 0 and 1")
         elif role.values == "from 0":
             expect(values >= 0, f"{name} below 0")
     sides = [ROLES[feature.role].side for feature in schema.token_features]
     padded_of = {side: padding(columns, manifest, side=side) for side in sides}
     padded = padded_of.get("input")
-    for valid, what in itertools.chain(
+    for valid, violation in itertools.chain(
         () if padded is None else _of_tokens(columns, manifest, padded),
         *(_of_other_side(columns, schema, side) for side in sides if side != "input"),
     ):
-        expect(valid, what)
+        expect(valid, violation)
     for feature in schema.features:
         role = ROLES[feature.role]
         where, blank = padded_of.get(role.side), facts.pad_id if role.padding == "pad" else role.padding
         if where is not None and blank is not None and not role.marks_tokens:
             expect((columns[feature.name] == blank) | ~where, f"{feature.name} other than {blank} in the padding")
-    for valid, what in () if padded is None else _of_annotations(columns, manifest, padded):
-        expect(valid, what)
+    for valid, violation in () if padded is None else _of_annotations(columns, manifest, padded):
+        expect(valid, violation)
     label = schema.with_role("label")
     if label is not None and manifest.multi_hot_size:
-        expect((columns[label.name] >> 1 == 0).all(axis=1), f"a {label.name} of other values than 0 and 1")
+        expect((columns[label.name] >> 1 == 0).all(axis=1), f"a {label.name} with values other than 0 and 1")
     elif label is not None and manifest.label_names is not None:
         names = len(manifest.label_names)
         unlabelled = any(split.num_unlabelled for split in manifest.splits.values())
         known = (columns[label.name] >= (UNLABELLED if unlabelled else 0)) & (columns[label.name] < names)
-        expect(known, f"a label outside 0 to {names - 1}{f', and not {UNLABELLED} for none' if unlabelled else ''}")
+        none = f", other than {UNLABELLED} for no label" if unlabelled else ""
+        expect(known, f"a label outside 0 to {names - 1}{none}")
 
 
 def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np.ndarray:
-    """Return the mask of the padding of one side, bool [N, L] or [N, T]. A single record has no axis N."""
+    """Return the mask of the padding of one side, bool [N, L] or [N, T]; for a single record, without the axis N."""
     schema, length = manifest.schema, manifest.row_length
     if side != "input":
         stored = schema.mask_of(side)
@@ -74,7 +75,7 @@ def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np
     if (num_tokens := schema.values(columns, "num_tokens")) is not None:
         return np.asarray(position >= num_tokens[..., None])
     if (mask := schema.values(columns, "attention_mask")) is None:
-        raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
+        raise ManifestError("no feature shows which tokens are padding", remedy=REMAKE)
     count = mask.sum(axis=-1)[..., None]
     is_left = manifest.tokenizer.padding_side == "left"
     return np.asarray(position < length - count if is_left else position >= count)
@@ -83,7 +84,7 @@ def padding(columns: Columns, manifest: Manifest, *, side: Side = "input") -> np
 def _of_tokens(columns: Columns, manifest: Manifest, padded: np.ndarray) -> Iterator[Invariant]:
     schema, length, side = manifest.schema, manifest.row_length, manifest.tokenizer.padding_side
     if (mask := schema.values(columns, "attention_mask")) is not None:
-        yield mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {side}"
+        yield mask == ~padded, f"an attention mask that is not one run of 1 with padding on the {side}"
     if (num_tokens := schema.values(columns, "num_tokens")) is not None:
         yield (num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}"
     if (segments := schema.values(columns, "segment_ids")) is None:
@@ -124,12 +125,12 @@ def _of_annotations(columns: Columns, manifest: Manifest, padded: np.ndarray) ->
             yield (labels >= 0) & (labels < names), f"a tag outside 0 to {names - 1}"
     starts, ends = schema.values(columns, "char_starts"), schema.values(columns, "char_ends")
     if starts is not None and ends is not None:
-        yield starts <= ends, "a char_starts behind char_ends"
+        yield starts <= ends, "a char_starts after char_ends"
     first, last = schema.values(columns, "start_position"), schema.values(columns, "end_position")
     if first is not None and last is not None:
         length = manifest.row_length
         inside = (first <= last) & (last < length)
-        yield inside, f"start_positions behind end_positions, or one outside 0 to {length - 1}"
+        yield inside, f"start_positions after end_positions, or outside 0 to {length - 1}"
         rows, answered = np.arange(len(first)), inside & (last > 0)
         at = np.where(answered, first, 0), np.where(answered, last, 0)
         yield ~answered | ~(padded[rows, at[0]] | padded[rows, at[1]]), "an answer that reaches into the padding"

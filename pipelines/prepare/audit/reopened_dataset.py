@@ -1,7 +1,7 @@
 """Reopen a finished dataset together with its source, for repair and trace.
 
-The source must have the same content, or the same revision. Only the files with the requested rows are read, or
-ingested again where needed.
+The source must have the same content, or the same revision. Only files with requested rows are read, and ingested again
+where needed.
 """
 
 import atexit
@@ -46,9 +46,9 @@ _SAMPLE_ROWS = 512
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReopenedDataset:
-    """Finished dataset with the job that made it, and the rows of the source by source split.
+    """Finished dataset with a job that reads any of its rows, and the rows of the source by source split.
 
-    `job` reads any row of any split; `generations` are the jobs of the build and of each append, with their rows.
+    `generations`: the jobs of the build and of each append, each with its own rows.
     """
 
     manifest: Manifest
@@ -58,17 +58,17 @@ class ReopenedDataset:
 
     @property
     def source_name(self) -> str:
-        """Name of the source: a hub dataset's name, or the kind of any other source."""
+        """Name of the hub dataset, or the kind of any other source."""
         if self.manifest.source["kind"] == "object":
             return "an object given in Python"
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
 
     def task(self, split: str, index: int) -> tuple[ShardTask, Job]:
         """Return task `index` of a split, with its rows located in the reopened source, and the job that made it."""
-        tasks = [each.tasks.get(split, 0) for each in own_files.generations_of(self.manifest)]
+        tasks = [generation.tasks.get(split, 0) for generation in own_files.generations_of(self.manifest)]
         number = next(number for number, end in enumerate(itertools.accumulate(tasks)) if index < end)
-        job, made = self.generations[number], tasks[number]
-        planned = plan_files.task_of(job, (split, index, job.splits[split].tasks_before + made))
+        job = self.generations[number]
+        planned = plan_files.task_of(job, (split, index, job.splits[split].tasks_before + tasks[number]))
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges)), job
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
@@ -76,7 +76,7 @@ class ReopenedDataset:
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """Return the file that holds a row of a split, and its number in it, from 0; (None, `row`) without files."""
+        """Return the file of a row of a split, and the row's number in the file; (None, `row`) without files."""
         if self.manifest.source["kind"] in ("hub", "object"):
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
@@ -86,8 +86,9 @@ class ReopenedDataset:
 def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> ReopenedDataset:
     """Open the dataset in `root` together with its source, at the user's location or the recorded one.
 
-    Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or the user
-    must name it; ConfigError if the user must name functions; FingerprintMismatchError if the source has changed.
+    Raises: FormatError if the work folder is missing or damaged; SourceError if the source cannot be opened, or the
+        user must name it; ConfigError if the user must name functions; FingerprintMismatchError if the source has
+        changed.
     """
     record = source_record.read(root, manifest.fingerprint)
     columns, hold_outs, spec = _options(root, manifest)
@@ -104,15 +105,15 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         where=source_record.source_path(root, manifest.fingerprint),
     )
     functions = tuple(steps_to_run(stored, consent, root=root))
-    options = tuple(FunctionOption(kind=each.kind, spec=each.spec) for each in stored)
-    found = _open(dataclasses.replace(source, functions=options), consent, former=source_record.files_of(manifest))
-    if listed := fingerprint.differences(source_record.identity_of(manifest), dict(found.listing.identity)):
+    options = tuple(FunctionOption(kind=function.kind, spec=function.spec) for function in stored)
+    opened = _open(dataclasses.replace(source, functions=options), consent, former=source_record.files_of(manifest))
+    if listed := fingerprint.differences(source_record.identity_of(manifest), dict(opened.listing.identity)):
         raise FingerprintMismatchError(
-            f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
+            f"{root}: the source has changed since the dataset was made ({listed}); the dataset was not changed",
             remedy="give the path of the unchanged source with --source, or build again with --overwrite",
         )
-    rows = _rows(root, manifest, found)
-    readers, described = _readers(found, rows, functions)
+    rows = _rows(root, manifest, opened)
+    readers, described = _readers(opened, rows, functions)
     inputs = inputs_of(spec.layout, source)
     plan = complete_from_manifest(plan_types(source, described, kind=manifest.source["kind"], inputs=inputs), manifest)
     made_by = {engine for counts in manifest.engines.get("splits", {}).values() for engine in counts}
@@ -126,13 +127,13 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         spec=dataclasses.replace(spec, columns=plan),
     )
     jobs, tasks = [], collections.Counter[str]()
-    for each in own_files.generations_of(manifest):
+    for generation in own_files.generations_of(manifest):
         splits = {
             name: dataclasses.replace(whole.splits[name], ranges=ranges, tasks_before=tasks[name])
-            for name, ranges in each.rows.items()
+            for name, ranges in generation.rows.items()
         }
-        jobs.append(dataclasses.replace(whole, fingerprint=each.fingerprint, splits=splits))
-        tasks.update(each.tasks)
+        jobs.append(dataclasses.replace(whole, fingerprint=generation.fingerprint, splits=splits))
+        tasks.update(generation.tasks)
     return ReopenedDataset(manifest=manifest, job=whole, generations=jobs, rows=rows)
 
 
@@ -144,7 +145,7 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
             name=options["layout"], max_length=manifest.row_length, **object_of(LayoutConfig, options, LAYOUT_OPTIONS)
         )
         if manifest.layout != manifest_entry(layout, length=manifest.row_length):
-            raise ValueError("the layout differs from the options'")
+            raise ValueError("the layout differs from the options")
         names = ("text_columns", "label_column", "keep_columns", "label_classes", *LAYOUT_COLUMNS)
         columns = object_of(SourceConfig, options, names)
         spec = ShardSpec(
@@ -166,7 +167,7 @@ def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldO
 
 def _open(source: SourceConfig, consent: Consent, *, former: Sequence[Mapping[str, Any]]) -> OpenedSource:
     if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
-        # Open the object as its parts, in a folder that lasts until this process ends.
+        # The parts of the object are in a folder that lasts until this process ends.
         home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
         atexit.register(home.cleanup)
         folder, splits = objects.store_saved(source.dataset, home.name)
@@ -181,31 +182,32 @@ def _open(source: SourceConfig, consent: Consent, *, former: Sequence[Mapping[st
         ) from error
 
 
-def _rows(root: str, manifest: Manifest, found: OpenedSource) -> dict[str, RowsOnDemand]:
+def _rows(root: str, manifest: Manifest, opened: OpenedSource) -> dict[str, RowsOnDemand]:
     rows = {}
     # The latest generation knows the most files; files unknown to it belong to no split of the dataset.
-    for each in own_files.generations_of(manifest):
-        for name in each.rows:
+    for generation in own_files.generations_of(manifest):
+        for name in generation.rows:
             source_split = source_record.origin_of(manifest, name)
-            if source_split not in found.listing.splits:
+            if source_split not in opened.listing.splits:
                 raise FingerprintMismatchError(
-                    f"{root}: the source has no split {source_split!r} any more", remedy="name the source with --source"
+                    f"{root}: the source no longer has the split {source_split!r}",
+                    remedy="give the path of the unchanged source with --source",
                 )
-            file_rows = plan_files.read_file_rows(root, each.fingerprint, name)
-            rows[source_split] = RowsOnDemand(found, source_split, file_rows, is_longer=bool(manifest.generations))
+            file_rows = plan_files.read_file_rows(root, generation.fingerprint, name)
+            rows[source_split] = RowsOnDemand(opened, source_split, file_rows, is_longer=bool(manifest.generations))
     return rows
 
 
 def _readers(
-    found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: tuple[UserFunction, ...]
+    opened: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: tuple[UserFunction, ...]
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
     readers, columns = {}, {}
     for name, stored in rows.items():
-        reader = RowReader(split=name, types=found.types(name), addresses=found.addresses)
-        readers[name], columns[name] = reader, found.columns[name]
+        reader = RowReader(split=name, types=opened.types(name), addresses=opened.addresses)
+        readers[name], columns[name] = reader, opened.columns[name]
         if functions:
             applied, columns[name] = examine_functions(
-                functions, found.columns[name], _samples(reader, stored), split=name, rows=stored.num_rows
+                functions, opened.columns[name], _samples(reader, stored), split=name, rows=stored.num_rows
             )
             readers[name] = dataclasses.replace(reader, functions=applied)
     return readers, columns
@@ -228,7 +230,7 @@ def _splits(
     seed: int,
 ) -> dict[str, SplitSource]:
     """Return the output splits without row ranges, which `reopen` fills in for each generation."""
-    held = {each.name for each in hold_outs}
+    held = {hold_out.name for hold_out in hold_outs}
     origins = {name: source_record.origin_of(manifest, name) for name in manifest.splits if name not in held}
     sources = {
         name: SplitSource(name=name, source_split=origin, ranges=(), reader=readers[origin])

@@ -1,10 +1,10 @@
 """Trace a record of a shard back to its source rows.
 
-    plan          the rows of the shard, in reading order
-    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl) and the filtered rows
-                  (filters and --hold-out run again)
-    seed          permuted by (seed, split, shard), as when the shard was made
-    layout        pad: record j is row j of these; concat: record j holds tokens [j L, (j + 1) L) of these joined
+    plan          gives the rows of the shard, in reading order
+    ledger        leaves out rejected rows (listed in rejected/SPLIT-IIIII.jsonl) and filtered rows (filters and
+                  --hold-out run again)
+    seed          permutes the rows by (seed, split, shard), as when the shard was made
+    layout        pad: record j is row j; concat: record j holds tokens [j L, (j + 1) L) of all rows joined
 
 Unless each row is one record, the shard's rows are tokenized again.
 """
@@ -31,6 +31,7 @@ from pipelines.prepare.sources.columns import extraction
 from pipelines.prepare.sources.rows.unused_rows import reasons_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
 from tfrecord_io.manifest import Ledger, Manifest
+from tfrecord_io.shown import some
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class Contribution:
     """Source row of a record.
 
     `row`: its number in the split. `file`, `file_row`: the file (None for a hub dataset) and the row's number in it.
-    `texts`: by column. `tokens`: the record's tokens [start, stop) from this row, None if the record is this one row.
+    `texts`: by column. `tokens`: the record's tokens [start, stop) from this row; None if each record is one row.
     """
 
     row: int
@@ -52,7 +53,7 @@ class Contribution:
 class Traced:
     """Traced record, with its source rows in order.
 
-    `source` names the dataset. Rows are numbered in the source's split `origin`, None if it has the same name.
+    `source`: name of the source. `origin`: source split in which rows are numbered; None if it has the same name.
     """
 
     split: str
@@ -64,7 +65,7 @@ class Traced:
 
 
 class Tracer:
-    """Tracer of the records of one dataset. Further records of the same shard cost little."""
+    """Tracer of one dataset's records. Further records of the same shard are quick to trace."""
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset
@@ -73,7 +74,7 @@ class Tracer:
     def trace(self, *, split: str, shard: int, record: int) -> Traced:
         """Return the source rows of a record; shards and records count from 0.
 
-        Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is gone or damaged.
+        Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is missing or damaged.
         """
         dataset = self._dataset
         splits = dataset.manifest.splits
@@ -104,7 +105,7 @@ class Tracer:
         )
 
     def first_rows(self, *, split: str, shard: int) -> np.ndarray:
-        """Return the source row number of each record of a shard (its first row), int64 [N]. Raises: as `trace`."""
+        """Return the number of the first source row of each record of a shard, int64 [N]. Raises: as `trace`."""
         numbers, lineage = self._rows_of(split, shard)
         records = range(self._dataset.manifest.splits[split].shards[shard].num_examples)
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)
@@ -123,7 +124,7 @@ class Tracer:
 
 
 def _which(count: int) -> str:
-    return "there is only number 0" if count == 1 else f"choose 0 to {count - 1:,}"
+    return "choose 0, the only number" if count == 1 else f"choose 0 to {count - 1:,}"
 
 
 def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length: int | None) -> Lineage:
@@ -137,7 +138,7 @@ def _lineage(dataset: ReopenedDataset, task: ShardTask, *, num_rows: int, length
     for numbers, batch in shard_writer.batches(job, task.split, task.located):
         rows, _ = extraction.extract(batch, job.spec.columns, numbers=numbers, split=task.split)
         builder.add(encoder.encode(rows))
-    (group,) = (each for each in length_groups(builder) if each.length == length)
+    (group,) = (length_group for length_group in length_groups(builder) if length_group.length == length)
     return group.builder.lineage(rng)
 
 
@@ -145,27 +146,27 @@ def _without_rejected(rows: np.ndarray, ledger: Ledger, *, path: str) -> np.ndar
     usable, rejected = rows, ledger.rows_rejected
     if rejected:
         with contextlib.suppress(FileNotFoundError, FormatError):
-            named = [row.row for row in rejected_rows.read(path)]
-            usable = rows[~np.isin(rows, np.array(named, np.int64))]
+            listed = [row.row for row in rejected_rows.read(path)]
+            usable = rows[~np.isin(rows, np.array(listed, np.int64))]
     if len(rows) - len(usable) != rejected:
         raise FormatError(
-            f"{path}: names {len(rows) - len(usable)} rows of this shard, but {rejected} were rejected",
-            remedy="run `prep-tfrecords verify --repair` on the dataset, which writes it again",
+            f"{path}: the list has {some(len(rows) - len(usable), 'row')} of this shard, expected {rejected:,}",
+            remedy="run `prep-tfrecords verify --repair` on the dataset, which writes this list again",
         )
     return usable
 
 
 def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Mapping[str, int]) -> np.ndarray:
     """Run filters and hold-outs again; return the numbers of the remaining rows, int64 [N]."""
-    stay = [np.zeros(0, np.int64)]
+    kept = [np.zeros(0, np.int64)]
     for numbers, batch in shard_writer.batches(dataset.job, task.split, task.located):
         reasons = reasons_of(batch)
-        stay.append(numbers if reasons is None else numbers[reasons == ""])
-    rows = np.concatenate(stay)
+        kept.append(numbers if reasons is None else numbers[reasons == ""])
+    rows = np.concatenate(kept)
     if (now := task.num_rows - len(rows)) != (then := sum(filtered.values())):
         raise SourceError(
-            f"{dataset.job.shard_name(task)}: {now} of its rows are filtered now ({', '.join(filtered)}), but {then} "
-            "were when it was made: a filter's result for a row depends on more than that row",
+            f"{dataset.job.shard_name(task)}: now {some(now, 'row')} filtered ({', '.join(filtered)}), expected "
+            f"{then:,} as when the shard was made: a filter's result for a row depends on more than that row",
             remedy="correct the filter, and build the dataset again with --overwrite",
         )
     return rows
@@ -179,23 +180,24 @@ def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
     schema = manifest.schema
     if schema.with_role("num_tokens") is not None or schema.with_role("segment_ids") is not None:
         raise ReaderError(
-            f"{root}: a record has tokens of several rows",
-            remedy="`prep-tfrecords trace` tells which rows are in a record",
+            f"{root}: records have tokens of several rows, expected one row per record",
+            remedy="run `prep-tfrecords trace` to see the rows of a record",
         )
     shards = manifest.splits[split].shards
     if manifest.bucket_lengths or any(shard.ledger.filtered for shard in shards):
         tracer = Tracer(reopen(root, manifest))
         return np.concatenate([tracer.first_rows(split=split, shard=index) for index in range(len(shards))])
-    found, seed = [], int(manifest.options["seed"])
-    made_by = (each.fingerprint for each in generations_of(manifest) if split in each.rows)
-    planned = itertools.chain.from_iterable(plan_files.rows_of_shards(root, each, split) for each in made_by)
+    numbers, seed = [], int(manifest.options["seed"])
+    jobs = (generation.fingerprint for generation in generations_of(manifest) if split in generation.rows)
+    planned = itertools.chain.from_iterable(plan_files.rows_of_shards(root, job, split) for job in jobs)
     for index, rows in enumerate(planned):
         rows = _without_rejected(rows, shards[index].ledger, path=storage.join(root, rejected_path(split, index)))
         rng = shard_writer.shard_rng(seed, split=split, index=index) if manifest.options["shuffle"] else None
         rows = rows[permuted(len(rows), rng)]
         if len(rows) != shards[index].num_examples:
             raise FormatError(
-                f"{shards[index].name}: {shards[index].num_examples} records of {len(rows)} rows, expected one of each"
+                f"{shards[index].name}: {some(shards[index].num_examples, 'record')}, expected one for each of its "
+                f"{some(len(rows), 'row')}"
             )
-        found.append(rows)
-    return np.concatenate(found)
+        numbers.append(rows)
+    return np.concatenate(numbers)

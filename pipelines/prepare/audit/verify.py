@@ -1,16 +1,16 @@
 """Verify that a dataset has the bytes that were committed, and repair damaged files.
 
-Checks of a shard: size, digest, framing and crcs, number of examples and of tokens, features, and the checks in
+Checks of a shard: size, digest, framing and CRCs, numbers of examples and tokens, features, and the checks in
 `invariants`. Other checks: indexes, lists of rejected rows, the tokenizer, the files for TFDS. Readers check the
 digests of earlier generations' manifests.
 
     damaged                                repaired from
     a shard, its list of rejected rows     the plan and the source, byte for byte
     the indexes of an intact shard         the shard
-    the tokenizer                          the copy that the workers used, or the other way round
+    the tokenizer or the workers' copy     the intact one of the two
     the files for TFDS                     the manifest
 
-The manifest is never written: a replacement must have the digest that it names.
+The manifest is never written: a repaired shard must have the digest in the manifest.
 """
 
 import collections
@@ -36,13 +36,14 @@ from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, Pre
 from tfrecord_io.examples import Payloads
 from tfrecord_io.format.record_index import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
+from tfrecord_io.shown import some
 
 Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """Checked file of a dataset. `problem` is empty if it is intact; `split` and `index` name its shard."""
+    """Checked file of a dataset. `problem`: empty for an intact file. `split`, `index`: the file's shard."""
 
     part: Part
     file: str
@@ -52,7 +53,7 @@ class CheckedFile:
 
 
 def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
-    """Verify all files of a dataset, and yield the result for each."""
+    """Verify all files of a dataset, and yield a result for each file."""
     of_length = _by_length(manifest)
     for split_name, split in manifest.splits.items():
         seen: set[int] = set()
@@ -66,10 +67,10 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
                 yield CheckedFile(part="rejected", file=file, problem=problem, split=split_name, index=index)
             seen.add(task)
     digest = bytes_digest(storage.read_folder(storage.join(root, "tokenizer")))
-    problem = "" if digest == manifest.tokenizer.content_sha256 else "not the tokenizer that the manifest names"
+    problem = "" if digest == manifest.tokenizer.content_sha256 else "another tokenizer than the manifest's"
     yield CheckedFile(part="tokenizer", file="tokenizer", problem=problem)
     for name, content in tfds.files(manifest).items():
-        problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
+        problem = _problem(storage.join(root, name), content, otherwise="differs from the manifest")
         yield CheckedFile(part="tfds", file=name, problem=problem)
 
 
@@ -83,14 +84,14 @@ def _check_shard(root: str, manifest: Manifest, shard: Shard, *, split: str, ind
     try:
         indexes = verify_shard(root, shard, manifest)
     except OutputError:
-        raise  # the storage failed, so the content is unknown
+        raise  # the storage failed, so the shard may be intact
     except PrepError as error:
         problem = error.cause
     except OSError as error:
         problem = f"{storage.join(root, shard.name)}: cannot be read: {error}"
     yield CheckedFile(part="shard", file=shard.name, problem=problem, split=split, index=index)
     for name, content in indexes.items():
-        problem = _problem(storage.join(root, name), content, otherwise="not the offsets of the records")
+        problem = _problem(storage.join(root, name), content, otherwise="differs from the offsets of the records")
         yield CheckedFile(part="index", file=name, problem=problem, split=split, index=index)
 
 
@@ -99,26 +100,29 @@ def _rejected_problem(path: str, shard: Shard) -> str:
     try:
         counts = dict(collections.Counter(row.reason for row in rejected_rows.read(path)))
     except FileNotFoundError:
-        return "not there" if expected else ""
+        return "missing" if expected else ""
     except FormatError as error:
         return error.cause
-    return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
+    if counts == expected:
+        return ""
+    found, wanted = (", ".join(f"{reason} {n:,}" for reason, n in sorted(by.items())) for by in (counts, expected))
+    return f"rejected rows by reason: {found or 'none'}, expected {wanted or 'none'}"
 
 
 def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
     try:
-        found = storage.read_bytes(path, most_bytes=len(expected))
+        content = storage.read_bytes(path, most_bytes=len(expected))
     except FileNotFoundError:
-        return "not there"
+        return "missing"
     except FormatError:
         return otherwise
-    return "" if found == expected else otherwise
+    return "" if content == expected else otherwise
 
 
 def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes]:
     """Verify one shard, and return the expected contents of its indexes, by path.
 
-    Raises: CorruptRecordError that names the shard and, where it can, the record.
+    Raises: CorruptRecordError that names the shard and, if possible, the record.
     """
     path = storage.join(root, shard.name)
     indexes = ShardIndexes(shard.name, indexed=manifest.index_stride is not None)
@@ -131,7 +135,8 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
         num_tokens += int(count_tokens(columns, manifest.schema).sum())
     if num_tokens != shard.num_tokens:
         raise CorruptRecordError(
-            f"{path}: {num_examples} examples with {num_tokens} tokens, expected {shard.num_tokens}", remedy=REPAIR
+            f"{path}: {some(num_examples, 'example')} with {some(num_tokens, 'token')}, expected {shard.num_tokens:,}",
+            remedy=REPAIR,
         )
     return indexes.files()
 
@@ -139,14 +144,14 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
 def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads]:
     """Yield the serialized examples of a shard in batches of about 8 MB; check its size, digest and number of examples.
 
-    Raises: CorruptRecordError that names the shard: for a wrong digest after the last batch.
+    Raises: CorruptRecordError; for a wrong digest only after the last batch.
     """
     path = storage.join(root, shard.name)
     stored = storage.size(path)
     if stored is None:
         raise CorruptRecordError(f"{path}: no such file", remedy=REPAIR)
     if stored != shard.num_bytes:
-        raise CorruptRecordError(f"{path}: {stored} bytes, expected {shard.num_bytes}", remedy=REPAIR)
+        raise CorruptRecordError(f"{path}: {some(stored, 'byte')}, expected {shard.num_bytes:,}", remedy=REPAIR)
     num_examples = 0
     with storage.read_stream(path) as stream:
         counting = _Digesting(stream)
@@ -158,17 +163,21 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
         ):
             num_examples += len(payloads)
             if num_examples > shard.num_examples:  # a small file can unpack to any number of records
-                raise CorruptRecordError(f"{path}: more than the expected {shard.num_examples} examples", remedy=REPAIR)
+                raise CorruptRecordError(
+                    f"{path}: more than the expected {some(shard.num_examples, 'example')}", remedy=REPAIR
+                )
             yield payloads
         while counting.read(1 << 20):
             pass
     if counting.hexdigest() != shard.sha256:
         raise CorruptRecordError(
-            f"{path}: sha256 {counting.hexdigest()}, expected {shard.sha256}: whole records were changed or exchanged",
+            f"{path}: sha256 {counting.hexdigest()}, expected {shard.sha256}: whole records were replaced",
             remedy=REPAIR,
         )
     if num_examples != shard.num_examples:
-        raise CorruptRecordError(f"{path}: {num_examples} examples, expected {shard.num_examples}", remedy=REPAIR)
+        raise CorruptRecordError(
+            f"{path}: {some(num_examples, 'example')}, expected {shard.num_examples:,}", remedy=REPAIR
+        )
 
 
 class _Digesting:
@@ -190,16 +199,16 @@ class _Digesting:
 def repair(
     root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
-    """Repair the `damaged` files that `verify_files` found; yield (name, description of its source) for each.
+    """Repair the `damaged` files that `verify_files` found; yield (name, where the content came from) for each.
 
-    Raises: as `reopen`, before anything is changed; OutputError if a remade shard differs from the original: then
-    earlier repairs stay.
+    Raises: as `reopen`, before anything is changed; OutputError if a remade shard differs from the original, after
+        earlier repairs.
     """
     described = _by_length(manifest)
-    made_by = {each: manifest.splits[each.split].tasks[each.index] for each in damaged if each.split}
-    remade = sorted({(each.split, made_by[each]) for each in damaged if each.part in ("shard", "rejected")})
+    task_of = {file: manifest.splits[file.split].tasks[file.index] for file in damaged if file.split}
+    remade = sorted({(file.split, task_of[file]) for file in damaged if file.part in ("shard", "rejected")})
     reopened = reopen(root, manifest, consent=consent) if remade else None
-    if remade or any(each.part == "tokenizer" for each in damaged):
+    if remade or any(file.part == "tokenizer" for file in damaged):
         yield from _restore_tokenizer(root, manifest)
     if reopened is not None:
         encoder = reopened.job.open_encoder()
@@ -210,16 +219,16 @@ def repair(
             for shard in expected:
                 verify_shard(root, shard, described[shard.length])
                 yield shard.name, "the source"
-        yield from ((each.file, "the source") for each in damaged if each.part == "rejected")
-    for each in damaged:
-        if each.part == "tfds":
-            storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file], inside=root)
-            yield each.file, "the manifest"
-        elif each.part == "index" and (each.split, made_by[each]) not in remade:
-            shard = manifest.splits[each.split].shards[each.index]
-            content = verify_shard(root, shard, described[shard.length])[each.file]
-            storage.write_bytes(storage.join(root, each.file), content, inside=root)
-            yield each.file, "its shard"
+        yield from ((file.file, "the source") for file in damaged if file.part == "rejected")
+    for file in damaged:
+        if file.part == "tfds":
+            storage.write_bytes(storage.join(root, file.file), tfds.files(manifest)[file.file], inside=root)
+            yield file.file, "the manifest"
+        elif file.part == "index" and (file.split, task_of[file]) not in remade:
+            shard = manifest.splits[file.split].shards[file.index]
+            content = verify_shard(root, shard, described[shard.length])[file.file]
+            storage.write_bytes(storage.join(root, file.file), content, inside=root)
+            yield file.file, "its shard"
 
 
 def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -229,7 +238,7 @@ def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str
     if not sound:
         raise FormatError(
             f"{root}: neither {folders[0]}/ nor {folders[1]}/ holds the tokenizer that the manifest names",
-            remedy="copy one of them again from where the dataset was made",
+            remedy="copy one of these folders from an intact copy of the dataset",
         )
     wanted = copies[sound[0]]
     for folder in folders:

@@ -1,9 +1,10 @@
 """Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
 
-    1  one task per part of the rows    keys ──► a file per range of keys, 32 bytes per row; contaminated rows
-    2  one task per range of keys       the files of that range, sorted ──► duplicates, and the kept rows
+    round   one task per         reads                       writes
+    1       part of the rows     the rows                    keys, in a file per range of keys; contaminated rows
+    2       range of keys        all files of that range     duplicates, with the rows that are kept
 
-The first of several equal rows of a split is kept; with `across`, rows of `train` are also dropped if any other split
+The first of several equal rows of a split is kept. With `across`, rows of `train` are also dropped if any other split
 has an equal row.
 """
 
@@ -25,9 +26,9 @@ from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import OutputError
 
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
-# A row, the row that it repeats or its evaluation set, and whether the labels are the same.
+# An unused row: the row, the row that it repeats or its evaluation set, and whether the labels are the same.
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
-# A row as uint64 `at`: the number of its split, then in the low 48 bits its number in the source's split.
+# A row as uint64 `at` or `of`: the number of its split, and in the low 48 bits its number in the source's split.
 _ROW_BITS = np.uint64(48)
 _ROW_MASK = np.uint64((1 << 48) - 1)
 
@@ -40,8 +41,8 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 class Comparison:
     """Settings and files of a comparison.
 
-    `dedup`: None to ignore duplicates. `train`: the number of that split if it yields to the others. `folder` has the
-    runs of the evaluation `sets`.
+    `dedup`: None to ignore duplicates. `train`: number of the split train, if its rows are dropped for equal rows of
+    other splits. `folder`: with the files that tasks exchange. `sets`: names of the evaluation sets.
     """
 
     columns: ColumnPlan
@@ -59,20 +60,21 @@ class Comparison:
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:
         """Return the records of several files. Raises: OutputError if one is missing."""
-        found = storage.read_many([storage.join(self.folder, name) for name in names])
-        for name, content in zip(names, found, strict=True):
+        parts = [np.zeros(0, kind)]
+        for name, content in zip(names, storage.read_many([storage.join(self.folder, n) for n in names]), strict=True):
             if content is None:
                 raise OutputError(
-                    f"{storage.join(self.folder, name)}: is gone while rows are compared; another job may have started "
-                    "over in this folder",
+                    f"{storage.join(self.folder, name)}: this file disappeared while rows were compared; another job "
+                    "may have started over in this folder",
                     remedy="let one job at a time write to this folder, and run the same command again",
                 )
-        return np.concatenate([np.zeros(0, kind), *(np.frombuffer(each, kind) for each in found if each is not None)])
+            parts.append(np.frombuffer(content, kind))
+        return np.concatenate(parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """Part `index` of all rows: `pieces` of split number `split`."""
+    """Part `index` of all rows: the rows `pieces` of the split with number `split`."""
 
     index: int
     split: int
@@ -95,10 +97,10 @@ def divide(
         storage.write_bytes(storage.join(folder, _RUNS), runs.dump(), inside=inside)
     parts: list[Part] = []
     for number, split in enumerate(splits.values()):
-        found = cover(split.groups.ends, split.ranges)
-        share = found.counts / np.maximum(split.groups.num_rows[found.groups], 1)
-        weight = np.cumsum(split.groups.num_bytes[found.groups] * share / _TASK_BYTES + found.counts / _TASK_ROWS)
-        spans = np.stack([found.starts, found.starts + found.counts], axis=1)
+        covered = cover(split.groups.ends, split.ranges)
+        share = covered.counts / np.maximum(split.groups.num_rows[covered.groups], 1)
+        weight = np.cumsum(split.groups.num_bytes[covered.groups] * share / _TASK_BYTES + covered.counts / _TASK_ROWS)
+        spans = np.stack([covered.starts, covered.starts + covered.counts], axis=1)
         for part in np.split(spans, np.flatnonzero(np.diff(weight.astype(np.int64))) + 1):
             pieces = split.groups.pieces(part).part(slice(None))
             parts.append(Part(index=len(parts), split=number, reader=split.reader, pieces=pieces))
@@ -108,7 +110,7 @@ def divide(
         train=[*splits].index("train") if across else None,
         sets=runs.names if runs is not None else (),
         num_parts=len(parts),
-        num_ranges=-(-max(sum(each.num_rows for each in splits.values()), 1) // _RANGE_ROWS),
+        num_ranges=-(-max(sum(split.num_rows for split in splits.values()), 1) // _RANGE_ROWS),
         folder=folder,
         inside=inside,
     )
@@ -124,28 +126,29 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
         runs = EvaluationRuns.load(storage.read_bytes(storage.join(comparison.folder, _RUNS)))
     base = np.uint64(task.split) << _ROW_BITS
     for first, batch in task.reader.read(task.pieces, plan.names):
-        stays = extraction.validate(batch, plan) == ""
-        rows = batch.filter(pa.array(stays))
-        places = base + np.arange(first, first + batch.num_rows, dtype=np.uint64)[stays]
+        is_usable = extraction.validate(batch, plan) == ""
+        rows = batch.filter(pa.array(is_usable))
+        places = base + np.arange(first, first + batch.num_rows, dtype=np.uint64)[is_usable]
         columns = [rows.column(name) for name in plan.content]
         if comparison.dedup is not None:
-            found = np.empty(len(places), _KEY)
-            found["at"] = places
-            found["high"], found["low"] = text_hashes.row_keys(columns, verbatim=comparison.dedup == "verbatim").T
-            found["label"] = 0
+            batch_keys = np.zeros(len(places), _KEY)
+            batch_keys["at"] = places
+            batch_keys["high"], batch_keys["low"] = text_hashes.row_keys(
+                columns, verbatim=comparison.dedup == "verbatim"
+            ).T
             if plan.label is not None:
                 label = rows.column(plan.label.column)
-                found["label"] = text_hashes.row_keys([label], verbatim=True)[:, 0]
-            keys.append(found)
+                batch_keys["label"] = text_hashes.row_keys([label], verbatim=True)[:, 0]
+            keys.append(batch_keys)
         if runs is not None:
-            of = np.max([runs.find(each) for each in columns], axis=0)
+            of = np.max([runs.find(column) for column in columns], axis=0)
             hits = np.empty(int((of >= 0).sum()), _FOUND)
             hits["at"], hits["of"], hits["same_label"] = places[of >= 0], of[of >= 0], 1
             contaminated.append(hits)
-    every = np.concatenate(keys)
-    ranges = every["high"] % np.uint64(comparison.num_ranges)
+    all_keys = np.concatenate(keys)
+    ranges = all_keys["high"] % np.uint64(comparison.num_ranges)
     for number in range(comparison.num_ranges):
-        comparison.write(f"keys-{task.index}-{number}", every[ranges == number])
+        comparison.write(f"keys-{task.index}-{number}", all_keys[ranges == number])
     comparison.write(f"contaminated-{task.index}", np.concatenate(contaminated))
     progress.add(rows=task.pieces.num_rows)
     return {"rows": task.pieces.num_rows}
@@ -153,16 +156,16 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
 
 def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> dict[str, int]:
     """Write the duplicates in range `number` of keys, with the rows that they repeat."""
-    every = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
-    high = np.sort(every["high"])
-    # Few rows pass this filter if most are unique.
-    rows = every[np.isin(every["high"], high[1:][high[1:] == high[:-1]])]
-    comparison.write(f"found-{number}", _duplicates(rows, train=comparison.train))
-    return {"rows": len(every)}
+    keys = comparison.read([f"keys-{part}-{number}" for part in range(comparison.num_parts)], _KEY)
+    high = np.sort(keys["high"])
+    # Most rows are unique, so few pass this filter.
+    repeated = keys[np.isin(keys["high"], high[1:][high[1:] == high[:-1]])]
+    comparison.write(f"found-{number}", _duplicates(repeated, train=comparison.train))
+    return {"rows": len(keys)}
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return the duplicates among keys, with the kept rows; `train`, the last split, yields to all."""
+    """Return the duplicates among keys, with the kept rows. The split `train` comes last, and is compared with all."""
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)
@@ -174,15 +177,15 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
         first_of_all = np.maximum.accumulate(np.where(is_new, np.arange(len(rows)), 0))
         first = np.where(split == train, first_of_all, first)
     kept = rows[first]
-    again = kept["at"] != rows["at"]  # a row that is selected twice doesn't duplicate itself
-    found = np.empty(int(again.sum()), _FOUND)
-    found["at"], found["of"] = rows["at"][again], kept["at"][again]
-    found["same_label"] = (kept["label"] == rows["label"])[again]
-    return found
+    is_duplicate = kept["at"] != rows["at"]  # a row that is selected twice does not duplicate itself
+    duplicates = np.empty(int(is_duplicate.sum()), _FOUND)
+    duplicates["at"], duplicates["of"] = rows["at"][is_duplicate], kept["at"][is_duplicate]
+    duplicates["same_label"] = (kept["label"] == rows["label"])[is_duplicate]
+    return duplicates
 
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Return the decided rows by split, and the number of duplicates with a label unlike the kept row's.
+    """Return the unused rows by split, and the number of duplicates with another label than the kept row.
 
     `splits`: in the order of `divide`.
     """

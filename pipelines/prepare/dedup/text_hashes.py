@@ -2,13 +2,13 @@ r"""Hash the content of rows: keys of whole texts, and hashes of word runs share
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
-Keys have 128 bits: a billion texts collide with probability 1e-21. White space is ASCII white space, and characters
-that NFKD converts to it. A kernel squeezes it, several times as fast as a regular expression.
+Keys have 128 bits, so a billion texts collide with probability 1e-21. White space is ASCII white space, and characters
+that NFKD converts to it.
 
 A run is a sequence of words without punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020,
 appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and Llama 2 (appendix A.6), with tokens. In scripts
-without spaces, a word is a character (Han, kana) or four letters (such as Thai). Shorter evaluation texts have no runs,
-and can't be found.
+without spaces, a word is a character (Han, kana) or four letters (such as Thai). Evaluation texts that are shorter than
+a run cannot be found.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def normalized(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     return out[: out_edges[-1]], out_edges
 
 
-@jit
+@jit  # several times as fast as a regular expression
 def _squeeze(data, edges, out, out_edges):  # type: ignore[no-untyped-def]
     to = 0
     for row in range(len(edges) - 1):
@@ -83,7 +83,7 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Runs of `num_words` words in evaluation sets `names`: sorted `hashes`, uint64 [M]; set indices `of`, [M]."""
+    """Runs of `num_words` words in evaluation sets `names`: sorted `hashes`, uint64 [M]; indices of their sets `of`."""
 
     names: tuple[str, ...]
     num_words: int
@@ -93,10 +93,10 @@ class EvaluationRuns:
     @classmethod
     def joined(cls, sets: Mapping[str, Sequence[np.ndarray]], *, num_words: int) -> EvaluationRuns:
         """Join the hashes of several sets; a run in several sets counts for the first."""
-        found = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
-        every, first = np.unique(np.concatenate(found), return_index=True)
-        of = np.repeat(np.arange(len(found)), [len(each) for each in found])[first]
-        return cls(names=tuple(sets), num_words=num_words, hashes=every, of=of)
+        by_set = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
+        hashes, first = np.unique(np.concatenate(by_set), return_index=True)
+        of = np.repeat(np.arange(len(by_set)), [len(part) for part in by_set])[first]
+        return cls(names=tuple(sets), num_words=num_words, hashes=hashes, of=of)
 
     def to_json(self) -> dict[str, object]:
         """Return the entry for the fingerprint."""
@@ -118,14 +118,14 @@ class EvaluationRuns:
 
     def find(self, texts: pa.Array) -> np.ndarray:
         """Return the index of the set that shares a run with each text, int64 [n]; -1 for none."""
-        found = np.full(len(texts), -1)
+        set_indices = np.full(len(texts), -1)
         if not len(self.hashes):
-            return found
+            return set_indices
         hashes, rows = run_hashes(texts, self.num_words)
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        hit = np.flatnonzero(self.hashes[at] == hashes)[::-1]  # reversed: a text's first hit is written last
-        found[rows[hit]] = self.of[at[hit]]
-        return found
+        hits = np.flatnonzero(self.hashes[at] == hashes)[::-1]  # reversed, so that a text's first hit is written last
+        set_indices[rows[hits]] = self.of[at[hits]]
+        return set_indices
 
 
 def run_hashes(texts: pa.Array, num_words: int) -> tuple[np.ndarray, np.ndarray]:
@@ -164,7 +164,7 @@ def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: i
     starts = np.flatnonzero(stops < len(ends))
     starts = starts[rows[starts] == rows[stops[starts]]]
     # A polynomial of the hashes modulo 2^64; dividing by its first power makes it independent of the position.
-    powers, inverse = (np.multiply.accumulate(np.full(len(hashes), each)) for each in (_FACTOR, _INVERSE))
+    powers, inverse = (np.multiply.accumulate(np.full(len(hashes), base)) for base in (_FACTOR, _INVERSE))
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes * powers, dtype=np.uint64)])
-    found = (sums[stops[starts] + 1] - sums[starts]) * inverse[starts]
-    return found ^ (found >> np.uint64(29)), rows[starts]
+    run_sums = (sums[stops[starts] + 1] - sums[starts]) * inverse[starts]
+    return run_sums ^ (run_sums >> np.uint64(29)), rows[starts]

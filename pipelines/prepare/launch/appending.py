@@ -144,7 +144,7 @@ class Append:
         return {**items, "append": {"to": self.former.fingerprint, "rows": rows}}
 
     def continued(self, job: Job, observed: ColumnPlan) -> Job:
-        """Return the job as an append, whose splits continue the dataset's tasks and rows.
+        """Return the job as an append: its splits continue the tasks and rows of the dataset.
 
         `observed`: with the label names of the new rows.
 

@@ -140,7 +140,7 @@ def _compare(
     runner: Runner,
 ) -> dict[str, pa.Table]:
     root, across, dedup = config.output.root, config.source.dedup_across_splits, config.source.dedup
-    # A name of its own, since another run may compare other rows at the same time.
+    # The name is unique, since another run may compare other rows at the same time.
     folder = storage.join(root, WORK_FOLDER, f"{reservation.INGESTED}compared-{uuid.uuid4().hex}")
     # A row of train is dropped if another split has an equal row, so train comes last.
     names = sorted(splits, key=lambda name: name == "train") if across else list(splits)

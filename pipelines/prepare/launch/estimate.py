@@ -41,8 +41,8 @@ _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 class Cost:
     """Cost of one layout with records of `length` tokens for the rows of a split.
 
-    `padding`: share of the positions. `tokens_cut`: share of the tokens, which are in no record. `rows_cut`: share of
-    the rows, which lose tokens. `lengths`: the record lengths, if there are several.
+    `padding`: share of positions that are padding. `tokens_cut`: share of tokens that are cut off. `rows_cut`: share of
+    rows that lose tokens. `lengths`: the record lengths, if there are several.
     """
 
     layout: str
@@ -120,7 +120,7 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
     layouts: tuple[Cost, ...] = ()
     inputs = opened.request.inputs
     if not (inputs.nested or inputs.finds_chats):
-        # 512 is shown even for tokenizers with a lower limit.
+        # The lengths go up to at least 512, even for tokenizers with a lower limit.
         limit = max(512, min(int(opened.request.tokenizer.model_max_length), _LONGEST))
         layouts = compare(
             sample.row_tokens,

@@ -72,7 +72,7 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
             dataset, made = own_files.require_manifest(root), 0
             kept = sum(len(split.shards) for split in dataset.splits.values())
         except FingerprintMismatchError:
-            # The user will choose another folder.
+            # The user will choose another folder, so the copy of the rows is useless here.
             reservation.remove_copies(root, but=None)
             raise
     return Built(root=root, manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)

@@ -125,15 +125,8 @@ class OpenRequest:
         """Return an encoder for `columns`: the open one if it fits. Warn if it has no fast engine."""
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
-        encoder = layouts.open_encoder(
-            self.config.layout,
-            tokenizer=self.tokenizer,
-            facts=self.facts,
-            length=self.length,
-            columns=columns,
-            engine=self.config.engine,
-            seed=self.config.seed,
-        )
+        inputs = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
+        encoder = layouts.open_encoder(self.config.layout, **inputs, engine=self.config.engine, seed=self.config.seed)
         for note in encoder.notes:
             _log.warning("%s", note)
         if self.config.engine == "auto" and encoder.reference is None:
@@ -196,7 +189,7 @@ def open_request(config: PrepareConfig) -> OpenRequest:
 
 def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None:
     """Return the names of the columns to read; None for all columns."""
-    if config.functions:  # which may use any column
+    if config.functions:  # a function may use any column
         return None
     chat_columns = (preferences if inputs.finds_pairs else chats).CANDIDATES if inputs.finds_chats else ()
     names = (*inputs.names, *chat_columns, config.label_column, config.hold_out_by, *config.keep_columns)
@@ -206,11 +199,9 @@ def columns_read(config: SourceConfig, inputs: Inputs) -> tuple[str, ...] | None
 def find_source(
     config: SourceConfig, inputs: Inputs, *, former: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[OpenedSource, ColumnPlan | None]:
-    """Open the source and plan its columns from their types; the plan is None if user functions determine them.
+    """Open the source and plan its columns from their types; the plan is None if user functions determine the columns.
 
-    `former`: see `opening.open_source`.
-
-    Raises: SourceError; ColumnError.
+    `former`: as in `opening.open_source`. Raises: SourceError; ColumnError.
     """
     opened = opening.open_source(config, columns=columns_read(config, inputs), former=former)
     if config.functions:

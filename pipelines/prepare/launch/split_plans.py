@@ -95,10 +95,7 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return the maximum number of requests to the hub: one per run of rows of a file in a shard, and one per footer.
-
-    0 for rows that are not on the hub.
-    """
+    """Return the maximum number of hub requests: one per run of rows of a file in a shard, and one per footer."""
     if not groups.files[0].path.startswith("hf://"):
         return 0
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
@@ -220,7 +217,7 @@ def _cut_groups(covered: Cover, predicted: np.ndarray, *, rows: int, row_bytes: 
 
 
 def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusedRows:
-    """Count the rejected rows that are known before shards are made, and the filtered rows if every row was read."""
+    """Count the rejected rows that are known from the sample, and the filtered rows if every row was read."""
     filtered, indices = split_reasons(read.reasons)
     rejected = collections.Counter[str](read.reasons[indices].tolist())
     rejected.update(row.reason for row in read.refused)

@@ -8,8 +8,8 @@
           |............|......|.....|..........|............|
     shards    shard 0         |       shard 1  |   shard 2
 
-A small sample predicts the bytes (`sampling`). Shards have equal sizes, so these are within 10 % of the target only if
-the split's size is near a multiple of the target; splits of 4.5 times the target or more always are.
+A small sample predicts the bytes (`sampling`). All shards of a split have the same size, which is within 10 % of the
+target if the split's size is near a multiple of the target, or at least 4.5 times the target.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BLOCKS_PER_SHARD = 32
 # Runs of neighbouring blocks per shard, for the hub, which limits requests. Each run takes about one request.
 _RUNS_PER_SHARD = 5
 _BLOCKS_AT_ONCE = 1 << 18
-# Maximum bytes of a block, as a multiple of the bytes of average rows.
+# Maximum bytes of a block, as a multiple of the bytes of that many average rows.
 ROOM = 2.0
 
 
@@ -161,12 +161,12 @@ class SplitPlan:
 
 
 def split_seed(split: str) -> int:
-    """Return the component of seeds that stands for the split's name."""
+    """Return the seed component of a split, which depends only on its name."""
     return zlib.crc32(split.encode())
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the number of rows of a block, given the mean bytes of a row."""
+    """Return the number of rows in a block."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 

@@ -33,14 +33,14 @@ from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
 
 ROWS = 4096
 _RUN_ROWS = 16
-# Filters enlarge a sample by at most this factor, and by this factor again each time that they leave no row.
+# Maximum factor by which filters enlarge a sample. If they leave no row, it is enlarged by this factor again.
 _MOST_TIMES = 16
 # Limits of the fetched groups and bytes: less than 2 % of a 400 MB source.
 _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# A run's first row of n times this size is tokenized, beyond the run's limit, in one of n runs.
+# Of first rows beyond their run's limit, one in n is tokenized, where n is the row's size in units of this.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
 # The other runs are tokenized only if the first ones have at most this much text and this many positions.

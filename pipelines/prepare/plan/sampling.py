@@ -155,7 +155,7 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Return the `values` of the tokenized rows, followed by predictions for the weighed rows, float64 [N + M]."""
+    """Append predictions for the M weighed rows to the `values` of the N tokenized rows, float64 [N + M]."""
     model = fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 

@@ -1,7 +1,7 @@
 """Settings of the Hugging Face libraries, made before their import, and a check that the hub answers.
 
 Without the settings, `transformers` warns about missing PyTorch, and `datasets` reports each load to a server. Without
-a network, clients retry each request for a minute.
+the check, a machine without a network retries each request for a minute.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def configure() -> None:
         os.environ.setdefault(name, value)
     if "IPython" in sys.modules:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="IProgress not found")  # without widgets it prints plain bars
+            warnings.filterwarnings("ignore", message="IProgress not found")  # tqdm then prints plain bars
             importlib.import_module("tqdm.auto")
 
 

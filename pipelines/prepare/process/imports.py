@@ -1,4 +1,4 @@
-"""Start of Arrow and Numba without their optional imports."""
+"""Start Arrow and Numba without their optional imports."""
 
 import sys
 import threading
@@ -25,7 +25,7 @@ class _Without:
 def keep_pandas_out() -> None:
     """Hide pandas from pyarrow, which imports it for its first arrays: 0.15 s of CPU, 35 MB.
 
-    Later, pyarrow reads pandas objects as plain sequences.
+    Afterwards, pyarrow reads pandas objects as plain sequences.
     """
     import pyarrow as pa
 
@@ -37,7 +37,7 @@ def keep_pandas_out() -> None:
 def start_numba() -> None:
     """Hide awkward and SciPy from Numba, which imports them for its first kernel: 0.27 s of CPU, 36 MB.
 
-    Only user functions could need these extensions.
+    Only user functions could need Numba's extensions for these packages.
     """
     warnings.filterwarnings("ignore", message="Numba extension module 'awkward")
     with _Without("awkward", "scipy"):

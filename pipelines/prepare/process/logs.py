@@ -5,8 +5,8 @@ import logging
 from collections.abc import Iterator
 
 
-class _Nameless(logging.Handler):
-    """Like `logging.lastResort`, minus records of the root logger."""
+class _LastResort(logging.Handler):
+    """Like `logging.lastResort`, without the records of the root logger."""
 
     def emit(self, record: logging.LogRecord) -> None:
         last = logging.lastResort
@@ -18,14 +18,14 @@ class _Nameless(logging.Handler):
 def root_logger_kept() -> Iterator[None]:
     """Keep libraries from configuring the root logger during the context.
 
-    Beam does so on import, and the caller's `logging.basicConfig` would then have no effect.
+    Beam configures it on import, and the caller's `logging.basicConfig` would then have no effect.
     """
-    root, ours = logging.getLogger(), _Nameless()
+    root, handler = logging.getLogger(), _LastResort()
     if root.handlers:
         yield
         return
-    root.addHandler(ours)
+    root.addHandler(handler)
     try:
         yield
     finally:
-        root.removeHandler(ours)
+        root.removeHandler(handler)

@@ -1,4 +1,4 @@
-"""Control of the freed memory that allocators keep per thread."""
+"""Control of the memory that allocators keep after it is freed."""
 
 import contextlib
 import ctypes
@@ -11,10 +11,10 @@ _M_ARENA_MAX = -8  # of mallopt(3), see malloc.h
 
 
 def keep_less() -> None:
-    """Make allocators keep less freed memory; for a process that runs only a build.
+    """Make allocators keep less freed memory, in a process that runs only a build.
 
-    Arrow's allocator keeps about 20 MB. In a build of two shards at once on two cores, one malloc arena per core
-    instead of eight saves 75 MB.
+    Arrow's allocator keeps about 20 MB. One malloc arena per core instead of eight saves 75 MB in a build of two shards
+    at a time on two cores.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has M_ARENA_MAX

@@ -13,9 +13,8 @@ from typing import Literal
 class Package:
     """One distribution, by its name in the package index.
 
-    sent: whether workers get the launcher's version: "installed" if it is installed there, "loaded" if it is imported
-        there, "" for never.
-    extra: the extra of setup.py that installs it; "" for the base install or a package the user adds.
+    `sent`: remote workers get the launcher's version if it is "installed" there, or "loaded" (imported) there; "" for
+    never. `extra`: the extra of setup.py that installs it; "" for the base install or a package that the user adds.
     """
 
     name: str

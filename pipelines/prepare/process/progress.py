@@ -1,6 +1,6 @@
 """Progress counters of a build, and notes to print once, such as the address of a job's page.
 
-Counters of workers on other machines are lost, unless the service reports them (see `dataflow`).
+Counters of workers on other machines are lost, unless the service reports them (see `runners.dataflow`).
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class Progress:
         self._notes: list[str] = []
 
     def add(self, **counts: int) -> None:
-        """Add to `Counts`."""
+        """Add to the counters with the names in `Counts`."""
         with self._lock:
             self._counts = Counts(*map(operator.add, self._counts, Counts(**counts)))
 
@@ -43,7 +43,7 @@ class Progress:
             return counts
 
     def post_note(self, note: str) -> None:
-        """Add a line to show once."""
+        """Add a note to print once."""
         with self._lock:
             self._notes.append(note)
 
@@ -56,7 +56,7 @@ class Progress:
 
 @contextlib.contextmanager
 def polled(call: Callable[[], None], *, seconds: float) -> Iterator[None]:
-    """Call a function every `seconds` in a thread during the context, and once at the end."""
+    """Call a function every `seconds` seconds in a thread during the context, and once at the end."""
     done = threading.Event()
 
     def poll() -> None:

@@ -31,21 +31,21 @@ def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[R
 def wait_for(*results: concurrent.futures.Future[Any]) -> None:
     """Wait for all results, or raise the first error at once.
 
-    Polls, because an interrupt may go to another thread, which does not wake this one.
+    It polls, because an interrupt may go to another thread, which does not wake this one.
     """
     waiting: set[concurrent.futures.Future[Any]] = {*results}
     while waiting:
         done, waiting = concurrent.futures.wait(
             waiting, timeout=POLL_SECONDS, return_when=concurrent.futures.FIRST_EXCEPTION
         )
-        for each in done:
-            each.result()
+        for future in done:
+            future.result()
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
-    """Yield `map(function, items)` in order from `threads` threads, at most `threads` items ahead.
+    """Yield `map(function, items)` in order, computed in `threads` threads at most `threads` items ahead.
 
-    With one thread this is `map`. An error ends the iteration.
+    With one thread, nothing is computed ahead. An error ends the iteration.
     """
     if threads <= 1:
         yield from map(function, items)

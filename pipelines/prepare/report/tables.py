@@ -188,7 +188,7 @@ def _with_bars(caption: str, head: tuple[str, str], names: list[str], counts: li
 
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
-    """Return lengths int64 [N], their noun (rows or documents), and a note on their source."""
+    """Return lengths, int64 [N], the noun for their things (rows or documents), and a note on their source."""
     lengths = np.concatenate([np.zeros(0, np.int64), *map(lengths_of, split.parts)])
     cut = "No row was cut."
     if split.finished.ledger.tokens_cut:

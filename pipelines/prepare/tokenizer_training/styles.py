@@ -1,4 +1,4 @@
-"""Define tokenizer styles: everything except the vocabulary, as in the published models of that name.
+"""Tokenizer styles: everything except the vocabulary, as in the published models of these names.
 
     style    kinds      special tokens, in the order of their ids          a row             limit   pads
     bert     wordpiece  [PAD] [UNK] [CLS] [SEP] [MASK]                     [CLS] A [SEP]     512     right
@@ -9,7 +9,7 @@
     llama    bpe        <unk> <s> </s>, then <0x00> to <0xFF>              <s> A             none    left    Llama 2
     llama    byte-bpe   <|begin_of_text|> and others                       begin A           none    left    Llama 3
 
-NFKD and NFKC replace the compiled character map (`Precompiled`) of ALBERT and T5, which can't be made here.
+NFKD and NFKC replace the compiled character maps (`Precompiled`) of ALBERT and T5, which `tokenizers` cannot create.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ from pipelines.prepare.tokenize.engines.package_engines import LLAMA3
 class StyleTemplate:
     """Template of a tokenizer: everything except the vocabulary.
 
-    `first` and `last`: special tokens by id. `roles`: tokens by role, such as `pad_token`. `reserved`: ordinary tokens
-    after `first`. `row` and `pair`: templates of one text and of two, or empty.
+    `first`, `last`: special tokens with the lowest and the highest ids. `reserved`: ordinary tokens after `first`.
+    `roles`: tokens by role, such as `pad_token`. `row`, `pair`: templates of one text and of two, or empty.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class StyleTemplate:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Tokens with the first ids, special or not."""
+        """Tokens with the lowest ids, special or not."""
         return (*self.first, *self.reserved)
 
     @property
@@ -58,7 +58,7 @@ class StyleTemplate:
 
     @property
     def alphabet(self) -> list[str]:
-        """Characters that the vocabulary must contain: for byte-level BPE, the ones that represent bytes."""
+        """Characters that the vocabulary must contain: those that represent bytes in byte-level BPE, else none."""
         return sorted(pre_tokenizers.ByteLevel.alphabet()) if self.kind == "byte-bpe" else []
 
     def splitter(self) -> Tokenizer:
@@ -66,7 +66,7 @@ class StyleTemplate:
         return self._around(models.BPE())
 
     def complete(self, model: Any) -> Tokenizer:
-        """Return the tokenizer with a trained model, which holds all tokens except `last`."""
+        """Return the complete tokenizer for a trained model, which has all tokens except `last`."""
         tokenizer = self._around(model)
         mask = self.roles.get("mask_token")
         tokenizer.add_special_tokens(
@@ -139,7 +139,7 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         normalizer=normalizers.Sequence(
             [*_QUOTES, normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
         ),
-        # The default "always" adds a mark after each special token, even before a full stop.
+        # The default "always" would add a space mark after each special token, even before a full stop.
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
         decoder=decoders.Metaspace(),
         **_CLS_AND_SEP,

@@ -1,7 +1,7 @@
-"""Read the training texts of a tokenizer from the source in batches, so that they may be larger than memory.
+"""Read the training texts of a tokenizer from the source in batches, so that they may exceed memory.
 
-chosen rows ──► --sample: runs of rows, evenly spaced ──► texts to train on, batch by batch
-                                                     └──► the first of them: texts to measure on
+chosen rows ──► --sample: evenly spaced runs of rows ──► texts for training, in batches
+                                                    └──► the first texts also for the evaluation
 """
 
 import collections
@@ -23,10 +23,10 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 from tfrecord_io.manifest import is_filtered
 
-# Consecutive rows, because any row costs the decoding of its row group.
+# Length of a run: rows are consecutive, since one row costs the decoding of its whole row group.
 _RUN = 1000
 _MEASURED = 1000
-# Fields of messages and parts that templates write differently.
+# Fields of messages with words that each chat template writes in its own way.
 _NOT_SAID = ("role", "type")
 
 
@@ -41,11 +41,11 @@ class RowCounts:
 
 
 def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
-    """Return the splits reduced to about `rows` rows in total, in runs that are evenly spaced."""
+    """Return the splits reduced to about `rows` rows in total, in evenly spaced runs."""
     total = sum(split.num_rows for split in splits)
     if rows >= total:
         return list(splits)
-    found = []
+    sampled = []
     for split in splits:
         wanted = max(1, rows * split.num_rows // total)
         runs = -(-wanted // _RUN)
@@ -53,8 +53,8 @@ def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
         stops = starts + np.diff(np.arange(runs + 1) * wanted // runs)
         spans = zip(starts.tolist(), stops.tolist(), strict=True)
         ranges = itertools.chain.from_iterable(in_ranges(span, split.ranges) for span in spans)
-        found.append(dataclasses.replace(split, ranges=tuple(ranges)))
-    return found
+        sampled.append(dataclasses.replace(split, ranges=tuple(ranges)))
+    return sampled
 
 
 class TrainingTexts:
@@ -62,7 +62,7 @@ class TrainingTexts:
 
     def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan) -> None:
         self.num_rows = sum(split.num_rows for split in splits)
-        # set by another thread, to end an iteration
+        # Another thread sets this to end an iteration.
         self.stop = threading.Event()
         self.rows: RowCounts | None = None
         self.measured: list[str] = []
@@ -72,9 +72,9 @@ class TrainingTexts:
         return self.read()
 
     def read(self, progress: Progress | None = None) -> Iterator[list[str]]:
-        """Yield lists of texts; then set `rows`, and `measured` to the first texts.
+        """Yield lists of texts, and keep the first texts in `measured`; at the end, set `rows`.
 
-        Raises: SourceError if rows can't be read, or all texts are blank; RuntimeError once `stop` is set.
+        Raises: SourceError if rows cannot be read, or all texts are blank; RuntimeError once `stop` is set.
         """
         trained = text_bytes = 0
         unused = collections.Counter[str]()
@@ -97,7 +97,7 @@ class TrainingTexts:
                     progress.add(rows=batch.num_rows)
         if is_blank:
             raise SourceError(
-                "the chosen rows hold no words: every text is empty, null, or left out",
+                "the chosen rows hold no words: every text is empty, null or left out",
                 remedy="check --text-column, and that a --filter leaves rows",
             )
         filtered = {reason: rows for reason, rows in sorted(unused.items()) if is_filtered(reason)}
@@ -113,7 +113,7 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        yield from _strings([each for name, each in value.items() if name not in _NOT_SAID])
+        yield from _strings([field for name, field in value.items() if name not in _NOT_SAID])
     elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each)
+        for item in value:
+            yield from _strings(item)

@@ -1,4 +1,4 @@
-"""Write the folder of a trained tokenizer, like `save_pretrained` of transformers, and a record of its training.
+"""Write the folder of a trained tokenizer, like `save_pretrained` in transformers, with a record of its training.
 
     DIR/tokenizer.json            the tokenizer
     DIR/tokenizer_config.json     special tokens by role, limit, padding side, names of model inputs
@@ -6,7 +6,7 @@
     DIR/chat_template.jinja       if one was given
     DIR/training.json             the training's settings, and the digests of the other files; written last
 
-The files don't depend on the release of transformers.
+The files do not depend on the release of transformers.
 """
 
 import hashlib
@@ -54,16 +54,17 @@ def files_of(
 
 
 def check(folder: str) -> None:
-    """Raise OutputError if the folder holds anything."""
+    """Check that the folder is empty or missing. Raises: OutputError."""
     if names := storage.list_names(folder):
         raise OutputError(
-            f"{folder}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",
+            f"{folder}: the folder holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or "
+            "new folder",
             remedy="choose another --output, or delete its content",
         )
 
 
 def write(folder: str, files: Mapping[str, bytes], record: Mapping[str, Any]) -> None:
-    """Write the files, then the record of the training with their digests. Raises: like `check`."""
+    """Write the files, then the record of the training with the files' digests. Raises: as `check`."""
     check(folder)
     storage.make_folder(folder)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}

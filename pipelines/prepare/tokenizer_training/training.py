@@ -1,7 +1,7 @@
 """Train a tokenizer, with the trainer for its kind and the template of its style, and evaluate it.
 
-The trainers of `tokenizers` number characters that continue a word (`##a`) in random order, which breaks ties between
-equally frequent merges. So WordPiece reads the texts twice, and first collects its characters.
+The trainers of `tokenizers` number the characters that continue a word (`##a`) in random order, and this order breaks
+ties between equally frequent merges. So for WordPiece, the texts are read twice: first to collect the characters.
 """
 
 import dataclasses
@@ -20,9 +20,10 @@ from pipelines.prepare.tokenize import engines
 from pipelines.prepare.tokenize.ragged import id_dtype
 from pipelines.prepare.tokenizer_training.styles import StyleTemplate, template_of
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import some
 
 _PREFIX = "##"
-# about 100 bytes each
+# Maximum number of words to remember, at about 100 bytes each.
 _MOST_SEEN = 1 << 19
 
 _log = logging.getLogger(__name__)
@@ -31,32 +32,32 @@ _log = logging.getLogger(__name__)
 def template_for(request: TokenizerRequest) -> StyleTemplate:
     """Return the template of the requested style and kind.
 
-    Raises: ConfigError if the fixed tokens of the style don't fit the vocabulary.
+    Raises: ConfigError if the vocabulary has no room for more than the fixed tokens of the style.
     """
     style, lowercase, size = request.chosen_style, request.lowercase is not False, request.vocab_size
     template = template_of(style, request.kind, lowercase=lowercase, special_tokens=request.special_tokens)
-    given = len(template.given) + len(template.last) + len(template.alphabet)
-    if size <= given:
+    fixed = len(template.given) + len(template.last) + len(template.alphabet)
+    if size <= fixed:
         raise ConfigError(
-            f"--vocab-size {size}, but the special tokens{' and the bytes' if given > 256 else ''} of this style "
-            f"are {given} already",
-            remedy=f"give a --vocab-size of more than {given}",
+            f"--vocab-size {size}, but this style already has {some(fixed, 'special token')}"
+            f"{' and bytes' if fixed > 256 else ''}",
+            remedy=f"give a --vocab-size of more than {fixed}",
         )
     return template
 
 
 def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[str]:
-    """Return the characters of WordPiece's texts by code point, then `##` + each that continues a word."""
+    """Return the characters of WordPiece's texts by code point, followed by those that continue a word, with `##`."""
     splitter = template.splitter()
     occurs = np.zeros(sys.maxunicode + 1, bool)
-    # Number of words that each character between two letters becomes; 0 if not tried yet.
+    # For each character X, the number of words in the text aXa; 0 if not tested yet.
     words = np.zeros(len(occurs), np.int8)
     continues = np.zeros(len(occurs), bool)
     seen: set[str] = set()
     for batch in texts:
         if len(seen) > _MOST_SEEN:
             seen.clear()
-        new = set(" ".join(batch).split(" ")) - seen  # takes a quarter of the time
+        new = set(" ".join(batch).split(" ")) - seen  # to normalize each word once takes a quarter of the time
         seen |= new
         text = splitter.normalizer.normalize_str(" ".join(new))
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -65,16 +66,17 @@ def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[s
             words[point] = len(splitter.pre_tokenizer.pre_tokenize_str(f"a{chr(point)}a"))
         joins = words[points] == 1
         continues[points[1:][joins[1:] & joins[:-1]]] = True
-    characters = np.flatnonzero(occurs & (words != 2))  # white space is in no word
+    characters = np.flatnonzero(occurs & (words != 2))  # without white space, which is in no word
     return [*map(chr, characters.tolist()), *(f"{_PREFIX}{chr(point)}" for point in characters[continues[characters]])]
 
 
 def train(
     texts: Iterable[list[str]], template: StyleTemplate, request: TokenizerRequest, characters: list[str]
 ) -> Tokenizer:
-    """Train a tokenizer on the texts. Warns if its vocabulary is smaller than requested.
+    """Train a tokenizer on the texts. Warn if its vocabulary is smaller than requested.
 
     `characters`: from `characters_of`, for WordPiece.
+
     Raises: ConfigError if special tokens and characters exceed the vocabulary; any error of the iteration.
     """
     learner = template.splitter()
@@ -89,10 +91,10 @@ def train(
         raise _no_room(request)
     tokenizer = template.complete(_without_repeats(learner) if template.kind == "unigram" else learner.model)
     if (size := tokenizer.get_vocab_size()) < request.vocab_size:
-        often = f"{request.min_frequency} times" if request.min_frequency > 1 else "more often"
+        often = f"that occur {request.min_frequency} times" if request.min_frequency > 1 else "to learn"
         _log.warning(
-            "the text gives a vocabulary of %s tokens only, of %s that were asked for: nothing else occurs %s",
-            f"{size:,}",
+            "the texts give a vocabulary of only %s, expected %s: they have no other parts of words %s",
+            some(size, "token"),
             f"{request.vocab_size:,}",
             often,
         )
@@ -101,26 +103,26 @@ def train(
 
 def _model_and_trainer(template: StyleTemplate, request: TokenizerRequest, characters: list[str]) -> tuple[Any, Any]:
     options: dict[str, Any] = {"vocab_size": request.vocab_size - len(template.last), "show_progress": False}
-    given = list(template.given)
+    tokens = list(template.given)
     if template.kind == "unigram":
         unknown = template.roles["unk_token"]
-        return models.Unigram(), trainers.UnigramTrainer(unk_token=unknown, special_tokens=given, **options)
+        return models.Unigram(), trainers.UnigramTrainer(unk_token=unknown, special_tokens=tokens, **options)
     options["min_frequency"] = request.min_frequency
-    alphabet = [each for each in characters if len(each) == 1] or template.alphabet
+    alphabet = [character for character in characters if len(character) == 1] or template.alphabet
     if alphabet:
         options.update(initial_alphabet=alphabet, limit_alphabet=len(alphabet))
     if template.kind in ("bpe", "byte-bpe"):
-        return models.BPE(**template.model), trainers.BpeTrainer(special_tokens=given, **options)
+        return models.BPE(**template.model), trainers.BpeTrainer(special_tokens=tokens, **options)
     trainer = trainers.WordPieceTrainer(
-        special_tokens=[*given, *characters], continuing_subword_prefix=_PREFIX, **options
+        special_tokens=[*tokens, *characters], continuing_subword_prefix=_PREFIX, **options
     )
     return models.WordPiece(unk_token=template.roles["unk_token"]), trainer
 
 
 def _without_repeats(learner: Tokenizer) -> Any:
-    """Return the Unigram model without repeated pieces: special tokens in the texts are learned again.
+    """Return the Unigram model without the repeated pieces that special tokens in the texts cause.
 
-    Scores are rounded, since `tokenizers` doesn't read all digits that it writes.
+    Scores are rounded, since `tokenizers` does not read all digits that it writes.
     """
     model = json.loads(learner.to_str())["model"]
     pieces: dict[str, float] = {}
@@ -131,14 +133,14 @@ def _without_repeats(learner: Tokenizer) -> Any:
 
 def _no_room(request: TokenizerRequest) -> ConfigError:
     return ConfigError(
-        f"--vocab-size {request.vocab_size}, but special tokens and the characters of the text are more",
+        f"--vocab-size {request.vocab_size}, but the special tokens and the characters of the texts are more",
         remedy="give a larger --vocab-size",
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerEvaluation:
-    """Evaluation of a tokenizer on texts. White space separates words. `unknown_share`: fraction of the tokens."""
+    """Evaluation of a tokenizer on a number of `texts`. Words are separated by white space."""
 
     texts: int
     tokens_per_word: float
@@ -147,7 +149,7 @@ class TokenizerEvaluation:
 
 
 def evaluate(tokenizer: engines.HFTokenizer, texts: list[str]) -> TokenizerEvaluation:
-    """Evaluate a tokenizer of transformers on texts, with the engine that `build` uses for it."""
+    """Evaluate a tokenizer of transformers on texts, with the engine that `build` would use."""
     dtype, unknown = id_dtype(len(tokenizer)), tokenizer.unk_token_id
     engine, _ = engines.decide(tokenizer, engines.open_reference(tokenizer, dtype=dtype), dtype=dtype)
     ids = engine.encode(pa.array(texts, pa.large_string())).ids

@@ -85,7 +85,7 @@ class TestSteps:
         damaged(folder / "out")
         for outcome in (trace(folder / "out"), building.command("verify", folder / "out", "--repair")):
             cause, remedy = outcome.error
-            assert cause.endswith("wants to run functions that are stored in it: --filter keep:long; none was run")
+            assert cause.endswith("has stored functions that must run on its rows, --filter keep:long; none was run")
             assert "name them again: --filter keep:long" in remedy
             assert "--run-stored-functions" in remedy
             assert outcome.status == 2
@@ -103,15 +103,18 @@ class TestSteps:
         own = folder / "mine-ran"
         (folder / "keep.py").write_text(f"open({str(own)!r}, 'w').close()\n{MODULE}")
         cause, _ = trace(folder / "out", "--filter", "keep:long").error
-        assert "keep.py differs from the text that the dataset was made with (sha256 " in cause
+        assert "keep.py differs from the module that the dataset was made with (sha256 " in cause
         assert not ran.exists()
         assert not own.exists()
 
     def test_other_steps_than_the_dataset_s_are_refused(self, folder: Path) -> None:
         for given in (("--map", "keep:long"), ("--filter", "keep:long", "--filter", "keep:long")):
-            assert "was made with the functions --filter keep:long, but --" in trace(folder / "out", *given).error[0]
+            assert (
+                "the functions of this dataset are --filter keep:long, but the command has --"
+                in trace(folder / "out", *given).error[0]
+            )
         cause, _ = trace(reviews(), "--filter", "keep:long").error
-        assert cause.endswith("was made with the functions none, but --filter keep:long are given")
+        assert cause.endswith("the functions of this dataset are none, but the command has --filter keep:long")
 
     def test_a_module_in_the_dataset_s_own_folder_is_not_the_user_s(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,7 +185,7 @@ class TestSource:
         damaged(root)
         for outcome in (trace(root), building.command("verify", root, "--repair")):
             cause, remedy = outcome.error
-            assert f"says that it was made from '{address}', which is not on this machine" in cause
+            assert f"the dataset names '{address}' as its source, which is not on this machine" in cause
             assert f"--source {address}" in remedy
         assert opened == []
         assert trace(root, "--source", address).error[0] == "not here"
@@ -201,7 +204,7 @@ class TestSource:
         damaged(root)
         for source in ([], ["--source", str(REVIEWS)] if field in entries else []):
             for outcome in (trace(root, *source), building.command("verify", root, "--repair", *source)):
-                assert "says that it was made from" in outcome.error[0]
+                assert "the dataset names" in outcome.error[0]
         assert opened == []
 
     def test_an_address_below_the_source_that_the_user_names_is_opened(self, root: Path, opened: list[str]) -> None:

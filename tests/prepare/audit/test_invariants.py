@@ -63,7 +63,7 @@ def columns_of(roles: tuple[str, ...]) -> dict[str, np.ndarray]:
         (MASKED, ("token_ids", 1, 0), -1, "token_ids outside 0 to 999"),
         (MASKED, ("token_ids", 1, 0), 1000, "token_ids outside 0 to 999"),
         (MASKED, ("token_ids", 1, 3), 5, "token_ids other than 0 in the padding"),
-        (MASKED, ("attention_mask", 1, 1), 2, "attention_mask with other values than 0 and 1"),
+        (MASKED, ("attention_mask", 1, 1), 2, "attention_mask with values other than 0 and 1"),
         (MASKED, ("attention_mask", 1, 1), 0, "an attention mask that is not one run of 1 before padding on the right"),
         (("token_ids", "num_tokens"), ("num_tokens", 1), 0, "num_tokens outside 1 to 4"),
         (("token_ids", "num_tokens"), ("num_tokens", 1), 5, "num_tokens outside 1 to 4"),
@@ -82,11 +82,11 @@ def columns_of(roles: tuple[str, ...]) -> dict[str, np.ndarray]:
         (SEGMENTS, ("token_ids", 1, 3), 7, "token_ids other than 0 in the padding"),
         (TARGETS, ("target_ids", 1, 0), 1000, "target_ids outside 0 to 999"),
         (TARGETS, ("target_ids", 1, 0), -1, "target_ids outside 0 to 999"),
-        (TARGETS, ("target_mask", 1, 0), 2, "target_mask with other values than 0 and 1"),
+        (TARGETS, ("target_mask", 1, 0), 2, "target_mask with values other than 0 and 1"),
         (TARGETS, ("target_mask", 1, 0), 0, "a target mask that is not one run of 1 before padding on the right"),
         (TARGETS, ("target_mask", 1, 3), 1, "a target mask that is not one run of 1 before padding on the right"),
         (TARGETS, ("target_ids", 1, 3), 9, "target_ids other than 0 in the padding"),
-        ((*MASKED, "loss_mask"), ("loss_mask", 1, 0), 2, "loss_mask with other values than 0 and 1"),
+        ((*MASKED, "loss_mask"), ("loss_mask", 1, 0), 2, "loss_mask with values other than 0 and 1"),
         ((*MASKED, "loss_mask"), ("loss_mask", 1, 3), 1, "loss_mask other than 0 in the padding"),
         ((*SEGMENTS, "loss_mask"), ("loss_mask", 1, 3), 1, "loss_mask other than 0 in the padding"),
         *(
@@ -106,15 +106,15 @@ def columns_of(roles: tuple[str, ...]) -> dict[str, np.ndarray]:
                 (PAIRS, (f"{side}_loss_mask", 1, 3), 1, f"no {side} answer at the end of its row"),
             )
         ),
-        (TAGS, ("token_label_mask", 1, 0), 2, "token_label_mask with other values than 0 and 1"),
+        (TAGS, ("token_label_mask", 1, 0), 2, "token_label_mask with values other than 0 and 1"),
         (TAGS, ("token_label_mask", 1, 3), 1, "token_label_mask other than 0 in the padding"),
         (TAGS, ("token_labels", 1, 2), 1, "a tag on a token that tag_mask says has none"),
         (TAGS, ("token_labels", 1, 0), 2, "a tag outside 0 to 1"),
         (CHARACTERS, ("char_starts", 1, 0), -1, "char_starts below 0"),
-        (CHARACTERS, ("char_starts", 1, 0), 2, "a char_starts behind char_ends"),
+        (CHARACTERS, ("char_starts", 1, 0), 2, "a char_starts after char_ends"),
         (CHARACTERS, ("char_ends", 1, 3), 7, "char_ends other than 0 in the padding"),
         (CHARACTERS, ("start_position", 1), 3, "start_positions behind end_positions"),
-        (CHARACTERS, ("end_position", 1), 4, "one outside 0 to 3"),
+        (CHARACTERS, ("end_position", 1), 4, "or outside 0 to 3"),
         (CHARACTERS, ("end_position", 1), 3, "an answer that reaches into the padding"),
         (CHARACTERS, ("source_row", 1), -1, "source_row below 0"),
         ((*MASKED, "label"), ("label", 1), 2, "a label outside 0 to 1"),
@@ -138,7 +138,7 @@ def test_a_vector_of_classes_has_only_0_and_1(wrong: int) -> None:
     manifest = manifest_of((*MASKED, "label"), columns)
     check_columns(columns, manifest, path="s", first=0)
     columns["label"][1, 0] = wrong
-    with pytest.raises(CorruptRecordError, match="a label of other values than 0 and 1"):
+    with pytest.raises(CorruptRecordError, match="a label with values other than 0 and 1"):
         check_columns(columns, manifest, path="s", first=0)
 
 

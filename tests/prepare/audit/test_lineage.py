@@ -91,7 +91,7 @@ def test_a_source_that_was_moved_is_named_by_an_option(tmp_path: Path) -> None:
         (("none", 0, 0), "no split 'none'", "choose among train, validation"),
         (("train", 99, 0), "split 'train' has no shard 99", "choose 0 to "),
         (("train", 0, 9999), "has no record 9999", "choose 0 to "),
-        (("validation", 1, 0), "has no shard 1", "there is only number 0"),
+        (("validation", 1, 0), "has no shard 1", "choose 0, the only number"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_is(arguments: tuple[str, int, int], cause: str, remedy: str) -> None:

@@ -96,7 +96,7 @@ def test_rejected_rows_come_back(tmp_path: Path) -> None:
         assert cause.endswith("1 file damaged or missing, the first is rejected/train-00000.jsonl")
         if content is not other_reasons:
             cause, remedy = building.command(*trace).error
-            assert cause == f"{rejected}: names 0 rows of this shard, but 20 were rejected"
+            assert cause == f"{rejected}: the list has 0 rows of this shard, expected 20"
             assert "verify --repair" in remedy
         assert repair(root).status == 0
         assert building.files(root) == before
@@ -121,7 +121,7 @@ def test_with_a_changed_source_nothing_is_changed(tmp_path: Path) -> None:
     before = building.files(root)
     cause, remedy = repair(root).error
     assert "the source has changed since the dataset was made (files[train.jsonl].bytes: was " in cause
-    assert cause.endswith("nothing was changed here")
+    assert cause.endswith("the dataset was not changed")
     assert "--source" in remedy
     assert building.files(root) == before
 
@@ -147,7 +147,7 @@ def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
         ([".prep"], "copy .prep/ again"),
         ([".prep/*/source.json"], "copy .prep/ again"),
         ([".prep/*/train/plan.json"], "copy .prep/ again"),
-        ([".prep/*/tokenizer", "tokenizer"], "copy one of them again"),
+        ([".prep/*/tokenizer", "tokenizer"], "copy one of these folders from an intact copy"),
     ],
 )
 def test_without_what_it_is_made_from_there_is_no_repair(finished: Path, gone: list[str], said: str) -> None:

@@ -86,7 +86,7 @@ def test_a_shard_that_was_cut_off_is_found(damaged: Path) -> None:
     shard = train_shards(damaged)[0]
     size = shard.stat().st_size
     shard.write_bytes(shard.read_bytes()[:1000])
-    assert problems(damaged) == {shard.name: f"{shard}: 1000 bytes, expected {size}"}
+    assert problems(damaged) == {shard.name: f"{shard}: 1,000 bytes, expected {size:,}"}
 
 
 def test_exchanged_records_are_found(damaged: Path) -> None:
@@ -99,7 +99,7 @@ def test_exchanged_records_are_found(damaged: Path) -> None:
     rewrite(damaged, shard, exchange)
     replace(damaged, shard.name, sha256=digest)
     ((_, problem),) = problems(damaged).items()
-    assert "whole records were changed or exchanged" in problem
+    assert "whole records were replaced" in problem
 
 
 def test_a_shard_of_more_records_than_the_manifest_says_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,7 +289,7 @@ def test_a_file_of_keys_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(deciding, "find_duplicates", robbed)
     outcome = building.command("build", dataset, *building.options(tmp_path / "out", dedup="exact"))
-    assert "keys-0-0: is gone while rows are compared" in outcome.error[0]
+    assert "keys-0-0: this file disappeared while rows were compared" in outcome.error[0]
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert not list((tmp_path / "out").glob(".prep/rows-*"))
 

@@ -263,11 +263,16 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("kind", "options", "cause", "remedy"),
         [
-            ("wordpiece", {"vocab_size": 5}, "special tokens of this style are 5 already", "more than 5"),
+            ("wordpiece", {"vocab_size": 5}, "this style already has 5 special tokens", "more than 5"),
             ("byte-bpe", {"vocab_size": 200}, "special tokens and the bytes of this style are 257", "more than 257"),
-            ("wordpiece", {"vocab_size": 30}, "characters of the text are more", "larger --vocab-size"),
-            ("unigram", {"vocab_size": 30}, "characters of the text are more", "larger --vocab-size"),
-            ("unigram", {"style": "t5", "vocab_size": 100}, "are 103 already", "more than 103"),
+            ("wordpiece", {"vocab_size": 30}, "characters of the texts are more", "larger --vocab-size"),
+            ("unigram", {"vocab_size": 30}, "characters of the texts are more", "larger --vocab-size"),
+            (
+                "unigram",
+                {"style": "t5", "vocab_size": 100},
+                "this style already has 103 special tokens",
+                "more than 103",
+            ),
         ],
     )
     def test_a_vocabulary_without_room_says_how_much_it_needs(
@@ -285,7 +290,7 @@ class TestBadInput:
         for kind in ("wordpiece", "unigram"):
             trained = train(tmp_path / kind, kind, vocab_size=50_000)
             assert trained.vocab_size < 10_000
-            assert f"a vocabulary of {trained.vocab_size:,} tokens only, of 50,000" in caplog.text
+            assert f"a vocabulary of only {trained.vocab_size:,} tokens, expected 50,000" in caplog.text
 
     @pytest.mark.parametrize(
         ("kind", "texts"), [("wordpiece", ["", None, " \n"]), ("unigram", ["", None]), ("byte-bpe", [None] * 3)]
