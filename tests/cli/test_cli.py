@@ -322,7 +322,12 @@ class TestBadInput:
             ({"split": "test"}, 1, "test", "choose among train, validation"),
             ({"label_column": "stars"}, 1, "has no column 'stars'", "text, label"),
             ({"tokenizer": "no-such-tokenizer-at-all"}, 1, "no-such-tokenizer-at-all", ""),
-            ({"max_length": 2}, 2, "--max-length 2, but 2 positions of each row are special", "give at least 3"),
+            (
+                {"max_length": 2},
+                2,
+                "--max-length 2 leaves no room for text: each row has 2 spec",
+                "--max-length 3 or more",
+            ),
             ({"hold_out": ("a=1%", "a=2%")}, 2, "names the new split 'a' twice", "another name"),
             ({"shard_size": "100B"}, 2, "--shard-size 100 bytes, but one record takes about", "larger --shard-size"),
             ({"truncation": "only_second"}, 2, "only_second with one text column", "twice"),

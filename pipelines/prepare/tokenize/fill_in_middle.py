@@ -1,15 +1,17 @@
 """Fill-in-the-middle: rewrite documents so that a language model learns to write a missing middle.
 
     text               "def f(x):⏎ return x + 1"      split at two characters: prefix, middle, suffix
-    PSM                P prefix S suffix M middle     P, S and M are the vocabulary's sentinels
+    PSM                P prefix S suffix M middle     P, S and M are special tokens, the sentinels
     SPM                P S suffix M prefix middle
 
-Bavarian et al., arXiv:2207.14255. With the same random numbers, Megatron-LM's `GPTFIMDataset._permute`
-(`megatron/training/datasets/fim_dataset.py`) makes the same rows with `truncate_or_pad=False`. Each part is tokenized
-alone. Four numbers of a row decide (`row_draws`): it is rewritten if the first is below --fim-rate, as SPM if the
-second is below --fim-spm-rate. The others, u, split a text of n characters at floor(u (n + 1)). Empty texts stay.
+Source: Bavarian et al., arXiv:2207.14255. With the same random numbers and `truncate_or_pad=False`, Megatron-LM's
+`GPTFIMDataset._permute` (`megatron/training/datasets/fim_dataset.py`) makes the same rows. Each part is tokenized
+alone. Each row has four random numbers in [0, 1) (`row_draws`): the row is rewritten if the first is below --fim-rate,
+and as SPM if the second is below --fim-spm-rate. Each of the other two, u, splits a text of n characters at
+floor(u (n + 1)). Empty texts are not rewritten.
 """
 
+import itertools
 import unicodedata
 from collections.abc import Mapping, Sequence
 
@@ -24,6 +26,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated, from_l
 from pipelines.prepare.tokenize.row_draws import row_draws
 from pipelines.prepare.tokenize.special_tokens import DocumentFrame, without_frame
 from tfrecord_io.errors import TokenizerError
+from tfrecord_io.shown import some
 
 _KNOWN = (
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder, Granite, Stable Code, Yi-Coder
@@ -35,22 +38,22 @@ _KNOWN = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4
 )
-# Kinds of rows; others are 0.
+# Kinds of rows. UNCHANGED: would be too long if rewritten. Rows that are not chosen have kind 0.
 PSM, SPM, UNCHANGED = 1, 2, 3
 _SHOWN = 20
 
 
 class FillInMiddle:
-    """The rewriting of documents, with the sentinels of one tokenizer.
+    """Rewrites documents with the sentinels of one tokenizer.
 
-    `frame`: special tokens around each document, left out of the split. `longest`: documents with more tokens after
-    rewriting stay as they are; None for no limit.
+    `frame`: special tokens around each document, which are removed before the split. `longest`: a document that would
+    have more tokens after rewriting is not rewritten; None for no limit.
     """
 
     def __init__(
         self, tokenizer: HFTokenizer, layout: LayoutConfig, *, seed: int, frame: DocumentFrame, longest: int | None
     ) -> None:
-        """Find the sentinels. Raises: TokenizerError if the vocabulary lacks them."""
+        """Find the sentinels in the vocabulary. Raises: TokenizerError if they are missing."""
         self.tokens = _sentinels(tokenizer, layout.fim_tokens)
         self._ids = tuple(int(tokenizer.convert_tokens_to_ids(token)) for token in self.tokens)
         self._rates, self._seed, self._longest = (layout.fim_rate, layout.fim_spm_rate), seed, longest
@@ -62,30 +65,34 @@ class FillInMiddle:
         """Return the documents of N rows without their frame, and their kinds, uint8 [N]."""
         texts, draws = rows.texts[0], self._draws(rows)
         drawn = np.flatnonzero((draws[:, 0] < self._rates[0]) & (pc.binary_length(texts).to_numpy() > 0))
-        made = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)
-        fits = made.lengths <= (made.lengths.max(initial=0) if self._longest is None else self._longest)
+        arranged = self._arranged(self._split(texts.take(pa.array(drawn)), draws[drawn]), draws[drawn], engine)
+        fits = arranged.lengths <= (arranged.lengths.max(initial=0) if self._longest is None else self._longest)
         kinds = np.zeros(len(rows), np.uint8)
         kinds[drawn] = np.where(fits, np.where(draws[drawn, 1] < self._rates[1], SPM, PSM), UNCHANGED)
         rewritten = drawn[fits]
         others = np.setdiff1d(np.arange(len(rows)), rewritten)
         (plain,) = without_frame(engine.encode(texts.take(pa.array(others))), self._frame)
         order = np.argsort(np.concatenate([others, rewritten]))
-        return concatenated([plain, made.take(np.flatnonzero(fits))]).take(order), kinds
+        return concatenated([plain, arranged.take(np.flatnonzero(fits))]).take(order), kinds
 
     def require_reversible(self, rows: Rows, engine: Engine, tokenizer: HFTokenizer) -> None:
-        """Check that the parts of each text decode to the text, up to NFC. Raises: TokenizerError."""
+        """Check that the tokens of each text's three parts decode to the text, up to Unicode normalization NFC.
+
+        Raises: TokenizerError if they do not.
+        """
         draws = self._draws(rows)
         parts = self._split(rows.texts[0], draws)
-        tokens = engine.encode(pa.array([part for each in parts for part in each], pa.string()))
+        tokens = engine.encode(pa.array(itertools.chain.from_iterable(parts), pa.string()))
         for row, number in enumerate(rows.numbers.tolist()):
             ids = tokens.ids[tokens.offsets[3 * row] : tokens.offsets[3 * row + 3]].tolist()
             decoded = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            got, text = (unicodedata.normalize("NFC", each) for each in (decoded, "".join(parts[row])))
-            if got != text:
-                at = next((at for at, pair in enumerate(zip(got, text, strict=False)) if pair[0] != pair[1]), len(text))
-                found, expected = (each[max(0, at - _SHOWN) : at + _SHOWN] for each in (got, text))
+            decoded, text = (unicodedata.normalize("NFC", string) for string in (decoded, "".join(parts[row])))
+            if decoded != text:
+                pairs = zip(decoded, text, strict=False)
+                at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(text))
+                shown, expected = (string[max(0, at - _SHOWN) : at + _SHOWN] for string in (decoded, text))
                 raise TokenizerError(
-                    f"--fim-rate: row {number:,} of {rows.split}, split into three parts, decodes to {found!r}, "
+                    f"--fim-rate: row {number:,} of {rows.split}, split into three parts, decodes to {shown!r}, "
                     f"expected {expected!r}: this tokenizer changes texts, or puts a space before each part",
                     remedy="choose a tokenizer that keeps every character, such as a byte-level BPE, or leave "
                     "--fim-rate out",
@@ -95,16 +102,16 @@ class FillInMiddle:
         return row_draws(self._seed, split=rows.split, numbers=rows.numbers, count=4)
 
     def _split(self, texts: pa.Array, draws: np.ndarray) -> list[tuple[str, str, str]]:
-        found = []
+        parts = []
         before, after = self._ends
-        for text, places in zip(texts.to_pylist(), draws[:, 2:].tolist(), strict=True):
+        for text, numbers in zip(texts.to_pylist(), draws[:, 2:].tolist(), strict=True):
             text = text.removeprefix(before).removesuffix(after)
-            start, stop = sorted(int(place * (len(text) + 1)) for place in places)
-            found.append((text[:start], text[start:stop], text[stop:]))
-        return found
+            start, stop = sorted(int(number * (len(text) + 1)) for number in numbers)
+            parts.append((text[:start], text[start:stop], text[stop:]))
+        return parts
 
     def _arranged(self, parts: Sequence[tuple[str, str, str]], draws: np.ndarray, engine: Engine) -> RaggedTokens:
-        tokens = engine.encode(pa.array([part for each in parts for part in each], pa.string()))
+        tokens = engine.encode(pa.array(itertools.chain.from_iterable(parts), pa.string()))
         sentinels = from_lists([*([token] for token in self._ids), []], dtype=tokens.ids.dtype)
         prefix = 3 * np.arange(len(parts))
         middle, suffix = prefix + 1, prefix + 2
@@ -117,23 +124,23 @@ class FillInMiddle:
 
 
 def counts(kinds: np.ndarray, *, is_longer: np.ndarray) -> Mapping[str, int]:
-    """Count rows by kind, and rewritten ones longer than a row of a record (`is_longer`, bool [N])."""
-    found = {"psm": kinds == PSM, "spm": kinds == SPM, "unchanged": kinds == UNCHANGED}
-    found["longer_than_row"] = is_longer & (found["psm"] | found["spm"])
-    return {name: int(each.sum()) for name, each in found.items() if each.any()}
+    """Count rows by the ledger's kinds. `is_longer`: mask of rows that are longer than a record, bool [N]."""
+    masks = {"psm": kinds == PSM, "spm": kinds == SPM, "unchanged": kinds == UNCHANGED}
+    masks["longer_than_row"] = is_longer & (masks["psm"] | masks["spm"])
+    return {name: int(mask.sum()) for name, mask in masks.items() if mask.any()}
 
 
-def _sentinels(tokenizer: HFTokenizer, given: str | None) -> tuple[str, ...]:
-    if given is not None:
-        tokens = tuple(given.split(","))
+def _sentinels(tokenizer: HFTokenizer, names: str | None) -> tuple[str, ...]:
+    if names is not None:
+        tokens = tuple(names.split(","))
         for token in tokens:
             if not _is_token(tokenizer, token):
                 pieces = tokenizer.tokenize(token)
                 raise TokenizerError(
-                    f"--fim-tokens: {token!r} is {len(pieces)} tokens ({' '.join(pieces[:5])}), expected one entry of "
-                    "the vocabulary",
-                    remedy="name tokens of this tokenizer, or add them with tokenizer.add_special_tokens, save it, and "
-                    "give its folder as --tokenizer",
+                    f"--fim-tokens: {token!r} is not in the vocabulary; the tokenizer splits it into "
+                    f"{some(len(pieces), 'token')} ({' '.join(pieces[:5])})",
+                    remedy="name tokens of this tokenizer, or add them with tokenizer.add_special_tokens, save the "
+                    "tokenizer, and give its folder as --tokenizer",
                 )
         return tokens
     for tokens in _KNOWN:

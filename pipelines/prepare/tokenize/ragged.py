@@ -1,6 +1,6 @@
-"""Ragged arrays of tokens, passed from tokenizers to layouts.
+"""Ragged arrays of tokens: the type that tokenizers return and layouts take.
 
-ids      [ 5 9 2 | 7 | | 4 4 ]         one vector of all tokens
+ids      [ 5 9 2 | 7 | | 4 4 ]         one array with the tokens of all sequences
 offsets  [ 0 3 4 4 6 ]                 sequence i is ids[offsets[i]:offsets[i + 1]]
 """
 
@@ -38,13 +38,13 @@ class RaggedTokens:
         return RaggedTokens(ids, offsets)
 
     def part(self, starts: np.ndarray, lengths: np.ndarray) -> RaggedTokens:
-        """Return `lengths` tokens of each sequence from index `starts` on, both int64 [N]."""
+        """Return a part of each sequence: `lengths` tokens from the index in `starts` on. Both are int64 [N]."""
         offsets = offsets_of(lengths)
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] + starts - offsets[:-1], lengths)
         return RaggedTokens(self.ids[places], offsets)
 
     def common_prefixes(self, others: RaggedTokens) -> np.ndarray:
-        """Count the first tokens that each sequence shares with the other's, int64 [N]."""
+        """Return the length of the common prefix of each sequence and the same one in `others`, int64 [N]."""
         shared = np.empty(len(self), np.int64)
         _count_shared(self.ids, self.offsets, others.ids, others.offsets, shared)
         return shared
@@ -64,14 +64,14 @@ def exchanged(ragged: RaggedTokens, indices: np.ndarray, others: RaggedTokens) -
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Return the offsets of sequences with these lengths, int64 [N + 1]."""
+    """Return the offsets of N sequences with the given lengths, int64 [N + 1]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """Return uint16 if it holds every id, else int32."""
+    """Return the dtype for the ids of a vocabulary: uint16 if it can hold them, else int32."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
@@ -82,16 +82,16 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
     for values, start, stop in zip(lists, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         # array.array reads a list of int in 11 ns per element, NumPy in 25.
         ids[start:stop] = np.frombuffer(array.array("I", values), np.uint32)
-    # NumPy would wrap silently.
+    # Without this check, NumPy would silently wrap larger ids.
     if len(ids) and int(ids.max()) > np.iinfo(dtype).max:
-        raise OverflowError(f"token id {ids.max()}, expected at most {np.iinfo(dtype).max}")
+        raise OverflowError(f"the token id {ids.max()}, expected at most {np.iinfo(dtype).max}")
     return RaggedTokens(ids.astype(dtype), offsets)
 
 
 @jit
 def _gather(source, source_offsets, order, offsets, out):  # type: ignore[no-untyped-def]
     for index in range(len(order)):
-        # Signed indices would be tested for their sign.
+        # Indices are unsigned because Numba checks the sign of signed ones.
         start, at = np.uint64(source_offsets[order[index]]), np.uint64(offsets[index])
         for position in range(np.uint64(offsets[index + 1]) - at):
             out[at + np.uint64(position)] = source[start + np.uint64(position)]

@@ -1,7 +1,7 @@
-"""Random numbers from (seed, split, row) alone, for whole batches of rows at once.
+"""Random numbers that depend only on (seed, split, row), drawn for a whole batch of rows at once.
 
-SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). `numpy.random.default_rng` takes
-20 times as long for one row.
+The generator is SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+`numpy.random.default_rng` would take 20 times as long, because each row needs its own generator.
 """
 
 import zlib
@@ -13,7 +13,7 @@ _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
-    """Return SplitMix64's finalizer of uint64 values."""
+    """Apply SplitMix64's mixing function to uint64 values."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * _FACTORS[0]
         values = (values ^ (values >> np.uint64(27))) * _FACTORS[1]

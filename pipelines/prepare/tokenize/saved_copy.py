@@ -1,4 +1,4 @@
-"""Saved copies of tokenizers, which load unchanged from their files, also in transformers 4."""
+"""Saved copies of tokenizers: files that load as an equal tokenizer, also in transformers 4."""
 
 import contextlib
 import hashlib
@@ -17,20 +17,20 @@ from tfrecord_io.shown import first_line
 
 Files = dict[str, bytes]
 
-# transformers 5 writes a name that 4 does not know.
+# Written instead of transformers 5's name for this class, which transformers 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
-# Without these options, equal tokenizers give equal files.
+# Options that depend on where a tokenizer was loaded from; without them, equal tokenizers give equal files.
 _WHERE_FROM = ("is_local", "local_files_only", "mistral_format")
-# `save_pretrained` writes these only if the constructor got them.
+# Attributes that `save_pretrained` leaves out if they were changed after loading.
 _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_special_tokens")
 
 
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
-    """Save a tokenizer so that it loads unchanged. Return the copy that its files give, and the files.
+    """Save a tokenizer so that it loads unchanged. Return the copy that is loaded from the files, and the files.
 
-    Some classes ignore parts of tokenizer.json; then the files name the generic class.
-    Raises: TokenizerError if neither class gives the tokenizer's own tokens.
+    If the tokenizer's class ignores parts of tokenizer.json, the files name the generic class instead.
+    Raises: TokenizerError if no copy gives the tokenizer's own tokens.
     """
     files = _written(tokenizer, name)
     copy = load(files)
@@ -48,35 +48,35 @@ def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
         return copy, files
     raise TokenizerError(
         f"tokenizer {name!r} gives other tokens once it is saved and loaded again: "
-        "it was changed in memory, or saves only a part of itself",
-        remedy="make the change in the files of its folder, and give the folder as --tokenizer",
+        "it was changed in memory, or does not save all of its settings",
+        remedy="make the change in the files of the tokenizer's folder, and give the folder as --tokenizer",
     )
 
 
 def require_kind(tokenizer: HFTokenizer, name: str) -> None:
-    """Raise TokenizerError unless an object is a tokenizer with a backend in Rust or Python."""
+    """Raise TokenizerError unless `tokenizer` is a tokenizer of `transformers`, in Rust or Python."""
     from transformers import PreTrainedTokenizerBase
 
-    # Classes such as Mistral's lack this attribute.
+    # Classes that use another library, such as Mistral's, lack the attribute `is_fast`.
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or not hasattr(type(tokenizer), "is_fast"):
         raise TokenizerError(
             f"tokenizer {name!r} is a {type(tokenizer).__name__}, expected one with a tokenizer.json or Python code",
             remedy="load it with AutoTokenizer.from_pretrained(NAME, mistral_format=False), or if it is a processor, "
-            "take its .tokenizer",
+            "pass the processor's attribute .tokenizer",
         )
 
 
 def load(files: Files) -> HFTokenizer:
-    """Load a tokenizer from saved files, offline and without running their code.
+    """Load a tokenizer from saved files, offline and without running code from them.
 
-    Raises: TokenizerError if it cannot be loaded, or as `write`.
+    Raises: TokenizerError if it cannot be loaded, or a file name leads out of its folder.
     """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
         if entry := local_paths.file_outside(folder):
             raise TokenizerError(
                 f"the saved tokenizer: {entry}, expected no file outside of its folder",
-                remedy="remove that entry if you trust the tokenizer",
+                remedy="remove that entry from its file, if you trust the tokenizer",
             )
         with library_failures.raised_as(
             lambda error: TokenizerError(
@@ -90,11 +90,11 @@ def load(files: Files) -> HFTokenizer:
 def write(files: Mapping[str, bytes], folder: str) -> None:
     """Write a tokenizer's files. Raises: TokenizerError if a file name leads out of the folder."""
     for name, content in files.items():
-        # A remote service may send any name.
+        # Checked because a remote service may send any name.
         if {"", ".", ".."} & {*name.split("/")}:
             raise TokenizerError(
                 f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
-                remedy="copy the tokenizer's folder again from where the dataset was made",
+                remedy="copy the dataset's folder tokenizer/ again from the original dataset",
             )
         path = Path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -102,10 +102,10 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def class_for(name: str) -> Any:
-    """Return the class that loads a hub id or folder: `AutoTokenizer`, or an equivalent.
+    """Return the class that loads a hub id or folder: `AutoTokenizer`, or a class that gives the same tokenizer.
 
-    `AutoTokenizer` takes 0.3 CPU seconds to import. In a folder with a tokenizer.json and no config.json,
-    tokenizer_config.json alone determines the class.
+    Importing `AutoTokenizer` takes 0.3 CPU seconds. In a folder with a tokenizer.json but no config.json, only
+    tokenizer_config.json determines the class.
     """
     folder = Path(os.path.expanduser(name))
     config: Any = None
@@ -123,7 +123,7 @@ def class_for(name: str) -> Any:
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return the SHA-256 of file names and contents, sorted by name."""
+    """Return one SHA-256 of all file names and contents."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())
@@ -135,8 +135,8 @@ def _written(tokenizer: HFTokenizer, name: str) -> Files:
     files = _files_of(tokenizer, name)
     config = json.loads(files[_CONFIG])
     values = {key: getattr(tokenizer, key, None) for key in _SETTABLE}
-    usual = {key: config.get(key, getattr(type(tokenizer), key, False)) for key in _SETTABLE}
-    changes: dict[str, Any] = {key: value for key, value in values.items() if value != usual[key]}
+    saved = {key: config.get(key, getattr(type(tokenizer), key, False)) for key in _SETTABLE}
+    changes: dict[str, Any] = {key: value for key, value in values.items() if value != saved[key]}
     if config.get("tokenizer_class") == "TokenizersBackend":
         changes["tokenizer_class"] = GENERIC
     if isinstance(config.get("extra_special_tokens"), list):
@@ -145,7 +145,7 @@ def _written(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _changed(config: bytes, **changes: Any) -> bytes:
-    """Change the config. A value of None removes its key."""
+    """Return the config with `changes`. A value of None removes the key."""
     values = json.loads(config) | changes
     kept = {key: value for key, value in values.items() if not (key in changes and value is None)}
     return (json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
@@ -157,15 +157,15 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
             tokenizer.save_pretrained(folder)
             paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
             return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    except Exception as error:  # a plain Exception if the disk is full
+    except Exception as error:  # if the disk is full, `tokenizers` raises a plain Exception
         raise TokenizerError(
             f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
-            remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
+            remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with more space",
         ) from error
 
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
-    """Return the ids of texts; None if the library fails, which opening the rows reports."""
+    """Return the ids of texts, or None if the library fails, because a later step reports the failure."""
     try:
         with library_failures.named("transformers", num_texts=len(texts)):
             return tokenizer(texts, verbose=False)["input_ids"]

@@ -1,14 +1,14 @@
-"""Special tokens and truncation: how the tokens of texts become rows.
+"""Special tokens and truncation: make rows from the tokens of texts.
 
-A fast tokenizer adds fixed tokens to one text or to a pair. For others, `transformers` makes the rows (`text_rows`).
+A fast tokenizer adds the same tokens to each text or pair. Other tokenizers make their rows themselves (`text_rows`).
 
     one text    prefix A suffix                  [CLS] A [SEP]
     a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
 
-`longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut until both are equal, then
-both are cut. An odd token stays with the text that was longer, or with the second if they were equal.
+`longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut until both texts have equal
+length, then both are cut. An odd token stays in the text that was longer, or in the second if they were equal.
 
-The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless the document has these tokens:
+The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless it already has these tokens:
 
 --special-tokens eos         document EOS            (the separator token if a tokenizer has no EOS)
                  bos-eos     BOS document EOS
@@ -29,11 +29,15 @@ from pipelines.prepare.tokenize.engines import BATTERY, HFTokenizer
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.shown import some
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowTemplate:
-    """Special tokens before, between and after the texts of a row, and all type ids."""
+    """Special tokens of a row with their type ids, and the type id of each text.
+
+    `added`: the special tokens before the first text, between two texts and after the last text.
+    """
 
     added: tuple[tuple[int, ...], ...]
     added_types: tuple[tuple[int, ...], ...]
@@ -46,7 +50,7 @@ class RowTemplate:
 
 
 def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
-    """Return the row template of a `tokenizers.Tokenizer`, or None if it has none."""
+    """Return the row template of a `tokenizers.Tokenizer`; None if it does not add the same tokens to each row."""
     texts = ("a b", "c d")[: 1 + pair]
     whole = backend.encode(*texts)
     added, added_types, text_types = [()], [()], list[int]()
@@ -73,12 +77,12 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
 def require_room(
     tokenizer: HFTokenizer, *, length: int, pair: bool, option: str = "--max-length", of: str = "row"
 ) -> int:
-    """Return the number of special tokens. Raises: ConfigError if they leave no room for text."""
+    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
-            f"{option} {length}, but {special} positions of each {of} are special tokens",
-            remedy=f"give at least {special + 1}",
+            f"{option} {length} leaves no room for text: each {of} has {some(special, 'special token')}",
+            remedy=f"give {option} {special + 1} or more",
         )
     return special
 
@@ -86,10 +90,10 @@ def require_room(
 def kept_lengths(
     lengths: Sequence[np.ndarray], *, room: int, truncation: Truncation
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the tokens of each text that truncation keeps, and a mask of impossible rows, bool [N].
+    """Return the number of tokens that truncation keeps of each text, and a mask of impossible rows, bool [N].
 
-    `lengths`: tokens, int64 [N], of each of one or two texts. `room`: the most text tokens in a row. A row is
-    impossible if it cannot be cut as requested.
+    A row is impossible if it cannot be truncated as requested. `lengths`: numbers of tokens, one array int64 [N] for
+    each of one or two texts. `room`: the maximum number of text tokens in a row.
     """
     total = np.sum(lengths, axis=0)
     over = total > room
@@ -120,7 +124,10 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Return rows without padding, and their type ids, uint8 [T]. Texts are cut on `side`."""
+    """Join texts and special tokens to rows without padding. Return the rows and their type ids, uint8 [T].
+
+    `kept`: the number of tokens to keep of each text; the others are cut on `side`.
+    """
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
@@ -138,7 +145,7 @@ def assemble(
 @jit
 def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type: ignore[no-untyped-def]
     for row in range(len(at)):
-        # Signed indices would be tested for their sign.
+        # Indices are unsigned because Numba checks the sign of signed ones.
         start, to = np.uint64(offsets[row + 1] - kept[row] if from_left else offsets[row]), np.uint64(at[row])
         for position in range(np.uint64(kept[row])):
             ids[to + np.uint64(position)] = source[start + np.uint64(position)]
@@ -148,14 +155,14 @@ def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentFrame:
-    """Special tokens before and after each document, as ids."""
+    """Ids of the special tokens before and after each document."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
 
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the special tokens of documents' ends. Raises: TokenizerError if the tokenizer lacks them."""
+    """Return the tokens that --special-tokens puts around documents. Raises: TokenizerError if they do not exist."""
     if special_tokens == "none":
         return DocumentFrame()
     if special_tokens == "tokenizer":
@@ -164,21 +171,23 @@ def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> Documen
     if special_tokens == "bos-eos" and bos is None:
         raise TokenizerError(
             "--special-tokens bos-eos begins documents with a BOS token, but this tokenizer has none",
-            remedy="give --special-tokens eos or tokenizer, or set bos_token in its tokenizer_config.json",
+            remedy="give --special-tokens eos or --special-tokens tokenizer, or set bos_token in the tokenizer's "
+            "tokenizer_config.json",
         )
     if eos is None and sep is None:
         raise TokenizerError(
             "documents end with an EOS token, but this tokenizer has neither an EOS nor a separator token",
-            remedy="give --special-tokens none, set eos_token in its tokenizer_config.json, or choose --layout pad",
+            remedy="give --special-tokens none, set eos_token in the tokenizer's tokenizer_config.json, or choose "
+            "--layout pad",
         )
     end = int(sep if eos is None else eos)
     return DocumentFrame(before=(int(bos),) if special_tokens == "bos-eos" else (), after=(end,))
 
 
 def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int | None:
-    """Return the BOS token that the tokenizer puts before texts but `special_tokens` leaves out, or None.
+    """Return the id of BOS if the tokenizer begins texts with it but `special_tokens` leaves it out, else None.
 
-    A model trained with BOS does much worse without it.
+    Models that were trained with BOS are much worse without it.
     """
     bos_id = tokenizer.bos_token_id
     if bos_id is None or special_tokens in ("bos-eos", "tokenizer"):
@@ -187,12 +196,12 @@ def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int |
 
 
 def begin_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return a mask of documents that begin with `tokens`, bool [N]; False without tokens."""
+    """Return a mask of the documents that begin with `tokens`, bool [N]; all False if `tokens` is empty."""
     return _have(documents, documents.offsets[:-1], tokens)
 
 
 def end_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return a mask of documents that end with `tokens`, bool [N]; False without tokens."""
+    """Return a mask of the documents that end with `tokens`, bool [N]; all False if `tokens` is empty."""
     return _have(documents, documents.offsets[1:] - len(tokens), tokens)
 
 
@@ -205,19 +214,19 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
 
 
 def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
-    """Remove the frame's tokens from the ends of documents, and the same places from `others`."""
+    """Remove the frame's tokens from the ends of documents, and the values at the same positions from `others`."""
     begin = len(frame.before) * begin_with(documents, frame.before)
-    # A token that is both BOS and EOS counts once.
+    # If BOS and EOS are the same token and a document consists of one, only one is removed.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
     if not (begin.any() or end.any()):
         return documents, *others
     lengths = documents.lengths - begin - end
     places = np.arange(lengths.sum()) + np.repeat(documents.offsets[:-1] + begin - offsets_of(lengths)[:-1], lengths)
-    return tuple(RaggedTokens(each.ids[places], offsets_of(lengths)) for each in (documents, *others))
+    return tuple(RaggedTokens(ragged.ids[places], offsets_of(lengths)) for ragged in (documents, *others))
 
 
 def framed(documents: RaggedTokens, frame: DocumentFrame) -> RaggedTokens:
-    """Return the documents with the frame's values around each."""
+    """Put the frame's tokens before and after each document."""
     added = frame.before, frame.after
     no_types = (0,) * len(frame.before), (0,) * len(frame.after)
     template = RowTemplate(added=added, added_types=no_types, text_types=(0,))

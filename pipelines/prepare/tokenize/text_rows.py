@@ -1,16 +1,16 @@
-"""Row encoders turn texts or lists of words into the rows that `transformers` would make.
+"""Row encoders turn texts or lists of words into the same rows as `transformers`.
 
-    TemplateRows     the engine's tokens and a template; for fast tokenizers
-    ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
+    TemplateRows     combines an engine's tokens with a template; for fast tokenizers
+    ReferenceRows    calls the tokenizer itself; for all other tokenizers
 
-Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`; for lists of words those of
-`tokenizer(words, is_split_into_words=True, ...)` and its `word_ids()`:
+They give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`, or for lists of words the rows of
+`tokenizer(words, is_split_into_words=True, ...)`, with each token's word number as in `word_ids()`:
 
     words      EU     rejects   German
     ids        [CLS]  EU  re  ##jects  German  [SEP]
     words      -1     0   1   1        2       -1
 
-A word without tokens loses its label. TemplateRows is used only if it equals ReferenceRows on some texts or words.
+TemplateRows is used only if it gives the same rows as ReferenceRows for a list of test texts or words.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-# Text tokens in the compared rows: 13 cut most of the battery, 2048 hold all of it.
+# Numbers of text tokens in the compared rows: most texts of the battery are longer than 13 tokens, none than 2,048.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 _LETTERS_PER_ROOM = 24
 
@@ -49,9 +49,9 @@ _LETTERS_PER_ROOM = 24
 class EncodedRows:
     """Batch of N encoded rows without padding, T tokens in total.
 
-    `types`: uint8 [T], None if the tokenizer has no type ids. `full_lengths`: int64 [N], tokens before truncation.
-    `impossible`: bool [N], rows that cannot be truncated as requested. `words`: int32 [T], the index of each token's
-    word in its row, or -1; None for texts.
+    `types` uint8 [T]: type ids, None if the tokenizer has none. `full_lengths` int64 [N]: numbers of tokens before
+    truncation. `impossible` bool [N]: mask of the rows that cannot be truncated as requested. `words` int32 [T]: the
+    index of each token's word in its row, -1 for special tokens; None if rows are texts.
     """
 
     ids: RaggedTokens
@@ -66,19 +66,20 @@ class EncodedRows:
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
     def equals(self, other: EncodedRows) -> bool:
-        """Return whether both batches have the same impossible rows and equal other rows."""
+        """Return whether the same rows are impossible in both batches, and all other rows are equal."""
         one, another = self._possible(), other._possible()
         return len(one) == len(another) and all(map(np.array_equal, one, another))
 
     def _possible(self) -> list[np.ndarray]:
         kept = np.flatnonzero(~self.impossible)
-        ragged = [RaggedTokens(each, self.ids.offsets) for each in (self.types, self.words) if each is not None]
+        optional = [values for values in (self.types, self.words) if values is not None]
+        more = [RaggedTokens(values, self.ids.offsets).take(kept).ids for values in optional]
         ids = self.ids.take(kept)
-        return [self.impossible, self.full_lengths, ids.ids, ids.offsets, *(each.take(kept).ids for each in ragged)]
+        return [self.impossible, self.full_lengths, ids.ids, ids.offsets, *more]
 
 
 class TemplateRows:
-    """Row encoder with an engine and a template. `only_type`: the type id of every token, if it never varies."""
+    """Row encoder with an engine and a template. `only_type`: the type id, if all tokens have the same one."""
 
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation
@@ -93,21 +94,20 @@ class TemplateRows:
         self.only_type = types.pop() if len(types) == 1 else None
 
     def use(self, engine: Engine) -> None:
-        """Switch to another engine. It must give the same tokens."""
+        """Use another engine, which must give the same tokens."""
         self.concurrent = engine.concurrent
         self.name, self.version = engine.name, engine.version
         self.engine = engine
 
     def encode(self, columns: Sequence[pa.Array]) -> EncodedRows:
         """Encode one or two text columns, or one column of word lists, all without nulls."""
-        tokens, words = [], None
-        for column in columns:
-            if pa.types.is_nested(column.type):
-                of_column, words = self._of_words(column)
-            else:
-                of_column = self.engine.encode(column)
-            tokens.append(of_column)
-        lengths = [of_column.lengths for of_column in tokens]
+        words = None
+        if pa.types.is_nested(columns[0].type):
+            first, words = self._of_words(columns[0])
+            tokens = [first]
+        else:
+            tokens = [self.engine.encode(column) for column in columns]
+        lengths = [ragged.lengths for ragged in tokens]
         kept, impossible = kept_lengths(lengths, room=self._room, truncation=self._truncation)
         ids, types = assemble(tokens, kept, self._template, side=self._side)
         if words is not None:
@@ -123,7 +123,7 @@ class TemplateRows:
         )
 
     def _of_words(self, lists: pa.Array) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of rows of words, and their word indices."""
+        """Return the tokens of rows of words, and the index of each token's word in its row."""
         distinct, edges = pc.dictionary_encode(lists.flatten()), offsets_of(list_lengths(lists))
         tokens = self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
         offsets = tokens.offsets[edges]
@@ -132,7 +132,7 @@ class TemplateRows:
 
 
 class ReferenceRows:
-    """Row encoder that calls `tokenizer(...)` itself. `words`: takes lists of words."""
+    """Row encoder that calls the tokenizer itself. `words`: rows are lists of words."""
 
     concurrent = False
     name = "reference"
@@ -170,13 +170,13 @@ class ReferenceRows:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
         if truncation in ("longest_first", "do_not_truncate") or not columns[0]:
             return self._tokenized(columns, options)
-        # A row that cannot be truncated as requested makes the batch fail.
+        # Row by row, because a row that cannot be truncated as requested would make the whole batch fail.
         rows = []
         for row in zip(*columns, strict=True):
             alone = [[text] for text in row]
             try:
                 encoded = self._tokenized(alone, options)
-            except Exception:  # the length reveals untruncated rows
+            except Exception:  # such rows stay whole; `encode` recognizes them by their length
                 encoded = self._tokenized(alone, {**options, "truncation": "do_not_truncate"})
             rows.append({name: values[0] for name, values in encoded.items()})
         return {name: [row[name] for row in rows] for name in rows[0]}
@@ -192,7 +192,8 @@ class ReferenceRows:
 
     def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        # Some tokenizers drop a special token if the text ends with it.
+        # Rows up to `special` tokens below the limit may be truncated too: some tokenizers add no second special token
+        # to a text that ends with one.
         special = self._tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
@@ -216,14 +217,14 @@ def open_rows(
 ) -> RowEncoder:
     """Open a row encoder with the reference engine.
 
-    Raises: ConfigError if special tokens leave no room for text in `length`; TokenizerError if the tokenizer does not
-        report words, or rejects lists of them.
+    Raises: ConfigError if special tokens leave no room for text in `length`, or `truncation` needs a pair;
+        TokenizerError if the tokenizer does not report each token's word, or does not accept lists of words.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
-        one = "--layout tokens, which has one text in a row" if words else "one text column, expected a pair"
+        source = "--layout tokens, which has one text in a row" if words else "one text column, expected a pair"
         raise ConfigError(
-            f"--truncation only_second with {one}",
+            f"--truncation only_second with {source}",
             remedy="leave --truncation out" if words else "give --text-column twice",
         )
     if words:
@@ -235,9 +236,9 @@ def open_rows(
         return reference(length=length)
     rows = functools.partial(TemplateRows, engine, template, tokenizer=tokenizer, truncation=truncation)
     special = template.num_special
-    for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
-        columns = _battery(tried - special, pair=pair, words=words)
-        if not rows(length=tried).encode(columns).equals(reference(length=tried).encode(columns)):
+    for test_length in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
+        columns = _battery(test_length - special, pair=pair, words=words)
+        if not rows(length=test_length).encode(columns).equals(reference(length=test_length).encode(columns)):
             return reference(length=length)
     return rows(length=length)
 
@@ -246,22 +247,22 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     if words:
         rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
         return [pa.array(rows, pa.list_(pa.string()))]
-    # `transformers` makes windows of the removed text; with little room, long pairs would take seconds.
+    # `transformers` makes windows of the removed text, which would take seconds for long pairs in short rows.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
-    return [pa.array(each, pa.string()) for each in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
+    return [pa.array(column, pa.string()) for column in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
 
 def _require_words(tokenizer: HFTokenizer) -> None:
     if not tokenizer.is_fast:
         raise TokenizerError(
             "--layout tokens needs the word of each token, which this tokenizer does not report",
-            remedy="use a fast tokenizer, one with a tokenizer.json",
+            remedy="choose a tokenizer with a tokenizer.json",
         )
     try:
         tokenizer([["a", "b"]], is_split_into_words=True)
-    except (AssertionError, ValueError) as error:  # some releases need a space before words
+    except (AssertionError, ValueError) as error:  # some tokenizers need add_prefix_space for words
         raise TokenizerError(
-            f"this tokenizer takes no lists of words: {str(error).strip()}",
+            f"this tokenizer does not accept lists of words: {str(error).strip()}",
             remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
             "save_pretrained, and give that folder as --tokenizer",
         ) from error
@@ -274,7 +275,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return the encoder with the engine that `decide` chooses; a ReferenceRows unchanged. Raises: as `decide`."""
+    """Return `rows` with the engine that `decide` chooses; ReferenceRows stay unchanged. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

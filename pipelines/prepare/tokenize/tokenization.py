@@ -1,7 +1,6 @@
-"""Load a tokenizer, save a copy of it for workers, and describe it in the manifest.
+"""Load the tokenizer of a build, save a copy for workers, and describe it in the manifest.
 
-The launcher saves the tokenizer once, with the user's choices. Launcher and workers use this copy, which is stored with
-the shards as OUT/tokenizer.
+The launcher saves the tokenizer once, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
 """
 
 import contextlib
@@ -31,18 +30,19 @@ _NO_LIMIT = 10**9
 
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
-# A saved tokenizer.json lists all unused ids.
+# Limits the size of a saved tokenizer.json, which lists all unused ids too.
 _MAX_ID = 1 << 24
-_NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no dataset of its tokens can be made again"
+_NOT_REPRODUCIBLE = "so a text gets other tokens each time, and the dataset could not be made again"
 
-# Vocabulary entries to compare; length to show of a difference.
+# Number of vocabulary entries to compare; number of characters and tokens to show of a difference.
 _ENTRIES = 2_000
 _SHOWN = 24
 _OTHER_FILE = (
-    "tokenizer %r: its class, %s, ignores parts of its tokenizer.json. Of %r it makes %s, the file %s. The shards hold "
-    "the first, as AutoTokenizer gives them; so does the dataset's tokenizer/tokenizer.json, which is to be given to "
-    "programs that read that file, such as vLLM. To have the tokens of the file instead, take a copy of the folder "
-    'without config.json, and set "tokenizer_class": "PreTrainedTokenizerFast" in its tokenizer_config.json'
+    "tokenizer %r: its class, %s, ignores parts of its tokenizer.json. The class turns %r into %s, the file into %s. "
+    "The shards contain the tokens of the class, as AutoTokenizer gives them; for programs that read only "
+    "tokenizer.json, such as vLLM, use the dataset's tokenizer/tokenizer.json. To have the tokens of the file instead, "
+    'make a copy of the folder without config.json, and set "tokenizer_class": "PreTrainedTokenizerFast" in its '
+    "tokenizer_config.json"
 )
 
 _log = logging.getLogger(__name__)
@@ -50,22 +50,22 @@ _log = logging.getLogger(__name__)
 
 def import_libraries(config: TokenizerConfig) -> None:
     """Import the libraries that load this tokenizer, which takes a second."""
-    from transformers import PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
+    from transformers import PreTrainedTokenizerBase  # noqa: F401  (transformers imports its modules on first use)
 
     saved_copy.class_for(config.name)
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer, and return it with its saved files. `template`: the chat template's name.
+    """Load the requested tokenizer, save it, and return the saved copy and its files.
 
-    Raises: TokenizerError if it cannot be loaded, if its tokens depend on chance, or if it has neither a pad nor an EOS
-        token.
+    `template`: name of a chat template. Raises: TokenizerError if the tokenizer cannot be loaded or saved, if its
+    tokens depend on chance, or if it has neither a pad nor an EOS token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
     saved_copy.require_kind(tokenizer, config.name)
     if config.chat_template is not None:
-        tokenizer.chat_template = config.chat_template  # saved, so its digest covers it
+        tokenizer.chat_template = config.chat_template  # so that the tokenizer's digest includes the template
     builtin_templates.use(tokenizer, template)
     require_deterministic(tokenizer, config.name)
     for key, side in {"truncation_side": config.truncation_side, "padding_side": config.padding_side}.items():
@@ -77,8 +77,9 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
                 f"tokenizer {config.name!r} has neither a pad token nor an EOS token to pad with",
                 remedy="set pad_token in its tokenizer_config.json",
             )
-        said = "tokenizer %r has no pad token; rows are padded with its EOS token %s"
-        _log.warning(said, config.name, tokenizer.eos_token)
+        _log.warning(
+            "tokenizer %r has no pad token; rows are padded with its EOS token %s", config.name, tokenizer.eos_token
+        )
         tokenizer.pad_token = tokenizer.eos_token
     copy, files = saved_copy.save(tokenizer, config.name)
     _compare_with_file(tokenizer, files, config)
@@ -102,12 +103,12 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
     file = Tokenizer.from_buffer(content)
     file.no_truncation()
     file.no_padding()
-    # The battery may use none of a small vocabulary's merges.
+    # Entries of the vocabulary too, because the battery may use none of a small vocabulary's merges.
     ids = range(0, file.get_vocab_size(), 1 + file.get_vocab_size() // _ENTRIES)
-    texts = [*BATTERY, *(text for text in file.decode_batch([[each] for each in ids]))]
+    texts = [*BATTERY, *file.decode_batch([[token_id] for token_id in ids])]
     with contextlib.suppress(library_failures.TextsNotEncoded), library_failures.named("it", num_texts=len(texts)):
         ours = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-        theirs = [each.ids for each in file.encode_batch(texts, add_special_tokens=False)]
+        theirs = [encoding.ids for encoding in file.encode_batch(texts, add_special_tokens=False)]
         for text, one, other in zip(texts, ours, theirs, strict=True):
             if one != other:
                 kind = type(tokenizer).__name__
@@ -117,13 +118,13 @@ def _compare_with_file(tokenizer: HFTokenizer, files: Files, config: TokenizerCo
 
 def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
     """Return the facts about a tokenizer that a trainer needs."""
-    vocabulary = tokenizer.get_vocab()  # each call builds it
-    found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
-    sentinels = sorted((int(match[1]), token_id) for match, token_id in found if match)
+    vocabulary = tokenizer.get_vocab()  # each call makes a new dict
+    matches = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in vocabulary.items())
+    sentinels = sorted((int(match[1]), token_id) for match, token_id in matches if match)
     return TokenizerFacts(
         name=Path(name).name if os.path.isdir(name) else name,
         kind=type(tokenizer).__name__,
-        # Added tokens may leave gaps.
+        # Not just the number of entries, because added tokens may leave gaps.
         vocab_size=max(len(tokenizer) - 1, *tokenizer.all_special_ids, *vocabulary.values()) + 1,
         content_sha256=saved_copy.bytes_digest(files),
         special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
@@ -140,14 +141,17 @@ def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
 
 
 def resolve_length(tokenizer: HFTokenizer, layout: LayoutConfig) -> int:
-    """Return the row length L: the requested one, or the tokenizer's limit, at most 512. Warns above the limit."""
+    """Return the record length: the requested one, or by default the tokenizer's limit, but at most 512.
+
+    Warns if the requested length is above the limit.
+    """
     limit = int(tokenizer.model_max_length)
     if layout.max_length is None:
         return min(limit, DEFAULT_MAX_LENGTH)
     if limit < _NO_LIMIT and layout.max_length > limit:
         _log.warning(
             "--max-length %d is over the limit of %d tokens that the tokenizer states for its model; "
-            "a model with that many positions cannot take such rows",
+            "a model with only that many positions cannot read such records",
             layout.max_length,
             limit,
         )
@@ -168,9 +172,9 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
             revision=config.revision or "main",
             trust_remote_code=False,
             local_files_only=cached,
-            mistral_format=False,  # mistral-common has no offsets or files
+            mistral_format=False,  # the mistral-common library reports no character offsets and saves no files
         )
-    # Its settings are in the cache only now.
+    # Checked after loading, because only now are the settings in the cache.
     if not local and (folder := _snapshot(config)):
         paths.refuse_files_outside(folder, config.name)
     return tokenizer
@@ -179,27 +183,27 @@ def _fetch(config: TokenizerConfig) -> HFTokenizer:
 def _snapshot(config: TokenizerConfig) -> str | None:
     from huggingface_hub import try_to_load_from_cache
 
-    found = (try_to_load_from_cache(config.name, name, revision=config.revision) for name in local_paths.ARGUMENTS)
-    return next((os.path.dirname(path) for path in found if isinstance(path, str)), None)
+    cached = (try_to_load_from_cache(config.name, name, revision=config.revision) for name in local_paths.ARGUMENTS)
+    return next((os.path.dirname(path) for path in cached if isinstance(path, str)), None)
 
 
 def _remedy(error: BaseException, *, local: bool) -> str:
-    if "tiktoken" in str(error):  # tried last, without sentencepiece
-        return "pip install 'sentencepiece<0.2.3', if its .model file is SentencePiece's, or 'tiktoken' if it is that's"
+    if "tiktoken" in str(error):  # `transformers` tries tiktoken last, if sentencepiece is missing
+        return "pip install 'sentencepiece<0.2.3' for a .model file of SentencePiece, or tiktoken for one of tiktoken"
     if local:
         return "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
-    return "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
+    return "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated tokenizer, set HF_TOKEN"
 
 
 def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
-    """Check that a tokenizer always gives a text the same tokens.
+    """Check that a tokenizer always gives the same tokens for a text.
 
-    Raises: TokenizerError if its tokens depend on chance, or its ids or added tokens are unusable.
+    Raises: TokenizerError if the tokens depend on chance, or if the tokenizer's ids or added tokens are unusable.
     """
     sampling = getattr(tokenizer, "sp_model_kwargs", None) or {}
     if sampling.get("enable_sampling"):
         raise TokenizerError(
-            f"tokenizer {name!r} samples among segmentations (enable_sampling), {_NOT_REPRODUCIBLE}",
+            f"tokenizer {name!r} splits texts by chance (enable_sampling), {_NOT_REPRODUCIBLE}",
             remedy="set enable_sampling to false in the sp_model_kwargs of its tokenizer_config.json",
         )
     if not tokenizer.is_fast:
@@ -214,42 +218,40 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
     largest = max([*vocabulary.values(), *backend.get_added_tokens_decoder()], default=0)
     if largest > _MAX_ID:
         raise TokenizerError(
-            f"tokenizer {name!r} has the id {largest}, expected none above {_MAX_ID}",
-            remedy="number the entries of the vocabulary in its tokenizer.json from 0 on",
+            f"tokenizer {name!r} has the id {largest}, expected at most {_MAX_ID}",
+            remedy="number the entries of the vocabulary in its tokenizer.json from 0",
         )
     _require_different_ids(vocabulary, name)
     _require_different_texts(backend, name)
 
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
-    """Chance decides which of two entries with one id a saved tokenizer.json contains."""
     if len(set(vocabulary.values())) < len(vocabulary):
         one, other, number = _clash((number, entry) for entry, number in vocabulary.items())
         raise TokenizerError(
-            f"tokenizer {name!r}: {one!r} and {other!r} of its vocabulary have the same id, {number}; a saved "
-            "tokenizer keeps only one of them, by chance",
+            f"tokenizer {name!r}: the entries {one!r} and {other!r} of its vocabulary have the same id, {number}; a "
+            "saved tokenizer keeps only one of them, by chance",
             remedy="give each entry of the vocabulary a different id in its tokenizer.json",
         )
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
-    """Chance decides between added tokens that are equal once normalized."""
     normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
     added = [token.content for token in backend.get_added_tokens_decoder().values() if token.normalized]
     texts = [(normalize(content), content) for content in added]
-    remedy = 'take it out of "added_tokens" in its tokenizer.json, or make it "normalized": false'
+    remedy = 'take it out of "added_tokens" in its tokenizer.json, or set "normalized": false for it'
     for text, content in texts:
         if not text:
             raise TokenizerError(
-                f"tokenizer {name!r}: nothing is left of its added token {content!r} once it is normalized, and "
-                "`tokenizers` would search for the empty text forever",
+                f"tokenizer {name!r}: its normalizer removes all of the added token {content!r}, and `tokenizers` "
+                "would search for the empty text forever",
                 remedy=remedy,
             )
     if len({text for text, _ in texts}) < len(texts):
         one, other, text = _clash(texts)
         raise TokenizerError(
-            f"tokenizer {name!r}: its added tokens {one!r} and {other!r} are the same text, {text!r}, once they "
-            "are normalized; which of them is found is chance",
+            f"tokenizer {name!r}: its normalizer turns the added tokens {one!r} and {other!r} into the same text, "
+            f"{text!r}; which of them the tokenizer finds depends on chance",
             remedy=remedy.replace("take it", "take one of them", 1),
         )
 

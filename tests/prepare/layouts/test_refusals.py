@@ -41,7 +41,7 @@ SEQ2SEQ = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "tar
         ("translations", {**SEQ2SEQ, "target_column": None}, "--layout seq2seq without --target-column"),
         ("translations", {**SEQ2SEQ, "target_column": "fr"}, "no column 'fr'"),
         ("translations", {**SEQ2SEQ, "target_column": "en"}, "column 'en' is used more than once"),
-        ("translations", {**SEQ2SEQ, "target_length": 2}, "--target-length 2, but 2 positions of each target are"),
+        ("translations", {**SEQ2SEQ, "target_length": 2}, "--target-length 2 leaves no room for text: each target"),
     ],
     ids=lambda each: each if isinstance(each, str) else " ".join(each),
 )

@@ -73,7 +73,7 @@ FILES: list[Any] = [
         "wordpiece_cased",
         "tokenizer.json",
         lambda state: state["model"]["vocab"].update(far=20_000_000),
-        "number the entries of the vocabulary in its tokenizer.json from 0 on",
+        "number the entries of the vocabulary in its tokenizer.json from 0",
         _renumber,
     ),
     pytest.param(
@@ -95,7 +95,7 @@ FILES: list[Any] = [
         "unigram",
         "tokenizer.json",
         lambda state: _lowercase(state, "\u0301"),
-        'or make it "normalized": false',
+        'or set "normalized": false for it',
         _not_normalized,
     ),
     (
