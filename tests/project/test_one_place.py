@@ -4,6 +4,7 @@ A test here compares one table with every other place, and lists all that is mis
 """
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import json
@@ -13,23 +14,33 @@ from typing import get_args
 
 import pytest
 
+from pipelines.option_fields import declared
 from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.layouts import LAYOUTS
 from pipelines.prepare.options.addresses import STORES
-from pipelines.prepare.options.config import EngineName
+from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LayoutName
+from pipelines.prepare.options.source_config import CHATS
 from pipelines.prepare.process.packages import PACKAGES
+from pipelines.prepare.sources.columns import chats, column_planning
+from pipelines.prepare.sources.columns.extraction import Purpose
 from pipelines.prepare.storage import object_storage
 from pipelines.prepare.tokenize.engines.choice import FAST_ENGINES
 from pipelines.train.config import Task
+from pipelines.train.models import backbones
 from pipelines.train.models.families import FAMILIES
 from pipelines.train.models.settings import TYPES
 from pipelines.train.tasks import TASKS
-from scripts import make_format_data
+from scripts import check_clients, make_format_data
+from scripts.clients import transformers_checkpoints
 from tests.building import REPOSITORY
-from tests.prepare.layouts import test_contract
+from tests.prepare.layouts import test_chat_forms, test_contract
 from tests.project import test_golden_bytes
+from tests.support import checkpoints
+from tfrecord_io import objectives
+from tfrecord_io.format.ledger import Shards
+from tfrecord_io.manifest import Ledger, Shard
 
 COMPARED = "tests/train/compare_backends.py"
 
@@ -40,6 +51,13 @@ def text(path: str) -> str:
 
 def quoted(path: str) -> set[str]:
     return set(re.findall(r"`([\w-]+)`", text(path)))
+
+
+def in_tables(path: str) -> set[str]:
+    """The words in the cells of a page's tables; also gpt2 for GPT-2."""
+    cells = [cell.split(",") for line in text(path).splitlines() if line.startswith("|") for cell in line.split("|")]
+    words = {word.strip().lower() for cell in cells for word in cell}
+    return words | {re.sub("[ -]", "", word) for word in words}
 
 
 def missing(names: Iterable[str], places: Mapping[str, Iterable[str]], *, exactly: Iterable[str] = ()) -> list[str]:
@@ -66,16 +84,60 @@ def test_every_layout_is_in_every_place() -> None:
         "docs/how-to/layouts/": {path.stem for path in (REPOSITORY / "docs/how-to/layouts").iterdir()},
         "mkdocs.yml": re.findall(r"how-to/layouts/(\w+)\.md", text("mkdocs.yml")),
         **{page: quoted(page) for page in ("docs/how-to/layouts/index.md", "docs/how-to/read.md", "docs/format.md")},
-        **{page: quoted(page) for page in ("docs/how-to/export.md", "README.md")},
+        **{page: quoted(page) for page in ("docs/how-to/export.md", "docs/reference/training.md", "README.md")},
     }
     assert not missing(LAYOUTS, places, exactly=["LayoutName", "docs/manifest.schema.json"])
+
+
+def test_every_option_of_a_layout_is_on_a_page() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs/how-to/layouts").glob("*.md"))
+    flags = [each.flag for config in (LayoutConfig, SourceConfig) for each in declared(config) if each.taken_with]
+    assert not missing(flags, {"docs/how-to/layouts/": re.findall(r"--[\w-]+", pages)})
+
+
+def test_every_form_of_chats_is_in_every_place() -> None:
+    columns = {name for needed in CHATS.values() for name in needed}
+    purposes = {chats.PURPOSES.get(name, name) for name in chats.CANDIDATES} | {*get_args(Purpose)}
+    reasons = [f"{purpose}_null" for purpose in purposes - {*chats.OPTIONAL}]
+    assert not [
+        *missing(CHATS, {"tests/prepare/layouts/test_chat_forms.py": test_chat_forms.FORMS}),
+        *missing(columns, {"docs/how-to/layouts/chat.md": quoted("docs/how-to/layouts/chat.md")}),
+        *missing(purposes, {"Purpose": get_args(Purpose), "_NESTED": column_planning._NESTED}),
+        *missing(reasons, {"docs/format.md": quoted("docs/format.md")}),
+    ]
+
+
+def test_every_field_of_a_shard_is_in_every_place() -> None:
+    names, columns = ({each.name for each in dataclasses.fields(kind)} for kind in (Shard, Shards))
+    names |= {each.name for each in dataclasses.fields(Ledger)}
+    schema = json.loads(text("docs/manifest.schema.json"))["$defs"]["shards"]["properties"]
+    places = {"Shards": columns, "docs/manifest.schema.json": schema, "docs/format.md": quoted("docs/format.md")}
+    assert not missing(names - {"ledger"}, places, exactly=["Shards", "docs/manifest.schema.json"])
 
 
 def test_every_export_is_in_every_place() -> None:
     pages = ("docs/how-to/export.md", "README.md")
     places: dict[str, Iterable[str]] = {"ExportFormat": get_args(ExportFormat)}
     places |= {page: re.findall(r"--to (\w[\w-]*)", text(page)) for page in pages}
+    clients = "scripts/check_clients.py"
+    places[clients] = re.findall(r'_export\(work, [\w"]+, "([\w-]+)"', text(clients))
     assert not missing(WRITERS, places, exactly=["ExportFormat"])
+
+
+def test_every_client_is_in_every_place() -> None:
+    table = re.findall(r"^\| ([\w -]+) \|", text("docs/reference/clients.md"), flags=re.MULTILINE)
+    clients = check_clients.CLIENTS.items()
+    names = ["maxtext" if each.program == "maxtext_train.py" else name for name, each in clients]
+    assert not missing(names, {"docs/reference/clients.md": table})
+    # Others are modules that several programs import.
+    programs = [path.name for path in (REPOSITORY / "scripts/clients").glob("*.py") if "def main" in path.read_text()]
+    assert not missing(programs, {"CLIENTS": {each.program for _, each in clients}})
+
+
+def test_every_objective_is_in_every_place() -> None:
+    page, helpers = "docs/how-to/read.md", {"compile_args", "segment_attention_mask"}
+    functions = {name for name in objectives.__all__ if name.islower()} - helpers
+    assert not missing(functions, {page: re.findall(r"`(\w+)\(\)`", text(page))})
 
 
 def test_every_task_is_in_every_place() -> None:
@@ -97,9 +159,29 @@ def test_every_model_family_is_in_every_place() -> None:
     pages = ("docs/reference/training.md", "docs/how-to/train.md")
     places: dict[str, Iterable[str]] = {page: re.findall(r"(\w+)-SIZE", text(page)) for page in pages}
     places["--model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text("pipelines/train/config.py"))
-    assert not missing(scratch, places)
-    assert not missing(TYPES, {"FAMILIES": FAMILIES})
-    assert not missing({*FAMILIES} - {*scratch}, {"settings.TYPES": TYPES})
+    of_types: dict[str, Iterable[str]] = {
+        "FAMILIES": FAMILIES,
+        "tests/support/checkpoints.py": checkpoints.CONFIGS,
+        "scripts/clients/transformers_checkpoints.py": {name for name, _ in transformers_checkpoints.CASES},
+        "docs/reference/training.md": in_tables("docs/reference/training.md"),
+    }
+    exported = [name for name, family in FAMILIES.items() if family.causal_class]
+    page = "docs/how-to/predict-and-export.md"
+    assert not [
+        *missing(scratch, places),
+        *missing(TYPES, of_types),
+        *missing({*FAMILIES} - {*scratch}, {"settings.TYPES": TYPES}),
+        *missing(exported, {page: in_tables(page)}),
+    ]
+
+
+def test_every_size_of_a_model_is_in_every_place() -> None:
+    first, *_, last = sizes = list(backbones._SIZES)
+    pages = ("docs/reference/training.md", "docs/how-to/train.md")
+    assert not [
+        *missing([", ".join(sizes)], {page: re.findall(r"tiny(?:, \w+)+", text(page)) for page in pages}),
+        *missing([f"{first} to {last}"], {"--model": re.findall(r"\w+ to \w+", text("pipelines/train/config.py"))}),
+    ]
 
 
 def test_every_engine_is_in_every_place() -> None:
