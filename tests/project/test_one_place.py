@@ -33,7 +33,6 @@ from pipelines.train.models.families import FAMILIES
 from pipelines.train.models.settings import TYPES
 from pipelines.train.tasks import TASKS
 from scripts import check_clients, make_format_data
-from scripts.clients import transformers_checkpoints
 from tests.building import REPOSITORY
 from tests.prepare.layouts import test_chat_forms, test_contract
 from tests.project import test_golden_bytes
@@ -43,6 +42,7 @@ from tfrecord_io.format.ledger import Shards
 from tfrecord_io.manifest import Ledger, Shard
 
 COMPARED = "tests/train/compare_backends.py"
+COMPARED_LOGITS = "scripts/clients/transformers_checkpoints.py"
 
 
 def text(path: str) -> str:
@@ -169,7 +169,7 @@ def test_every_model_family_is_in_every_place() -> None:
     of_types: dict[str, Iterable[str]] = {
         "FAMILIES": FAMILIES,
         "tests/support/checkpoints.py": checkpoints.CONFIGS,
-        "scripts/clients/transformers_checkpoints.py": {name for name, _ in transformers_checkpoints.CASES},
+        COMPARED_LOGITS: re.findall(r'"([\w-]+)"', text(COMPARED_LOGITS)),
         "docs/reference/training.md": in_tables("docs/reference/training.md"),
     }
     exported = [name for name, family in FAMILIES.items() if family.causal_class]
