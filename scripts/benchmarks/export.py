@@ -11,13 +11,15 @@ import tempfile
 import time
 from typing import get_args
 
+from pipelines.option_fields import declared
 from pipelines.prepare.dataset import own_files
 from pipelines.prepare.export.export_settings import ExportFormat, ExportSettings
 from pipelines.prepare.export.exporting import WRITERS, ExportTask, export_shard
 from pipelines.prepare.process.progress import Progress
 from tfrecord_io.errors import ConfigError
 
-_WITHOUT_LABELS = ("megatron", "megatron-bridge", "olmo")
+# Others hold ids alone.
+_WITH_LABELS = next(each.taken_with for each in declared(ExportSettings) if each.field == "renamed")
 
 
 def main() -> None:
@@ -35,7 +37,7 @@ def _measured(root: str, to: ExportFormat) -> str:
     manifest = own_files.require_manifest(root)
     split = next(iter(manifest.splits))
     shard = manifest.splits[split].shards[0]
-    labels = tuple(each.name for each in manifest.schema.features if each.role == "label" and to in _WITHOUT_LABELS)
+    labels = tuple(each.name for each in manifest.schema.features if each.role == "label" and to not in _WITH_LABELS)
     settings = ExportSettings(to=to, dropped=labels, output="")
     try:
         WRITERS[to](manifest, settings).check()

@@ -4,6 +4,7 @@ A test here compares one table with every other place, and lists all that is mis
 """
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import json
@@ -13,25 +14,35 @@ from typing import get_args
 
 import pytest
 
+from pipelines.option_fields import declared
 from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.layouts import LAYOUTS
 from pipelines.prepare.options.addresses import STORES
-from pipelines.prepare.options.config import EngineName
+from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LayoutName
+from pipelines.prepare.options.source_config import CHATS
 from pipelines.prepare.process.packages import PACKAGES
+from pipelines.prepare.sources.columns import chats, column_planning
+from pipelines.prepare.sources.columns.extraction import Purpose
 from pipelines.prepare.storage import object_storage
 from pipelines.prepare.tokenize.engines.choice import FAST_ENGINES
 from pipelines.train.config import Task
+from pipelines.train.models import backbones
 from pipelines.train.models.families import FAMILIES
 from pipelines.train.models.settings import TYPES
 from pipelines.train.tasks import TASKS
-from scripts import make_format_data
+from scripts import check_clients, make_format_data
 from tests.building import REPOSITORY
-from tests.prepare.layouts import test_contract
+from tests.prepare.layouts import test_chat_forms, test_contract
 from tests.project import test_golden_bytes
+from tests.support import checkpoints
+from tfrecord_io import objectives
+from tfrecord_io.format.ledger import Shards
+from tfrecord_io.manifest import Ledger, Shard
 
 COMPARED = "tests/train/compare_backends.py"
+COMPARED_LOGITS = "scripts/clients/transformers_checkpoints.py"
 
 
 def text(path: str) -> str:
@@ -42,9 +53,22 @@ def quoted(path: str) -> set[str]:
     return set(re.findall(r"`([\w-]+)`", text(path)))
 
 
+def in_tables(path: str) -> set[str]:
+    """The words in the cells of a page's tables; also gpt2 for GPT-2."""
+    cells = [cell.split(",") for line in text(path).splitlines() if line.startswith("|") for cell in line.split("|")]
+    words = {word.strip().lower() for cell in cells for word in cell}
+    return words | {re.sub("[ -]", "", word) for word in words}
+
+
 def missing(names: Iterable[str], places: Mapping[str, Iterable[str]], *, exactly: Iterable[str] = ()) -> list[str]:
     lacking = [f"{place} lacks {name}" for place, found in places.items() for name in sorted({*names} - {*found})]
     return lacking + [f"{place} has {name}" for place in exactly for name in sorted({*places[place]} - {*names})]
+
+
+def nothing_lacks(*lacking: list[str]) -> None:
+    """Fail with a line for each missing name; pytest would cut a long list."""
+    lines = [line for each in lacking for line in each]
+    assert not lines, "\n".join(["", *lines])
 
 
 def enum(*path: str) -> list[str]:
@@ -66,16 +90,62 @@ def test_every_layout_is_in_every_place() -> None:
         "docs/how-to/layouts/": {path.stem for path in (REPOSITORY / "docs/how-to/layouts").iterdir()},
         "mkdocs.yml": re.findall(r"how-to/layouts/(\w+)\.md", text("mkdocs.yml")),
         **{page: quoted(page) for page in ("docs/how-to/layouts/index.md", "docs/how-to/read.md", "docs/format.md")},
-        **{page: quoted(page) for page in ("docs/how-to/export.md", "README.md")},
+        **{page: quoted(page) for page in ("docs/how-to/export.md", "docs/reference/training.md", "README.md")},
     }
-    assert not missing(LAYOUTS, places, exactly=["LayoutName", "docs/manifest.schema.json"])
+    nothing_lacks(missing(LAYOUTS, places, exactly=["LayoutName", "docs/manifest.schema.json"]))
+
+
+def test_every_option_of_a_layout_is_on_a_page() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs/how-to/layouts").glob("*.md"))
+    flags = [each.flag for config in (LayoutConfig, SourceConfig) for each in declared(config) if each.taken_with]
+    nothing_lacks(missing(flags, {"docs/how-to/layouts/": re.findall(r"--[\w-]+", pages)}))
+
+
+def test_every_form_of_chats_is_in_every_place() -> None:
+    columns = {name for needed in CHATS.values() for name in needed}
+    purposes = {chats.PURPOSES.get(name, name) for name in chats.CANDIDATES} | {*get_args(Purpose)}
+    reasons = [f"{purpose}_null" for purpose in purposes - {*chats.OPTIONAL}]
+    nothing_lacks(
+        missing(CHATS, {"tests/prepare/layouts/test_chat_forms.py": test_chat_forms.FORMS}),
+        missing(columns, {"docs/how-to/layouts/chat.md": quoted("docs/how-to/layouts/chat.md")}),
+        missing(purposes, {"extraction.Purpose": get_args(Purpose), "_NESTED": column_planning._NESTED}),
+        missing(reasons, {"docs/format.md": quoted("docs/format.md")}),
+    )
+
+
+def test_every_field_of_a_shard_is_in_every_place() -> None:
+    names, columns = ({each.name for each in dataclasses.fields(kind)} for kind in (Shard, Shards))
+    names |= {each.name for each in dataclasses.fields(Ledger)}
+    schema = json.loads(text("docs/manifest.schema.json"))["$defs"]["shards"]["properties"]
+    places = {"ledger.Shards": columns, "docs/manifest.schema.json": schema, "docs/format.md": quoted("docs/format.md")}
+    nothing_lacks(missing(names - {"ledger"}, places, exactly=["ledger.Shards", "docs/manifest.schema.json"]))
 
 
 def test_every_export_is_in_every_place() -> None:
     pages = ("docs/how-to/export.md", "README.md")
     places: dict[str, Iterable[str]] = {"ExportFormat": get_args(ExportFormat)}
     places |= {page: re.findall(r"--to (\w[\w-]*)", text(page)) for page in pages}
-    assert not missing(WRITERS, places, exactly=["ExportFormat"])
+    clients = "scripts/check_clients.py"
+    places[clients] = re.findall(r'_export\(work, [\w"]+, "([\w-]+)"', text(clients))
+    nothing_lacks(missing(WRITERS, places, exactly=["ExportFormat"]))
+
+
+def test_every_client_is_in_every_place() -> None:
+    table = re.findall(r"^\| ([\w -]+) \|", text("docs/reference/clients.md"), flags=re.MULTILINE)
+    clients = check_clients.CLIENTS.items()
+    names = ["maxtext" if each.program == "maxtext_train.py" else name for name, each in clients]
+    programs = [path.name for path in (REPOSITORY / "scripts/clients").glob("*.py")]
+    imported = ("__init__.py", "expected.py")
+    nothing_lacks(
+        missing(names, {"docs/reference/clients.md": table}),
+        missing({*programs} - {*imported}, {"CLIENTS": {each.program for _, each in clients}}),
+    )
+
+
+def test_every_objective_is_in_every_place() -> None:
+    page, helpers = "docs/how-to/read.md", {"compile_args", "segment_attention_mask"}
+    functions = {name for name in objectives.__all__ if name.islower()} - helpers
+    nothing_lacks(missing(functions, {page: re.findall(r"`(\w+)\(\)`", text(page))}))
 
 
 def test_every_task_is_in_every_place() -> None:
@@ -86,10 +156,9 @@ def test_every_task_is_in_every_place() -> None:
         ),
         COMPARED: {"classify", *re.findall(r'"task": "(\w+)"', text(COMPARED))},
     }
-    assert not missing(TASKS, places, exactly=["config.Task"])
     predicted = [name for name, kind in TASKS.items() if kind.predictor]
     page = "docs/how-to/predict-and-export.md"
-    assert not missing(predicted, {page: quoted(page)})
+    nothing_lacks(missing(TASKS, places, exactly=["config.Task"]), missing(predicted, {page: quoted(page)}))
 
 
 def test_every_model_family_is_in_every_place() -> None:
@@ -97,9 +166,29 @@ def test_every_model_family_is_in_every_place() -> None:
     pages = ("docs/reference/training.md", "docs/how-to/train.md")
     places: dict[str, Iterable[str]] = {page: re.findall(r"(\w+)-SIZE", text(page)) for page in pages}
     places["--model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text("pipelines/train/config.py"))
-    assert not missing(scratch, places)
-    assert not missing(TYPES, {"FAMILIES": FAMILIES})
-    assert not missing({*FAMILIES} - {*scratch}, {"settings.TYPES": TYPES})
+    of_types: dict[str, Iterable[str]] = {
+        "FAMILIES": FAMILIES,
+        "tests/support/checkpoints.py": checkpoints.CONFIGS,
+        COMPARED_LOGITS: re.findall(r'"([\w-]+)"', text(COMPARED_LOGITS)),
+        "docs/reference/training.md": in_tables("docs/reference/training.md"),
+    }
+    exported = [name for name, family in FAMILIES.items() if family.causal_class]
+    page = "docs/how-to/predict-and-export.md"
+    nothing_lacks(
+        missing(scratch, places),
+        missing(TYPES, of_types),
+        missing({*FAMILIES} - {*scratch}, {"settings.TYPES": TYPES}),
+        missing(exported, {page: in_tables(page)}),
+    )
+
+
+def test_every_size_of_a_model_is_in_every_place() -> None:
+    first, *_, last = sizes = list(backbones._SIZES)
+    pages = ("docs/reference/training.md", "docs/how-to/train.md")
+    nothing_lacks(
+        missing([", ".join(sizes)], {page: re.findall(r"tiny(?:, \w+)+", text(page)) for page in pages}),
+        missing([f"{first} to {last}"], {"--model": re.findall(r"\w+ to \w+", text("pipelines/train/config.py"))}),
+    )
 
 
 def test_every_engine_is_in_every_place() -> None:
@@ -107,7 +196,7 @@ def test_every_engine_is_in_every_place() -> None:
         "EngineName": {*get_args(EngineName)} - {"auto"},
         "docs/explanation/engines.md": quoted("docs/explanation/engines.md"),
     }
-    assert not missing(["hf", *FAST_ENGINES], places, exactly=["EngineName"])
+    nothing_lacks(missing(["hf", *FAST_ENGINES], places, exactly=["EngineName"]))
 
 
 class Extras(ast.NodeVisitor):
@@ -126,7 +215,7 @@ def test_every_package_for_workers_is_in_every_place() -> None:
     dockerfile = text("scripts/dataflow_worker.Dockerfile").replace(".", "-")
     sent = [package.name for package in PACKAGES if package.sent]
     places = {"scripts/dataflow_worker.Dockerfile": [name for name in sent if name in dockerfile]}
-    assert not missing(sent, places)
+    nothing_lacks(missing(sent, places))
 
 
 @pytest.mark.parametrize("package", [package.name for package in PACKAGES])

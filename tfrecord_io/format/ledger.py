@@ -113,8 +113,12 @@ class Shard:
     num_unlabelled: Count = dataclasses.field(default=0, compare=False, metadata=ABSENT)
 
     def to_json(self) -> dict[str, Any]:
-        fields = vars(self) | {"ledger": self.ledger.to_json(), "num_unlabelled": self.num_unlabelled or None}
-        return {name: value for name, value in fields.items() if value is not None}
+        fields = vars(self) | {"ledger": self.ledger.to_json()}
+        return {name: value for name, value in fields.items() if value != _OF_SHARD.get(name, dataclasses.MISSING)}
+
+
+# A shard's fields outside its ledger, and their defaults.
+_OF_SHARD = {each.name: each.default for each in dataclasses.fields(Shard) if each.name != "ledger"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,11 +156,10 @@ class Shards(Sequence[Shard]):
         def column(name: str, owners: Sequence[Any] = shards) -> Any:
             return [getattr(each, name) for each in owners]
 
-        columns = {name: column(name) for name in ("name", "num_bytes", "num_examples", "num_tokens", "sha256")}
-        columns |= {name: column(name, ledgers) for name in _COUNTED}
-        has_lengths = any(shard.length is not None or shard.task is not None for shard in shards)
-        columns |= {name: column(name) if has_lengths else None for name in ("length", "task")}
-        columns["num_unlabelled"] = column("num_unlabelled") if any(shard.num_unlabelled for shard in shards) else None
+        columns = {name: column(name) for name in _OF_SHARD} | {name: column(name, ledgers) for name in _COUNTED}
+        for name, default in _OF_SHARD.items():
+            if default is not dataclasses.MISSING and all(value == default for value in columns[name]):
+                columns[name] = None
         for name in _COUNTED_BY_KEY:
             by_reason = [getattr(ledger, name) for ledger in ledgers]
             reasons = sorted({reason for rows in by_reason for reason in rows})
@@ -177,17 +180,8 @@ class Shards(Sequence[Shard]):
             for name in _COUNTED_BY_KEY
         }
         ledger = Ledger(**{name: getattr(self, name)[index] for name in _COUNTED}, **by_key)
-        return Shard(
-            name=self.name[index],
-            num_bytes=self.num_bytes[index],
-            num_examples=self.num_examples[index],
-            num_tokens=self.num_tokens[index],
-            sha256=self.sha256[index],
-            ledger=ledger,
-            length=None if self.length is None else self.length[index],
-            task=None if self.task is None else self.task[index],
-            num_unlabelled=self.num_unlabelled[index] if self.num_unlabelled else 0,
-        )
+        own = {name: column[index] for name in _OF_SHARD if (column := getattr(self, name)) is not None}
+        return Shard(**own, ledger=ledger)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

@@ -55,11 +55,11 @@ from pipelines.prepare.sources.resolve.features import Columns
 EVERY = ("tools", "chat_template_kwargs")
 _MORE = {"ShareGPT": ("system",), "Alpaca": ("input", "system", "history")}
 _FORMS = {form: (needed, (*_MORE.get(form, ()), *EVERY)) for form, needed in CHATS.items()}
-FORMS = "messages, conversations, prompt with completion, or instruction with output"
+FORMS = ", ".join(" with ".join(needed) for needed in CHATS.values())
 CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))
 PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
 PAIR: tuple[Literal["prompt", "completion"], ...] = ("prompt", "completion")
-OPTIONAL = ("tools", "options", "input", "system", "history")
+OPTIONAL = tuple(dict.fromkeys(PURPOSES.get(name, name) for _, more in _FORMS.values() for name in more))
 
 
 def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
