@@ -1,7 +1,7 @@
 """The on-disk format and its readers: everything a trainer needs, without the code that prepares datasets.
 
-`reader`, `buckets`, `mixture` and `readiness` need TensorFlow; so does `objectives` on tensors. Modules are imported on
-first use, so `import tfrecord_io` is enough:
+`reader`, `buckets`, `mixture` and `readiness` need TensorFlow, and `objectives` needs it for tensors. Modules are
+imported on first use, so `import tfrecord_io` is enough:
 
     data = tfrecord_io.reader.open("gs://bucket/dataset")
 """

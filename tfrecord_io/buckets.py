@@ -1,15 +1,15 @@
-"""Bucketed datasets with rows of several lengths: each batch has rows of one length, so its shape is static.
+"""Read bucketed datasets, which have rows of several lengths. The rows of a batch have one length, a static shape.
 
-    data = reader.open(root)                                  made with --bucket-lengths 64,128,256
+    data = reader.open(root)                                  built with --bucket-lengths 64,128,256
     train = buckets.read(data, "train", tokens_per_batch=65_536, replicas=8, seed=0)
     train.rows(64), train.rows(256)                           1024, 256: the same number of tokens in each step
 
     distribute = strategy.distribute_datasets_from_function
     inputs = {length: iter(distribute(train.input_fn(length))) for length in train.lengths}
     for length in train.schedule():                           64, 256, 64, 128, ...
-        step(next(inputs[length]))                            compiled once for each length
+        step(next(inputs[length]))                            compiled once per length
 
-    model.fit(train.dataset(), ...)                           Keras: elements [None, None], the same batches
+    model.fit(train.dataset(), ...)                           the same batches for Keras, of shape [None, None]
 
 Training runs in rounds (see `Rounds`). Evaluation reads one bucket after the other, every example once.
 """
@@ -33,6 +33,7 @@ from tfrecord_io.mixture import source_seed
 from tfrecord_io.objectives import Objective
 from tfrecord_io.ordering import global_order
 from tfrecord_io.reader import Data
+from tfrecord_io.shown import some
 
 __all__ = ["Buckets", "Rounds", "read"]
 
@@ -50,23 +51,23 @@ def read(
     shuffle: Shuffle | None = None,
     order: Order = "hosts",
 ) -> Buckets:
-    """Return the batches of a bucketed split, by row length.
+    """Return the batches of a bucketed split.
 
     Args:
-        global_batch_size: rows of a step on all replicas together, the same for every length. Alternatively:
-        tokens_per_batch: maximum positions of a step on all replicas together, padding included.
+        global_batch_size: rows per step over all replicas, for every length.
+        tokens_per_batch: instead of `global_batch_size`, the most tokens per step over all replicas, with padding.
         replicas: the strategy's `num_replicas_in_sync`.
-        seed: this and later arguments are as in `reader.Data.input_fn`.
+        seed: this and the later arguments are as in `reader.Data.input_fn`.
 
     Raises:
-        ReaderError: the dataset has only one row length, the split does not exist or is empty, or a batch is too small
-            for the replicas or not divisible by them.
+        ReaderError: the dataset has one row length, the split is missing or empty, or the replicas cannot share a batch
+            equally.
     """
     host_plan.check_seed(seed)
     host_plan.check_positive("replicas", replicas)
     if not data.manifest.bucket_lengths:
         raise ReaderError(
-            f"{data.root}: all rows have {data.manifest.row_length} tokens, expected several lengths",
+            f"{data.root}: all rows have {some(data.manifest.row_length, 'token')}, expected several lengths",
             remedy="read it with data.input_fn or data.dataset, or build it with --bucket-lengths",
         )
     if not data.num_examples(split):
@@ -83,7 +84,7 @@ def read(
         options={
             "order": order,
             "objective": objective,
-            # All buckets together open as many shards as one dataset.
+            # The buckets share the number of open shards of one dataset.
             "shuffle": shuffle or (global_order.USUAL_SHUFFLE if order == "global" else Shuffle().shared(len(parts))),
         },
     )
@@ -93,7 +94,7 @@ def read(
 class Buckets:
     """Batches of a bucketed split, made by `read`.
 
-    `parts`: the dataset of each row length. `options`: other arguments of `reader.Data.input_fn`.
+    parts: one dataset per row length. options: further arguments of `reader.Data.input_fn`.
     """
 
     parts: Mapping[int, Data]
@@ -109,13 +110,13 @@ class Buckets:
         return tuple(self.parts)
 
     def rows(self, length: int) -> int:
-        """Return the number of rows in a batch of this length. Raises: ReaderError if the split has no such length."""
+        """Return the rows in a batch of one length. Raises: ReaderError if the split has no such length."""
         self._part(length)
         return self.batch_rows[length]
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps of one pass over the examples: exact in evaluation; in training the average, at least 1."""
+        """Steps in a pass over the examples: exact in evaluation, an average of at least 1 in training."""
         if not self.training:
             return sum(self._evaluation_steps)
         return max(1, round(sum(data.num_examples(self.split) / self.rows(at) for at, data in self.parts.items())))
@@ -123,9 +124,9 @@ class Buckets:
     def input_fn(
         self, length: int, *, start_step: SupportsIndex = 0
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """Return the input function for batches of one length, from step `start_step` of the schedule on.
+        """Return the input function of one row length, from step `start_step` of the schedule on.
 
-        Raises: ReaderError if the split has no rows of that length, or as `reader.Data.input_fn`.
+        Raises: ReaderError if the split has no such length, and as `reader.Data.input_fn`.
         """
         data = self._part(length)
         return data.input_fn(
@@ -144,12 +145,12 @@ class Buckets:
             yield from np.repeat(self.lengths, self._evaluation_steps)[first:].tolist()
             return
         number, within = self._rounds.locate(first)
-        for each in itertools.count(number):
-            order = self._order(each)
-            yield from (self.lengths[at] for at in order[within if each == number else 0 :].tolist())
+        yield from (self.lengths[at] for at in self._order(number)[within:].tolist())
+        for later in itertools.count(number + 1):
+            yield from (self.lengths[at] for at in self._order(later).tolist())
 
     def steps_before(self, step: SupportsIndex) -> dict[int, int]:
-        """Count the batches of each row length in the first `step` steps."""
+        """Count the batches per row length in the first `step` steps."""
         last = host_plan.whole_step(step)
         if not self.training:
             edges = np.cumsum([0, *self._evaluation_steps])
@@ -161,7 +162,7 @@ class Buckets:
         return dict(zip(self.lengths, counts.tolist(), strict=True))
 
     def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
-        """Return the batches of the schedule as one dataset, for Keras in one process. Its row length is None."""
+        """Return the scheduled batches as one dataset, with row length None, for Keras in one process."""
         step = host_plan.whole_step(start_step)
         here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
@@ -169,7 +170,7 @@ class Buckets:
         if self.training:
             number, within = self._rounds.locate(step)
             rounds = tf.data.Dataset.counter(number)
-            choices = rounds.flat_map(lambda each: slices(self._shuffled(each))).skip(within)
+            choices = rounds.flat_map(lambda number: slices(self._shuffled(number))).skip(within)
             return tf.data.Dataset.choose_from_datasets(streams, choices, stop_on_empty_dataset=True)
         order = [self.lengths.index(length) for length in self.schedule(step)]
         batches = tf.data.Dataset.choose_from_datasets(streams, slices(tf.constant(order, tf.int64)))
@@ -187,7 +188,7 @@ class Buckets:
         return order
 
     def _shuffled(self, number: tf.Tensor) -> tf.Tensor:
-        rows, batch = (tf.constant(each, tf.int64) for each in (self._rounds.rows, self._rounds.batch_rows))
+        rows, batch = tf.constant(self._rounds.rows, tf.int64), tf.constant(self._rounds.batch_rows, tf.int64)
         counts = (number + 1) * rows // batch - number * rows // batch
         buckets = tf.repeat(tf.range(len(self.lengths), dtype=tf.int64), counts)
         stream = record_order.random_stream(self.seed, record_order.BUCKET_ORDER, number)
@@ -202,28 +203,30 @@ class Buckets:
 
     def _part(self, length: int) -> Data:
         if length not in self.parts:
-            raise ReaderError(f"no rows of {length} tokens in split {self.split!r}, expected one of {list(self.parts)}")
+            raise ReaderError(
+                f"split {self.split!r} has no rows of length {length}, expected one of {list(self.parts)}"
+            )
         return self.parts[length]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Training rounds over K buckets with `rows` rows and batches of `batch_rows` rows.
+    """Training rounds over K buckets. `rows` and `batch_rows`: the rows of each bucket, and of its batches.
 
-    In a round each bucket yields the batches of one pass over its rows, all shuffled together. A pass is seldom a whole
-    number of batches, so after r rounds a bucket has yielded floor(r * rows / batch) of them.
+    A round has the batches of one pass over every bucket, shuffled. A pass is seldom a whole number of batches, so a
+    bucket yields floor(r * rows / batch_rows) batches in r rounds.
     """
 
     rows: tuple[int, ...]
     batch_rows: tuple[int, ...]
 
     def batches_before(self, number: int) -> tuple[int, ...]:
-        """Count the batches of each bucket before round `number`."""
+        """Count each bucket's batches before round `number`."""
         return tuple(number * rows // batch for rows, batch in zip(self.rows, self.batch_rows, strict=True))
 
     def locate(self, step: int) -> tuple[int, int]:
         """Return the round of a step, and the number of earlier steps in that round."""
-        number = bisect.bisect_right(range(1 << 62), step, key=lambda each: sum(self.batches_before(each))) - 1
+        number = bisect.bisect_right(range(1 << 62), step, key=lambda past: sum(self.batches_before(past))) - 1
         return number, step - sum(self.batches_before(number))
 
 
@@ -232,18 +235,18 @@ def _batch_rows(
 ) -> dict[int, int]:
     if (global_batch_size is None) == (tokens_per_batch is None):
         raise ReaderError(
-            "global_batch_size and tokens_per_batch together, or neither, expected one of them",
-            remedy="give the rows of a batch, or the positions",
+            f"global_batch_size is {global_batch_size}, tokens_per_batch is {tokens_per_batch}, expected one of them",
+            remedy="give either the number of rows per batch or the number of tokens",
         )
     if global_batch_size is not None:
         host_plan.element_rows(global_batch_size, host_plan.Host(replicas=replicas))
         return dict.fromkeys(lengths, global_batch_size)
     assert tokens_per_batch is not None, "one of the two is given"
     host_plan.check_positive("tokens_per_batch", tokens_per_batch)
-    if tokens_per_batch < lengths[-1] * replicas:
+    if tokens_per_batch < (least := lengths[-1] * replicas):
         raise ReaderError(
-            f"tokens_per_batch is {tokens_per_batch}, expected at least {lengths[-1] * replicas}: a row of "
-            f"{lengths[-1]} tokens for each of {replicas} replicas",
+            f"tokens_per_batch is {tokens_per_batch}, expected at least {least}: one row of "
+            f"{some(lengths[-1], 'token')} per replica, for {some(replicas, 'replica')}",
             remedy="give more tokens, or train on fewer replicas",
         )
     return {length: tokens_per_batch // length // replicas * replicas for length in lengths}

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, as one tree.
+"""Errors that a user can cause.
 
 PrepError
 ├── ConfigError
@@ -41,7 +41,10 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """Root of all errors: `cause` (place, found, expected) and `remedy` (next action), without secrets."""
+    """Base of all errors. `cause` names the place, the problem and the expectation; `remedy` says what to do next.
+
+    Secrets are removed from both.
+    """
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
         self.cause = bounded(without_secrets(cause))
@@ -52,7 +55,7 @@ class PrepError(Exception):
         return visible(f"{self.cause}; {self.remedy}" if self.remedy else self.cause, lines=True)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Beam workers pickle errors, and pickle needs help with a keyword-only argument.
+        # Beam workers pickle errors, and pickle cannot pass a keyword-only argument.
         return (functools.partial(type(self), remedy=self.remedy), (self.cause,))
 
 
@@ -61,7 +64,7 @@ class ConfigError(PrepError):
 
 
 class SourceError(PrepError):
-    """The dataset cannot be found, opened or read as asked."""
+    """The dataset cannot be found, opened or read."""
 
 
 class SplitNotFoundError(SourceError):
@@ -69,43 +72,43 @@ class SplitNotFoundError(SourceError):
 
 
 class ColumnError(SourceError):
-    """A column is missing, or holds values that do not fit its use."""
+    """A column is missing, or has values that do not fit its use."""
 
 
 class TokenizerError(PrepError):
-    """The tokenizer cannot be loaded, or lacks something that the layout needs."""
+    """The tokenizer cannot be loaded, or lacks a token that the layout needs."""
 
 
 class RowsRejectedError(PrepError):
-    """More rows were unusable than the configured error rate allows."""
+    """More rows were unusable than the allowed error rate."""
 
 
 class LedgerError(PrepError):
-    """Rows in do not equal rows used, rejected and filtered. Always a bug in this library."""
+    """Used, rejected and filtered rows do not add up to the input rows. This is always a bug in this library."""
 
 
 class OutputError(PrepError):
-    """The output folder cannot or must not be written."""
+    """The output folder cannot be written, or must not be overwritten."""
 
 
 class FingerprintMismatchError(OutputError):
-    """The output folder holds a dataset, or part of one, with other inputs or options."""
+    """The output folder contains a dataset, or part of one, made from other inputs or options."""
 
 
 class FormatError(PrepError):
-    """Files break the contract of docs/format.md."""
+    """A file violates the format (docs/format.md)."""
 
 
 class SchemaError(FormatError):
-    """A feature's name, dtype or shape is not allowed, or arrays do not fit the schema."""
+    """A feature has an invalid name, dtype or shape, or arrays do not fit the schema."""
 
 
 class ManifestError(FormatError):
-    """The manifest is missing, unreadable, or contradicts itself."""
+    """The manifest is missing, contradicts itself, or has a newer format version."""
 
 
 class CorruptRecordError(FormatError):
-    """A shard's bytes are damaged, or contradict the schema."""
+    """A shard is damaged, or does not fit the schema."""
 
 
 class ReaderError(PrepError):

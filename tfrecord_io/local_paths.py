@@ -1,4 +1,4 @@
-"""Resolve local paths, and check a stranger's files before they are copied into your output."""
+"""Resolve local paths, and check another person's files before they are copied into the output."""
 
 import json
 import os
@@ -12,19 +12,18 @@ from tfrecord_io.errors import ReaderError
 
 _SCHEMES = ("file://", "local://")
 
-# Suffixes of the files of `transformers` tokenizers.
+# Suffixes of tokenizer files in `transformers`.
 _TOKENIZERS = (".json", ".txt", ".model", ".jinja", ".spm", ".codes", ".tiktoken", ".tokenizer")
 
-
-# Files with arguments for a tokenizer's class, and their entries that no code opens.
+# Files with arguments of a tokenizer class, and entries that `transformers` never opens as files.
 ARGUMENTS = ("tokenizer_config.json", "special_tokens_map.json")
 _TEXTS = re.compile(r"chat_template|name_or_path|special_tokens_map_file|added_tokens_decoder|\w+_tokens?")
 
 
 def local_path(name: str) -> str | None:
-    """Return the absolute local path of a name; None for an address (gs://bucket/out).
+    """Return the absolute local path of a name, or None for an address such as gs://bucket/out.
 
-    Resolves `~`, empty parts and `.`, but not `..`, since it may follow a link.
+    Resolves `~`, `.` and empty parts, but keeps `..`, since the part before it may be a link.
     """
     for scheme in _SCHEMES:
         name = name.removeprefix(scheme)
@@ -36,21 +35,21 @@ def is_tokenizers(name: str) -> bool:
 
 
 def require_regular(path: str) -> None:
-    """Raise ReaderError if a local path is a link, in a linked folder, or no file: it could expose another file."""
+    """Raise ReaderError if a local path is no regular file or is reached by a link, which could expose other files."""
     local = local_path(path)
     if local is None or not os.path.lexists(local):
         return
     if os.path.islink(os.path.dirname(local)) or not stat.S_ISREG(os.lstat(local).st_mode):
         raise ReaderError(
-            f"{path}: a link, or no file, expected a file of the folder's own",
-            remedy=f"if its content may be published, make a copy without links: cp -rL {os.path.dirname(path)} COPY",
+            f"{path} is a link or not a file, expected a regular file in this folder",
+            remedy=f"if its content may be published, copy it without links: cp -rL {os.path.dirname(path)} COPY",
         )
 
 
 def file_outside(folder: str) -> str | None:
-    """Return the first entry of a tokenizer's settings that names an existing file outside the folder, or None.
+    """Return the first tokenizer setting that names an existing file outside the folder, or None.
 
-    `transformers` opens the values of some settings ("vocab", "merges") as files and saves their content.
+    `transformers` opens some settings ("vocab", "merges") as files and saves their content with the tokenizer.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     for name in ARGUMENTS:
@@ -64,7 +63,7 @@ def file_outside(folder: str) -> str | None:
             for path in (os.path.join(base, text) for text in _strings(value) for base in ("", folder)):
                 if not os.path.lexists(path) or os.path.isdir(path):
                     continue
-                if not any(os.path.commonpath([each, os.path.realpath(path)]) == each for each in own):
+                if not any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in own):
                     return f"{key!r} in {name} names {path}"
     return None
 
@@ -72,5 +71,5 @@ def file_outside(folder: str) -> str | None:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _strings(each)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _strings(item)

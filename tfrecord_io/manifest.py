@@ -1,8 +1,8 @@
 """Read and write manifest.json, the commit record of a dataset (docs/format.md).
 
-Equal manifests give equal bytes. A manifest contains the digest of its own text, which detects every change.
+Equal manifests have equal bytes. A manifest contains a digest of its own text, which detects every change.
 
-Versions are MAJOR.MINOR. A newer minor version may add fields, which `parse` ignores. It refuses newer major versions.
+Versions are MAJOR.MINOR. `parse` ignores the unknown fields of a newer minor version and rejects a newer major version.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from tfrecord_io.format.manifest_types import (
     shard_name,
 )
 from tfrecord_io.schema import Feature, Schema
-from tfrecord_io.shown import without_secrets
+from tfrecord_io.shown import some, without_secrets
 
 __all__ = [
     "FILE_NAME",
@@ -73,18 +73,18 @@ FORMAT_VERSION = "1.0"
 FILE_NAME = "manifest.json"
 # A million shards take 170 MB.
 MOST_BYTES = 256 << 20
-# Of a shard's entry, without its name.
+# Size of a shard's entry without its name.
 _SHARD_BYTES = 200
 
 _UPGRADE = "install a release of prep-tfrecords that reads it"
-# The field with the digest of all other fields, even unknown ones.
+# This field has the digest of all other fields, known or not.
 _SEAL = "sha256"
 _SURROGATE = re.compile(rb"\\u[dD]")
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the canonical text: equal for equal datasets."""
+    """Return the SHA-256 of the canonical text. Equal datasets have equal digests."""
     return hashlib.sha256(dump(manifest)).hexdigest()
 
 
@@ -95,14 +95,14 @@ def dump(manifest: Manifest) -> bytes:
 
 
 def has_room(names: Mapping[str, int]) -> bool:
-    """Return whether a manifest can hold this many shards. `names`: the number of shards by typical name."""
+    """Return whether the shards fit into a manifest. `names` has the number of shards by typical name."""
     return sum((len(name) + _SHARD_BYTES) * shards for name, shards in names.items()) < MOST_BYTES
 
 
 def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
-    """Parse the manifest in `content`. `place` names it in errors.
+    """Parse a manifest. Errors call it `place`.
 
-    Raises: ManifestError if the text is no manifest, has a newer major version, or contradicts itself.
+    Raises: ManifestError if the text is not a manifest, has a newer major version, or contradicts itself.
     """
     document, seal = _load(content, place=place)
     _check_version(document, place=place)
@@ -110,22 +110,21 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
         manifest = _from_json(document)
     except SchemaError as error:
         version = document["format_version"]
-        ours, theirs = (int(each.partition(".")[2]) for each in (FORMAT_VERSION, version))
-        if theirs > ours:  # with a newer dtype or role
+        ours, theirs = (int(number.partition(".")[2]) for number in (FORMAT_VERSION, version))
+        if theirs > ours:  # the newer version may have added a dtype or role
             raise ManifestError(
-                f"{place}: {error.cause}; it is of format {version}, this library knows {FORMAT_VERSION}",
+                f"{place}: {error.cause}; the manifest has format {version}, this library reads {FORMAT_VERSION}",
                 remedy=_UPGRADE,
             ) from error
         raise ManifestError(f"{place}: {error.cause}", remedy=REMAKE) from error
     except WRONG as error:
-        raise ManifestError(
-            f"{place}: {type(error).__name__} {error}, expected the fields of format {FORMAT_VERSION}", remedy=REMAKE
-        ) from error
-    for what in contradictions(manifest):
-        raise ManifestError(f"{place}: {what}", remedy=REMAKE)
+        problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ManifestError(f"{place}: invalid in format {FORMAT_VERSION}: {problem}", remedy=REMAKE) from error
+    for contradiction in contradictions(manifest):
+        raise ManifestError(f"{place}: {contradiction}", remedy=REMAKE)
     if document.get(_SEAL, seal) != seal:  # other programs may omit it
         raise ManifestError(
-            f"{place}: its sha256 is {seal}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",
+            f"{place}: sha256 is {seal}, expected {document[_SEAL]!r:.80}: the file was damaged or edited",
             remedy=REMAKE,
         )
     return manifest
@@ -134,48 +133,47 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
 def open_manifest(
     folder: str, name: str, *, read: Callable[..., bytes], sizes: Callable[[Collection[str]], Mapping[str, int | None]]
 ) -> Manifest:
-    """Read the manifest `name` of a folder, and check that no shard is missing or truncated.
+    """Read a folder's manifest, and check that no shard is missing or truncated.
 
-    `read` returns the content of a file by name, limited to `most` bytes. `sizes` returns the sizes in bytes of the
-    named files, None if unknown. Both raise OSError.
+    `read` returns a file's content, at most `most` bytes. `sizes` returns file sizes in bytes, None if unknown. They
+    may raise OSError.
 
     Raises:
-        ReaderError: there is no manifest, or a shard is missing or has another size.
+        ReaderError: the manifest or a shard is missing, or a shard has a wrong size.
         ManifestError: the manifest is invalid or has a newer major version.
     """
-    place, output = f"{folder.rstrip('/')}/{name}", "name the folder that `prep-tfrecords build --output` wrote"
+    place, output = f"{folder.rstrip('/')}/{name}", "give the folder that `prep-tfrecords build --output` wrote"
     try:
         manifest = parse(read(name, most=MOST_BYTES + 1), place=place)
-        split_of = {shard: split for split, each in manifest.splits.items() for shard in each.columns.name}
-        found = sizes(split_of)
+        split_of = {shard: name for name, split in manifest.splits.items() for shard in split.columns.name}
+        actual = sizes(split_of)
     except FileNotFoundError as error:
         # Object stores have no folders.
         no_folder = "://" not in folder and not os.path.isdir(folder)
         raise ReaderError(
-            f"{folder}: there is no such folder, expected a finished dataset"
+            f"{folder}: no such folder, expected a finished dataset"
             if no_folder
-            else f"{place}: there is no manifest, expected the folder of a finished dataset",
-            remedy=f"{output}; an interrupted build has no manifest yet: run the same command again and it continues",
+            else f"{place}: no such file, expected the manifest of a finished dataset",
+            remedy=f"{output}; if the build was interrupted, run the same command again to finish it",
         ) from error
     except NotADirectoryError as error:
         raise ReaderError(
-            f"{folder}: this is no folder, expected a finished dataset", remedy=f"{output}, and no file in it"
+            f"{folder}: not a folder, expected a finished dataset", remedy=f"{output}, not a file inside it"
         ) from error
     except OSError as error:
         raise ReaderError(
             f"{place}: cannot be read ({type(error).__name__}: {without_secrets(str(error))})",
-            remedy="check the path, and that this machine may read it",
+            remedy="check the path and your permission to read it",
         ) from error
-    every = (split.columns for split in manifest.splits.values())
-    expected = {name: size for each in every for name, size in zip(each.name, each.num_bytes, strict=True)}
-    if wrong := sorted(shard for shard, num_bytes in expected.items() if found.get(shard, -1) not in (num_bytes, None)):
+    columns = [split.columns for split in manifest.splits.values()]
+    expected = {name: size for shards in columns for name, size in zip(shards.name, shards.num_bytes, strict=True)}
+    if wrong := sorted(shard for shard, size in expected.items() if actual.get(shard, -1) not in (size, None)):
         first, more = wrong[0], f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        what = f"has {found[first]} bytes" if first in found else "is missing"
+        problem = f"has {some(actual[first] or 0, 'byte')}" if first in actual else "is missing"
         raise ReaderError(
-            f"{folder}: shard {first} of split {split_of[first]!r} {what}{more}, "
-            f"expected {expected[first]} bytes by the manifest",
-            remedy=f"run `prep-tfrecords verify {folder} --repair`, which makes it again, or copy the folder again as "
-            "a whole",
+            f"{folder}: shard {first} of split {split_of[first]!r} {problem}{more}, "
+            f"expected {some(expected[first], 'byte')} according to the manifest",
+            remedy=f"run `prep-tfrecords verify {folder} --repair` to remake it, or copy the whole folder again",
         )
     return manifest
 
@@ -190,7 +188,7 @@ def _text(value: Any, line: str) -> str:
         fields = (f"{json.dumps(name, ensure_ascii=False)}: {_text(value[name], inner)}" for name in sorted(value))
         return f"{{{inner}{f',{inner}'.join(fields)}{line}}}"
     if isinstance(value, list | tuple) and json_fields.has_nested(value):
-        return f"[{inner}{f',{inner}'.join(_text(each, inner) for each in value)}{line}]"
+        return f"[{inner}{f',{inner}'.join(_text(item, inner) for item in value)}{line}]"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -199,9 +197,9 @@ def _seal(document: Mapping[str, Any]) -> str:
 
 
 def _seal_of(content: bytes | str, document: Mapping[str, Any]) -> str:
-    """Return the digest of the other fields; for canonical text, in a third of the time.
+    """Return `_seal(document)`, in a third of the time if `content` is canonical.
 
-    Raises: ValueError for half a surrogate pair, written as an escape.
+    Raises: ValueError for an escaped lone surrogate.
     """
     content, stored = content.encode() if isinstance(content, str) else content, document.get(_SEAL)
     head, line, rest = content.partition(f'\n  "{_SEAL}": "{stored}",'.encode())
@@ -213,7 +211,7 @@ def _seal_of(content: bytes | str, document: Mapping[str, Any]) -> str:
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     plain = ("name", "fingerprint", "label_names", "compression", "index_stride")
     objects = ("layout", "source", "options", "engines", "versions")
-    generations = [dataclasses.asdict(each) for each in manifest.generations]
+    generations = [dataclasses.asdict(generation) for generation in manifest.generations]
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -240,7 +238,7 @@ def _split_json(split: Split) -> dict[str, Any]:
 
 def _load(content: bytes | str, *, place: str) -> tuple[dict[str, Any], str]:
     if len(content) > MOST_BYTES:
-        raise ManifestError(f"{place}: more than {MOST_BYTES >> 20} MiB, the limit of a manifest", remedy=REMAKE)
+        raise ManifestError(f"{place}: more than {MOST_BYTES >> 20} MiB, the size limit of a manifest", remedy=REMAKE)
     try:
         document = json_fields.load(content)
         seal = _seal_of(content, document) if isinstance(document, dict) else ""
@@ -249,7 +247,7 @@ def _load(content: bytes | str, *, place: str) -> tuple[dict[str, Any], str]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ManifestError(
             f'{place}: not a manifest of this library, expected a JSON object with "format": "{FORMAT}"',
-            remedy="name the folder that `prep-tfrecords build --output` wrote",
+            remedy="give the folder that `prep-tfrecords build --output` wrote",
         )
     return document, seal
 
@@ -265,11 +263,11 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
-    # Fields are required even if they have a default in Python.
-    names = [each.name for each in dataclasses.fields(Manifest) if each.name not in ("schema", "generations")]
-    given = {name: document[name] for name in [*names, *({"generations"} & {*document})]}
-    schema = Schema(tuple(_feature(mapping(each)) for each in items(document["features"])))
-    return Manifest(schema=schema, **json_fields.object_of(Manifest, given, given))
+    # Fields with a default in Python are required in JSON, too.
+    names = [field.name for field in dataclasses.fields(Manifest) if field.name not in ("schema", "generations")]
+    fields = {name: document[name] for name in [*names, *({"generations"} & {*document})]}
+    schema = Schema(tuple(_feature(mapping(feature)) for feature in items(document["features"])))
+    return Manifest(schema=schema, **json_fields.object_of(Manifest, fields, fields))
 
 
 def _feature(fields: Mapping[str, Any]) -> Feature:

@@ -1,4 +1,4 @@
-"""Mixtures of several prepared datasets: batches have rows of all of them in given proportions.
+"""Mix several prepared datasets: batches have rows of every dataset, in fixed proportions.
 
     mixed = Mixture({"wiki": reader.open(A), "code": reader.open(B)}, weights={"wiki": 0.7, "code": 0.3})
     mixed = Mixture({"de": reader.open(C), "sw": reader.open(D)}, temperature=3.0)
@@ -6,22 +6,22 @@
     mixed.input_fn("train", global_batch_size=1024, seed=0)       for strategy.distribute_datasets_from_function
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
-Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They are kept by counting: at every
-step, each dataset has supplied its share of all rows to within one row. With 0.7 and 0.3, and elements (one replica's
+Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They hold at every step: each
+dataset has supplied its share of the rows so far, to within one row. With rates 0.7 and 0.3 and elements (a replica's
 part of a batch) of 4 rows:
 
     element          0          1          2          3          4      │
-    rows of wiki     3          3          3          3          2      │  14 of 20: 0.7, then from the start again
+    rows of wiki     3          3          3          3          2      │  14 of 20, then the cycle repeats
     rows of code     1          1          1          1          2      │   6
 
-So each dataset is read as if it were alone, in its own epochs and with its own shuffling (by `source_seed`). With
-several hosts, each keeps to the rates to within two rows.
+Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone. With several hosts, each
+host keeps the rates to within two rows.
 
-Stages change the weights at global steps. Each dataset continues where it was. A change may add a row or two to the
-differences above. Batches before a change do not depend on it, so later stages may be moved, added and removed while a
-training runs. In the order of hosts, opening 100 datasets takes 1 CPU s more for each later stage.
+Stages change the weights at global steps, and each dataset continues where it was. A change may add one or two rows to
+the differences above. Batches before a change do not depend on it, so later stages may be edited during a training. In
+the order of hosts, each later stage adds 1 CPU s to the opening of 100 datasets.
 
-Only training is mixed: evaluate `datasets[name]` one after the other.
+Only training is mixed. Evaluate each of `datasets` separately.
 """
 
 import dataclasses
@@ -39,29 +39,30 @@ from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.mixing.mixing_plan import Rates, Schedule, source_seed
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.reader import Data
+from tfrecord_io.shown import some
 
 __all__ = ["Mixture", "source_seed"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(InputFunctions):
-    """Opened datasets, under names of your choice, that are read as one (see `InputFunctions`).
+    """Opened datasets, by names of your choice, that are read as one (see `InputFunctions`).
 
-    A name is part of the seed of its dataset's order, so adding another dataset leaves that order unchanged.
+    A dataset's name seeds its order, so the order does not change if other datasets are added.
 
     weights: one per dataset; rates are proportional to them.
-    stages: instead of weights: step -> weights from that step on; the first step is 0. A weight may be 0 in some
-        stages. For a temperature with stages, take the weights from the `rates` of a mixture with that temperature.
+    stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. For a
+        temperature with stages, take the weights from the `rates` of a mixture with that temperature.
     most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.
-    temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates`; without any of these,
-        in proportion to the numbers of examples.
-    manifest: the merged manifest; its fingerprint covers the rates of the first stage, but not of later stages, which
-        may change in a resumed training.
+    temperature, maximum: instead of weights, rates by size (`mixing_plan.rates`). By default rates are proportional to
+        the numbers of examples.
+    manifest: the merged manifest. Its fingerprint covers the rates of the first stage, since a resumed training may
+        change later stages.
 
-    Without `shuffle`, the datasets share the usual number of open shards, at least 4 each, and the usual window, at
-    least 1,024 records each.
+    Without `shuffle`, the datasets share the usual open shards and window, with at least 4 shards and 1,024 records
+    each.
 
-    Raises: ReaderError if the datasets do not fit together (`common_manifest`), or for wrong weights.
+    Raises: ReaderError if the datasets do not fit together (`common_manifest`) or the weights are invalid.
     """
 
     datasets: Mapping[str, Data]
@@ -75,8 +76,8 @@ class Mixture(InputFunctions):
 
     def __post_init__(self) -> None:
         if not self.datasets:
-            raise ReaderError("a mixture of no datasets, expected at least one")
-        self._shares(dict.fromkeys(self.datasets, 1))  # refuses invalid weights and temperatures
+            raise ReaderError("the mixture has no datasets, expected at least one")
+        self._shares(dict.fromkeys(self.datasets, 1))  # raises for invalid weights and temperatures
         for name, most in self.most_epochs.items():
             if name not in self.datasets or not mixing_plan.is_positive(most):
                 raise ReaderError(
@@ -90,7 +91,7 @@ class Mixture(InputFunctions):
         object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
 
     def rates(self, split: str, *, step: int = 0) -> dict[str, float]:
-        """Return each dataset's share of the training rows at a step; they add up to 1.
+        """Return each dataset's share of the training rows at a step. The shares add up to 1.
 
         Raises: ReaderError if a split is missing or empty.
         """
@@ -98,15 +99,15 @@ class Mixture(InputFunctions):
         return dict(stages[max(first for first in stages if first <= step)])
 
     def epochs(self, split: str, *, global_batch_size: int, step: int) -> dict[str, float]:
-        """Return the epochs of each dataset that are read in `step` global batches; above 1, its examples repeat."""
-        found = self.describe(split, global_batch_size=global_batch_size, steps=step)
-        return {name: share["epochs"] for name, share in found.items()}
+        """Return how many epochs of each dataset the first `step` global batches contain. Raises: as `rates`."""
+        shares = self.describe(split, global_batch_size=global_batch_size, steps=step)
+        return {name: share["epochs"] for name, share in shares.items()}
 
     def describe(self, split: str, *, global_batch_size: int, steps: int) -> dict[str, dict[str, float]]:
         """Return the "rows", "tokens" and "epochs" of each dataset in the first `steps` global batches.
 
-        Rows are those of the global order; several hosts differ by at most two rows each. Tokens are estimated from
-        the dataset's mean, without padding. Raises: as `rates`.
+        Rows are exact for the global order; otherwise each host may differ by two rows. Tokens are estimated from the
+        dataset's mean, without padding. Raises: as `rates`.
         """
         rows_K = self._schedule(split, global_batch_size).rows_before(steps)
         return {
@@ -132,10 +133,10 @@ class Mixture(InputFunctions):
         for name, data in self.datasets.items():
             if split not in data.splits:
                 raise ReaderError(
-                    f"dataset {name!r} ({data.root}) has no split {split!r}, but {list(data.splits)}",
+                    f"dataset {name!r} ({data.root}) has no split {split!r}, only {list(data.splits)}",
                     remedy=f"choose a split that all datasets have: {list(self.splits)}",
                 )
-            data.source(split)  # refuses an empty one
+            data.source(split)  # raises if the split is empty
         return self._shares({name: data.num_examples(split) for name, data in self.datasets.items()})
 
     def _shares(self, num_examples: Mapping[str, int]) -> Rates:
@@ -157,8 +158,8 @@ class Mixture(InputFunctions):
         if wanted > end:
             name = list(self.datasets)[part]
             raise ReaderError(
-                f"dataset {name!r} reaches its {self.most_epochs[name]:g} epochs after {end:,} steps, expected at "
-                f"least {wanted:,} steps",
+                f"dataset {name!r} reaches its maximum of {self.most_epochs[name]:g} epochs after "
+                f"{some(end, 'step')}, expected at least {some(wanted, 'step')}",
                 remedy="give it less weight or more epochs, or train for fewer steps",
             )
         return end
@@ -166,11 +167,11 @@ class Mixture(InputFunctions):
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
         if not training:
             raise ReaderError(
-                f"an evaluation of split {split!r} of a mixture, expected training: only that is mixed",
+                f"evaluation on split {split!r} of a mixture, expected training: a mixture cannot be evaluated",
                 remedy="evaluate each dataset by itself: for name, data in mixture.datasets.items(): "
-                f"data.dataset({split!r}, …); or give training=True, if it is to be trained on",
+                f"data.dataset({split!r}, …); or give training=True to train on this split",
             )
-        self._rates(split)  # refuses a missing split
+        self._rates(split)  # raises if a dataset lacks the split
         return tuple(
             dataclasses.replace(data.source(split, seed=source_seed(seed, name)), name=name)
             for name, data in self.datasets.items()

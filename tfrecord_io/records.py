@@ -1,9 +1,9 @@
-"""TFRecord container: framed messages, one after the other, without header or index.
+"""Read and write TFRecord shards: framed messages, one after the other, without header or index.
 
     uint64 size │ uint32 masked crc of the size │ data │ uint32 masked crc of the data        (little-endian)
 
 The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`: rotated right by 15 bits,
-plus a constant. It detects all damage except a cut exactly between two records; the manifest's counts detect that.
+plus a constant. A shard cut between two records has correct crcs; only the manifest's counts detect the cut.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tfrecord_io.errors import ConfigError, CorruptRecordError
 from tfrecord_io.examples import REMEDY, Payloads
 from tfrecord_io.manifest import Compression
 from tfrecord_io.schema import MOST_VALUES, Schema
+from tfrecord_io.shown import some
 
 __all__ = [
     "FRAME_BYTES",
@@ -38,16 +39,13 @@ MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 
 def masked_crc32c(data: Data) -> int:
-    """Return the masked CRC-32C of the bytes."""
+    """Return the masked CRC-32C of `data`."""
     array = _as_bytes(data)
     return int(kernels.masked(np.uint64(kernels.crc32c(array, 0, len(array)))))
 
 
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
-    """Encode columns like `examples.encode`, with frames: message i has the bytes that `tf.io.TFRecordWriter` writes.
-
-    Raises: as `examples.encode`.
-    """
+    """Encode columns like `examples.encode`, with the frames of TFRecord. Raises: as `examples.encode`."""
     return Payloads(*encoding.write(columns, schema, framed=True))
 
 
@@ -61,17 +59,16 @@ def read_payloads(
 ) -> Iterator[Payloads]:
     """Read a shard's messages in order, in batches of about `batch_bytes`. Memory does not grow with the shard.
 
-    `most_record_bytes` is the largest record that the schema allows. Errors count records and bytes from the start of
-    the (decompressed) shard.
+    `most_record_bytes` is the schema's largest record. Error messages count records and bytes from the start of the
+    decompressed shard.
 
     Raises:
-        CorruptRecordError: a frame is damaged, a record is too large, or gzip data is damaged, cut off or continued.
-            Errors of the stream itself pass through.
+        CorruptRecordError: a frame or the gzip data is damaged, or a record is too large.
         ConfigError: at once, for an invalid option.
     """
     if compression not in ("none", "gzip") or batch_bytes < 1:
         raise ConfigError(
-            f"compression {compression!r} in batches of {batch_bytes} bytes, expected none or gzip, and 1"
+            f"compression is {compression!r} and batch_bytes is {batch_bytes}, expected none or gzip, and at least 1"
         )
     plain = iter(lambda: stream.read(batch_bytes), b"")
     chunks = plain if compression == "none" else _inflate(stream, place=place, chunk_bytes=batch_bytes)
@@ -79,7 +76,7 @@ def read_payloads(
 
 
 def check_frames(data: np.ndarray, *, place: str, first_record: int) -> None:
-    """Raise CorruptRecordError for the first damaged frame. The message counts bytes from the start of `data`."""
+    """Raise CorruptRecordError for the first damaged frame. Its message counts bytes from the start of `data`."""
     _take(_as_bytes(data), place=place, record=first_record, last=True)
 
 
@@ -100,7 +97,7 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
     while not inflater.eof:
         packed = inflater.unconsumed_tail or stream.read(chunk_bytes)
         if not packed:
-            raise CorruptRecordError(f"{place}: gzip data is cut off, expected its end mark", remedy=REMEDY)
+            raise CorruptRecordError(f"{place}: the gzip data is cut off, expected an end mark", remedy=REMEDY)
         try:
             chunk = inflater.decompress(packed, chunk_bytes)
         except zlib.error as error:
@@ -108,37 +105,39 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
         if chunk:
             yield chunk
     if inflater.unused_data or stream.read(1):
-        raise CorruptRecordError(f"{place}: more bytes after the end of the gzip data", remedy=REMEDY)
+        raise CorruptRecordError(f"{place}: bytes follow the gzip data, expected the end of the file", remedy=REMEDY)
 
 
 def _take(
     data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
 ) -> Payloads:
-    """Return the messages of the whole frames at the start of `data`; the `last` piece of a shard has nothing else.
+    """Return the messages in the complete frames at the start of `data`. After `last` data, an incomplete frame raises.
 
-    `record` and `byte` are the position of `data`, for errors.
+    `record` and `byte` give the position of `data` in error messages.
     """
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
     count, end, is_damaged = kernels.read_frames(data, out, offsets)
-    rest, where = data[end:], f"{place}, record {record + count} at byte {byte + end}"
+    rest, place = data[end:], f"{place}, record {record + count} at byte {byte + end}"
     size = _uint(rest[:8])
     if is_damaged:
         message = out[offsets[count] : offsets[count + 1]]
-        raise _wrong_crc(where, "data", message, rest[HEAD_BYTES + size :][:4])
+        raise _wrong_crc(place, "data", message, rest[HEAD_BYTES + size :][:4])
     if len(rest) >= HEAD_BYTES and masked_crc32c(rest[:8]) != _uint(rest[8:12]):
-        raise _wrong_crc(where, "size", rest[:8], rest[8:12])
+        raise _wrong_crc(place, "size", rest[:8], rest[8:12])
     if len(rest) >= HEAD_BYTES and size > most:
-        raise CorruptRecordError(f"{where}: {size} bytes, expected at most {most}", remedy=REMEDY)
+        raise CorruptRecordError(f"{place}: {some(size, 'byte')}, expected at most {most:,}", remedy=REMEDY)
     if last and len(rest):
-        missing = size + FRAME_BYTES - len(rest)
-        words = missing if len(rest) >= HEAD_BYTES else f"at least {HEAD_BYTES - len(rest)}"
-        raise CorruptRecordError(f"{where}: cut off, {words} bytes are missing", remedy=REMEDY)
+        if len(rest) >= HEAD_BYTES:
+            missing = some(size + FRAME_BYTES - len(rest), "missing byte")
+        else:
+            missing = f"at least {some(HEAD_BYTES - len(rest), 'missing byte')}"
+        raise CorruptRecordError(f"{place}: cut off, with {missing}", remedy=REMEDY)
     return Payloads(out[: offsets[count]], offsets[: count + 1])
 
 
-def _wrong_crc(where: str, what: str, data: np.ndarray, stored: np.ndarray) -> CorruptRecordError:
+def _wrong_crc(place: str, part: str, data: np.ndarray, stored: np.ndarray) -> CorruptRecordError:
     got, expected = masked_crc32c(data), _uint(stored)
-    return CorruptRecordError(f"{where}: {what} crc {got:#010x}, expected {expected:#010x}", remedy=REMEDY)
+    return CorruptRecordError(f"{place}: {part} crc {got:#010x}, expected {expected:#010x}", remedy=REMEDY)
 
 
 def _as_bytes(data: Data) -> np.ndarray:

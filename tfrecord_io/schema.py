@@ -1,10 +1,10 @@
-"""Features of a dataset: name, dtype, shape, role and meaning.
+"""Describe the features of a dataset: name, dtype, shape, role and meaning.
 
-A schema adds one fixed shape per feature to `tf.train.Example`. `ROLES` defines how features are checked, padded,
+A schema adds a fixed shape per feature to `tf.train.Example`. `ROLES` defines how features are checked, padded,
 decoded, shown and exported.
 
-Only a column can have dtype `string` or `bytes`: one value of UTF-8 text or of arbitrary bytes, an object in arrays.
-Devices don't accept them, so a reader returns them only on request.
+Only a column can have dtype `string` or `bytes`: one value per record, UTF-8 text or any bytes, in arrays of objects.
+A reader returns such columns only on request, since devices don't accept them.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ Role = Literal[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoleSpec:
-    """The content of a role's features, and how they are checked, shown and exported.
+    """Content of the features with one role.
 
     shape: L and T are the lengths of a row and of a target in tokens, C is a number of classes.
-    values: "ids" of the vocabulary, a "mask" of 0 and 1, numbers from 0 on, or any.
-    padding: "pad" is the tokenizer's pad id, None means that it varies.
+    values: vocabulary "ids", a "mask" of 0 and 1, numbers "from 0" on, or "any".
+    padding: value on padding; "pad" is the tokenizer's pad id, None means that the value varies.
     side: the token sequence that the values belong to.
-    feature_name: the usual name of its feature; "" for the role's name.
-    marks_tokens: whether it is 0 on padding and nowhere else.
-    marks_learned: whether it is 1 on the learned tokens.
-    is_label: whether it holds class ids.
-    shown_as: how decoded rows show it.
-    exported_as: its column in Parquet: None for its own name, "" if other columns imply it.
+    feature_name: the usual feature name; "" for the role's name.
+    marks_tokens: whether values are 0 on padding and nowhere else.
+    marks_learned: whether values are 1 on the learned tokens.
+    is_label: whether values are class ids.
+    shown_as: how decoded rows show the values.
+    exported_as: the column in Parquet exports: None for the feature's name, "" if other columns imply the values.
     """
 
     meaning: str
@@ -203,20 +203,20 @@ ROLES: Mapping[Role, RoleSpec] = {
         shown_as="value",
     ),
 }
-# One value per token of a row.
+# Roles with one value per token of a row.
 OF_TOKENS = tuple(role for role, spec in ROLES.items() if spec.shape == "[L]")
-# Token ids, one role per side.
+# Roles with token ids, one per side.
 TOKEN_IDS = tuple(role for role, spec in ROLES.items() if spec.values == "ids")
 
 UNLABELLED = -1
 
-# Maximum values of a record, 160 MB. A row of a million tokens has 2 to 7 million.
+# Maximum values per record, 160 MB. A row of a million tokens has 2 to 7 million values.
 MOST_VALUES = 1 << 24
-# Of one string or bytes value.
+# Maximum bytes of a string or bytes value.
 MOST_VALUE_BYTES = 1 << 20
 _MOST_DIMENSIONS = 8
 _MOST_BYTES = {"int64": 10, "float32": 4, "string": MOST_VALUE_BYTES, "bytes": MOST_VALUE_BYTES}
-# Of a map entry besides its name and values: tags, and lengths of up to 5 bytes.
+# Maximum bytes of a map entry besides name and values: tags, and lengths of up to 5 bytes.
 _MOST_FRAMING = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
@@ -224,12 +224,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feature:
-    """One feature of every record: `dtype` as stored in the Example, `shape` without the batch dimension.
+    """A feature of every record. `dtype` is the stored type, `shape` excludes the batch dimension.
 
-    `constant`: the integer that all values of all records have, if any, like token type ids of single texts. A reader
-    need not parse it.
+    constant: the integer that every value has, if any, such as token type ids of single texts; a reader need not parse
+        them.
 
-    Raises: SchemaError if the format does not allow the name, dtype, shape, role or constant.
+    Raises: SchemaError for an invalid name, dtype, shape, role or constant.
     """
 
     name: str
@@ -249,8 +249,8 @@ class Feature:
             raise SchemaError(f"feature {self.name!r}: dtype {self.dtype!r}, expected one of {get_args(DType)}")
         if self.is_bytes and (self.shape != () or self.role != "column"):
             raise SchemaError(
-                f"feature {self.name!r}: {self.dtype} of role {self.role!r} and shape {self.shape!r:.100}, expected a "
-                "column of single values"
+                f"feature {self.name!r}: dtype {self.dtype} with role {self.role!r} and shape {self.shape!r:.100}, "
+                "expected role 'column' and shape ()"
             )
         if self.role not in get_args(Role):
             raise SchemaError(f"feature {self.name!r}: role {self.role!r}, expected one of {get_args(Role)}")
@@ -259,12 +259,12 @@ class Feature:
         if len(self.shape) > _MOST_DIMENSIONS:
             raise SchemaError(
                 f"feature {self.name!r}: {len(self.shape)} dimensions, expected at most {_MOST_DIMENSIONS}",
-                remedy="leave the column out, or flatten it",
+                remedy="leave this column out, or flatten its values",
             )
         is_int64 = type(self.constant) is int and -(2**63) <= self.constant < 2**63
         if self.constant is not None and not (is_int64 and self.dtype == "int64"):
             raise SchemaError(
-                f"feature {self.name!r}: constant {self.constant!r:.100}, expected an integer of an int64 feature"
+                f"feature {self.name!r}: constant {self.constant!r:.100}, expected an int64 value of an int64 feature"
             )
 
     @property
@@ -287,7 +287,7 @@ class Feature:
 class Schema:
     """Features of a dataset, in the reader's order.
 
-    Raises: SchemaError for no features, a repeated name, or more than 2^24 values per record.
+    Raises: SchemaError for no features, a repeated name, or over 2^24 values per record.
     """
 
     features: tuple[Feature, ...]
@@ -295,10 +295,10 @@ class Schema:
     def __post_init__(self) -> None:
         names = self.names
         if not names:
-            raise SchemaError("a schema without features, expected at least one")
+            raise SchemaError("the schema has no features, expected at least one")
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise SchemaError(
-                f"feature names {repeated} appear more than once, expected distinct names",
+                f"several features have the name {repeated[0]!r}, expected distinct names",
                 remedy="rename or leave out one of the columns",
             )
         if (values := sum(feature.num_values for feature in self.features)) > MOST_VALUES:
@@ -309,13 +309,13 @@ class Schema:
 
     @property
     def most_record_bytes(self) -> int:
-        """Return the largest possible size of an Example in bytes."""
+        """Return the size in bytes of the largest possible Example."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
         return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the features' names, in order."""
+        """Return the feature names, in order."""
         return tuple(feature.name for feature in self.features)
 
     @property
@@ -344,24 +344,24 @@ class Schema:
 
     @property
     def token_features(self) -> tuple[Feature, ...]:
-        """Return the features with token ids: input and, optionally, target."""
+        """Return the features with token ids of any side."""
         return tuple(feature for feature in self.features if feature.role in TOKEN_IDS)
 
     @property
     def row_ids(self) -> Feature | None:
-        """Return the first feature with the token ids of a row, [L], or None."""
+        """Return the first feature with token ids of shape [L], or None."""
         return next((feature for feature in self.token_features if feature.role in OF_TOKENS), None)
 
     def ids_of(self, side: Side) -> Feature | None:
-        """Return the token ids of a side, or None."""
+        """Return the feature with a side's token ids, or None."""
         return self._of_side(side, lambda spec: spec.values == "ids")
 
     def mask_of(self, side: Side) -> Feature | None:
-        """Return the mask of a side's tokens (1 on tokens, 0 on padding), or None if it is not stored."""
+        """Return the feature that is 1 on a side's tokens and 0 on padding, or None if no record stores it."""
         return self._of_side(side, lambda spec: spec.values == "mask" and spec.marks_tokens)
 
     def loss_mask_of(self, side: Side) -> Feature | None:
-        """Return the mask of a side's learned tokens, or None."""
+        """Return the feature that is 1 on a side's learned tokens, or None."""
         return self._of_side(side, lambda spec: spec.marks_learned)
 
     def _of_side(self, side: Side, fits: Callable[[RoleSpec], bool]) -> Feature | None:

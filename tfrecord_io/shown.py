@@ -1,11 +1,11 @@
-r"""Make text safe to print if it may contain secrets or a stranger's data.
+r"""Format text for messages, without secrets and invisible characters.
 
     https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
     Authorization: Bearer hf_...                               Authorization: ...
     a text with ESC [ 2 J, or right-to-left override           \x1b[2J, \u202e
 
-Secrets are recognized by form: user, password and query of an address, values with a suspicious name, and tokens of
-services with a known format. A secret that looks like an ordinary word is not recognized.
+Secrets are recognized by form: the user, password and query of an address, values with a name such as `password`, and
+tokens of known services. A secret that looks like an ordinary word is not recognized.
 """
 
 import html
@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-# A password with a slash also ends at the @; `host:8080/users/@me` has no password.
+# A password may contain a slash. `host:8080/users/@me` has no password.
 _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
 # Punctuation at the end of a sentence is not part of an address.
 _REST = r"[^\s'\"<>]*[^\s'\"<>.,:;)\]}]"
-# Any query of a web address, and elsewhere anything in the form of a query.
+# The query of a web address, and any text in the form NAME=VALUE after a question mark.
 _QUERY = re.compile(rf"(https?://[^\s'\"<>?]*)\?{_REST}|\?[\w.%~+-]+={_REST}", re.IGNORECASE)
-# Google's cloud console: its query only names the project.
+# The query of a Google Cloud console page only names a project.
 _PAGE = re.compile(r"https://console\.cloud\.google\.com/[\w./-]*\?project=[\w.:-]+")
 _NAMES = (
     r"(?:(?<!\w)(?:sig|token)|signature|credential|secret|password|passwd|upload_id|"
@@ -33,8 +33,8 @@ _TOKEN = re.compile(
     r"|\b(?:Bearer|bearer|BEARER)\s+[^\s'\",;]+"
 )
 
-# C0, C1, separators, direction controls, and other invisible characters except the joiners of emoji and Persian; halves
-# of surrogate pairs.
+# C1 controls, separators, direction controls, lone surrogates, and other invisible characters except the joiners of
+# emoji and Persian.
 _UNSEEN = (
     "\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
@@ -46,17 +46,17 @@ _MOST_SHOWN = 10_000
 
 def without_secrets(text: str) -> str:
     text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
-    text = _QUERY.sub(lambda found: found[0] if _PAGE.fullmatch(found[0]) else f"{found[1] or ''}?...", text)
+    text = _QUERY.sub(lambda match: match[0] if _PAGE.fullmatch(match[0]) else f"{match[1] or ''}?...", text)
     return _NAMED.sub(r"\1...", text)
 
 
 def without_access(address: str) -> str:
-    """Remove user, password and query from an address, not from a local path."""
+    """Remove user, password and query from an address. Local paths stay unchanged."""
     if "://" not in address:
         return address
     address = _USER.sub(r"\1", address)
     path, _, query = address.partition("?")
-    # Elsewhere, a question mark may be a wildcard.
+    # In an address of another scheme, a question mark may be a wildcard.
     return path.partition("#")[0] if is_web(address) else path if "=" in query else address
 
 
@@ -65,18 +65,18 @@ def is_web(address: str) -> bool:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Escape control characters as `\x1b`, `\n` and so on. With `lines`, keep line ends."""
+    r"""Escape control characters, such as `\x1b` and `\n`. With `lines`, keep line ends."""
     controls = _CONTROL_IN_LINES if lines else _CONTROL
-    return controls.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+    return controls.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def bounded(text: str) -> str:
-    """Return the text, or only the beginning and end if it has more than 10,000 characters."""
+    """Shorten a text of more than 10,000 characters to its beginning and end."""
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN // 2]} … {text[-_MOST_SHOWN // 4 :]}"
 
 
 def visible_line(text: str) -> str:
-    """Return one line without secrets and with single spaces."""
+    """Return the text as one line, without secrets or control characters."""
     return visible(" ".join(without_secrets(text).split()))
 
 
@@ -86,7 +86,7 @@ def some(number: int, noun: str) -> str:
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return an HTML table, without columns that contain only 0 or ""."""
+    """Return an HTML table without the columns that contain only 0 or ""."""
     body = [tuple(row) for row in rows]
     kept = [at for at in range(len(head)) if any(row[at] not in (0, "") for row in body) or not body]
 
@@ -98,17 +98,18 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, safe to print, or its class name."""
+    """Return the first line of an error's message, safe to print, or its class name if the message is empty."""
     lines = str(error).strip().splitlines()
     return visible_line(lines[0]) if lines else type(error).__name__
 
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:
     """Return `error` if a traceback may show it: None if it or one of its causes contains a secret."""
-    chain: list[BaseException] = []
-    each: BaseException | None = error
-    while each is not None and each not in chain:  # causes may form a cycle
-        chain.append(each)
-        each = each.__cause__ or each.__context__
-    told = [str(each) for each in chain]
-    return error if [without_secrets(text) for text in told] == told else None
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:  # causes may form a cycle
+        if without_secrets(str(cause)) != str(cause):
+            return None
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return error

@@ -132,7 +132,7 @@ class TestReader:
         assert seen["refusals"]["short"] == "nothing"
 
     def test_a_folder_without_dataset_is_named_at_open(self, seen: dict[str, Any], bucket: str) -> None:
-        assert f"gs://{bucket}/absent/manifest.json: there is no manifest" in seen["refusals"]["absent"]
+        assert f"gs://{bucket}/absent/manifest.json: no such file, expected the manifest" in seen["refusals"]["absent"]
 
     def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: dict[str, Any]) -> None:
         assert set(seen["missing"]) >= HIDDEN

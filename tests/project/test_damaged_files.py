@@ -254,7 +254,7 @@ def test_a_dataset_that_names_another_one_changes_nothing_there(roots: dict[str,
 def test_numbers_that_are_none_and_too_much_depth_are_refused() -> None:
     numbers = ("1e400", "-1e999", "NaN", "-Infinity")
     for text in (*numbers, "[" * 100_000, "[" * 60 + "]" * 60, '{"a":' * 60 + "1" + "}" * 60):
-        with pytest.raises(ValueError, match=r"large|no number|deep|Expecting"):
+        with pytest.raises(ValueError, match=r"not a finite number|deep|Expecting"):
             json_fields.load(text)
     assert json_fields.load("[" * 50 + "]" * 50)
 
@@ -377,7 +377,7 @@ def test_a_record_is_no_larger_than_its_schema_allows_however_small_it_is_packed
     message = bytes(30_000_000)
     stored = gzip.compress(frames.framed([message]), 1)
     assert len(stored) < 200_000
-    words = "record 0 at byte 0: 30000000 bytes, expected at most 145"
+    words = "record 0 at byte 0: 30,000,000 bytes, expected at most 145"
     require_refused_in_a_megabyte(words, stored, batch_bytes=9_999, most_record_bytes=schema.most_record_bytes)
 
 

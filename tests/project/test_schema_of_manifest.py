@@ -87,7 +87,7 @@ def test_the_manifest_of_a_build_validates_and_has_no_field_that_the_schema_does
     require_valid(content, jsonschema.Draft202012Validator(schema))
     if name == "gzip":
         content["index_stride"] = 16
-        with pytest.raises(ManifestError, match="no index of compressed shards"):
+        with pytest.raises(ManifestError, match="or null for compressed shards"):
             manifest.parse(json.dumps(content))
         assert not validates(content)
 
@@ -228,7 +228,7 @@ def test_what_the_damage_was_done_to_is_valid() -> None:
 
 def test_a_constant_of_a_float_feature_is_refused_by_both() -> None:
     content = changed(document(), ("features", 1, "dtype"), "float32")
-    with pytest.raises(ManifestError, match="expected an integer of an int64 feature"):
+    with pytest.raises(ManifestError, match="expected an int64 value of an int64 feature"):
         manifest.parse(json.dumps(content))
     assert not validates(content)
 

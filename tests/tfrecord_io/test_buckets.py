@@ -177,7 +177,7 @@ def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[s
 
 def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.Data) -> None:
     for read in (data.input_fn, data.dataset):
-        with pytest.raises(ReaderError, match=r"rows of several lengths, \[4, 8, 16\], expected one") as caught:
+        with pytest.raises(ReaderError, match=r"rows have several lengths, \[4, 8, 16\], expected one") as caught:
             read("train", global_batch_size=4)
         assert "buckets.read(data, 'train', …)" in str(caught.value.remedy)
     rows = random_access.open(data.root)
@@ -188,14 +188,14 @@ def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.
         at: columns_of(at, count)["row"].tolist() for at, count in ROWS["train"].items()
     }
     mixed = Mixture({"a": data, "b": data})
-    with pytest.raises(ReaderError, match="rows of several lengths"):
+    with pytest.raises(ReaderError, match="rows have several lengths"):
         mixed.input_fn("train", global_batch_size=4)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "or neither, expected one of them"),
+        ({}, "tokens_per_batch is None, expected one of them"),
         ({"global_batch_size": 4, "tokens_per_batch": 64}, "expected one of them"),
         ({"tokens_per_batch": 63, "replicas": 4}, "tokens_per_batch is 63, expected at least 64"),
         ({"tokens_per_batch": 0}, "tokens_per_batch is 0, expected a whole number"),
@@ -212,7 +212,7 @@ def test_what_cannot_be_read_says_what_was_expected(data: reader.Data, options: 
 def test_there_is_nothing_to_read_of_another_split_or_length(data: reader.Data) -> None:
     with pytest.raises(ReaderError, match="no split 'dev'"):
         buckets.read(data, "dev", global_batch_size=4)
-    with pytest.raises(ReaderError, match=r"no rows of 8 tokens in split 'test', expected one of \[4, 16\]"):
+    with pytest.raises(ReaderError, match=r"split 'test' has no rows of length 8, expected one of \[4, 16\]"):
         buckets.read(data, "test", global_batch_size=4).input_fn(8)
     with pytest.raises(ReaderError, match="all rows have 8 tokens, expected several lengths"):
         buckets.read(data.bucket(8), "train", global_batch_size=4)
@@ -235,13 +235,13 @@ def edited(data: reader.Data, **changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"length": 5}, "rows of length 5 of task 0, expected one of the lengths"),
-        ({"length": None}, "None where a whole number"),
-        ({"task": None}, "None where a whole number"),
-        ({"task": 1}, "two shards are of the same task and the same length"),
-        ({"layout": {"name": "pad", "max_length": 16}}, "expected neither without bucket lengths"),
+        ({"length": 5}, r"row length 5 and task 0, expected a length of \[4, 8, 16\] and a task"),
+        ({"length": None}, "None, expected a whole number"),
+        ({"task": None}, "None, expected a whole number"),
+        ({"task": 1}, "two shards have the same task and row length"),
+        ({"layout": {"name": "pad", "max_length": 16}}, "expected neither, since there are no bucket lengths"),
         *(
-            ({"layout": {"name": "pad", "max_length": 16, "bucket_lengths": lengths}}, "expected them to ascend")
+            ({"layout": {"name": "pad", "max_length": 16, "bucket_lengths": lengths}}, "expected ascending lengths")
             for lengths in ([], [4, 8], [8, 4, 16], [4, 4, 16], [0, 16])
         ),
     ],

@@ -73,12 +73,12 @@ class TestOpen:
     def test_a_folder_without_manifest_is_named_with_a_remedy(self, tmp_path: pathlib.Path) -> None:
         with pytest.raises(ReaderError) as caught:
             reader.open(tmp_path)
-        assert caught.value.cause.startswith(f"{tmp_path}/manifest.json: there is no manifest")
+        assert caught.value.cause.startswith(f"{tmp_path}/manifest.json: no such file, expected the manifest")
         assert "prep-tfrecords build" in caught.value.remedy
-        with pytest.raises(ReaderError, match="/nothing: there is no such folder"):
+        with pytest.raises(ReaderError, match="/nothing: no such folder"):
             reader.open(tmp_path / "nothing")
         (tmp_path / "file").touch()
-        with pytest.raises(ReaderError, match=r"/file: this is no folder"):
+        with pytest.raises(ReaderError, match=r"/file: not a folder"):
             reader.open(tmp_path / "file")
 
     @pytest.mark.slow
@@ -174,7 +174,7 @@ class TestElements:
 
     def test_a_column_that_does_not_fit_into_int32_is_refused(self, write_dataset: WriteDataset) -> None:
         root = write_dataset({"test": [{**pad_rows(1), "row": np.array([2**31])}]})
-        with pytest.raises(tf.errors.InvalidArgumentError, match="column row: a value does not fit into int32"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="column row: a value is too large for int32"):
             next(iter(reader.open(root).dataset("test", global_batch_size=1)))
 
 

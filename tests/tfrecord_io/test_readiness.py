@@ -160,7 +160,7 @@ class TestOthers:
             (lambda: tf.data.Dataset.range(9).map(narrow).batch(8), {}, "shape", "element: has shape (None,), exp"),
             (padded, {}, "shape", "component ['input_ids']: has shape (8, None), expected"),
             (ragged, {}, "shape", "element: is a RaggedTensorSpec, expected"),
-            (texts, {}, "dtype", "component ['text']: is string, which a TPU does not take\n       tokenize text"),
+            (texts, {}, "dtype", "component ['text']: is string, which a TPU does not support\n       tokenize text"),
             (lambda: numbers().map(lambda x: (x, {"a": tf.cast(x, tf.int64)})), {}, "dtype?", "[1]['a']: is int64"),
             (lambda: numbers().map(lambda x: tf.cast(x, tf.float64)), {}, "dtype?", "tf.cast(x, tf.float32)"),
             (numbers, {"num_replicas": 3, "batch": "global"}, "batch", "use batches of 9"),

@@ -79,7 +79,7 @@ def test_a_pipe_is_refused(tmp_path: Path, file: str) -> None:
     shutil.copytree(finished("classify", "bert-tiny"), tmp_path, dirs_exist_ok=True)
     (tmp_path / file).unlink()
     os.mkfifo(tmp_path / file)
-    with pytest.raises(ReaderError, match=f"{file}: a link, or no file"):
+    with pytest.raises(ReaderError, match=f"{file} is a link or not a file"):
         loading.load_model(str(tmp_path), model_files.read(str(tmp_path)))
 
 
@@ -92,7 +92,7 @@ def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:
     names = {path.name for path in (training.data() / "tokenizer").iterdir()}
     assert {path.name for path in (tmp_path / "model" / "tokenizer").iterdir()} == names
     (data / "tokenizer" / "chat_template.jinja").symlink_to(tmp_path / "secret")
-    with pytest.raises(ReaderError, match="a link, or no file") as caught:
+    with pytest.raises(ReaderError, match="is a link or not a file") as caught:
         model_files.copy_tokenizer(str(data), str(tmp_path / "again"))
     assert "cp -rL" in caught.value.remedy
     (tmp_path / "model.keras").symlink_to(tmp_path / "secret")
@@ -102,7 +102,7 @@ def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:
 
 def test_a_folder_of_a_tokenizer_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer").symlink_to(training.data() / "tokenizer")
-    with pytest.raises(ReaderError, match="a link, or no file"):
+    with pytest.raises(ReaderError, match="is a link or not a file"):
         model_files.copy_tokenizer(str(tmp_path), str(tmp_path / "model"))
 
 

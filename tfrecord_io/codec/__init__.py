@@ -1,1 +1,1 @@
-"""Codec of Examples and TFRecord frames, on arrays and bytes alone: no TensorFlow, no files."""
+"""Encode and decode Examples and TFRecord frames, without TensorFlow or files."""

@@ -1,4 +1,4 @@
-"""Decode Examples with compiled loops. The inverse of `encoding`."""
+"""Decode the Examples that `encoding` writes, with compiled loops."""
 
 import numpy as np
 
@@ -6,6 +6,7 @@ from tfrecord_io.codec import encoding
 from tfrecord_io.codec.encoding import LIST_TAGS, in_order
 from tfrecord_io.codec.kernels import copy, frozen, jit
 from tfrecord_io.schema import Feature, Schema
+from tfrecord_io.shown import some
 
 _INT64_LIST, _BYTES_LIST = LIST_TAGS["int64"], LIST_TAGS["bytes"]
 
@@ -23,15 +24,15 @@ class Decoder:
             taken[feature.array_dtype] += feature.num_values
         self._keys, self._entries_F4 = np.frombuffer(keys, np.uint8), np.array(entries, np.int64).reshape(-1, 4)
         self._num_ints, self._num_floats, self._num_bytes = taken.values()
-        # Each feature's first value among a row's values of the same dtype.
+        # The position of each feature's first value among a row's values of its dtype.
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
-        """Decode the records data[begins_N[n] : ends_N[n]] into columns: int64, float32 or objects [N, *shape].
+        """Decode the records data[begins_N[n] : ends_N[n]] into columns of int64, float32 or objects, [N, *shape].
 
         The arrays must be read-only (see `kernels.frozen`).
 
-        Returns: the number of sound records before the first damaged one, and the columns, empty unless all are sound.
+        Returns: the number of records before the first damaged one, and the columns, empty if a record is damaged.
         """
         num_rows = len(begins_N)
         ints, floats = np.empty(num_rows * self._num_ints, np.int64), np.empty(num_rows * self._num_floats, np.float32)
@@ -58,11 +59,11 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Describe the damage in a serialized Example, and its position. "" if it is sound."""
+    """Describe the damage in a serialized Example and its position, or return ""."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):
-        return _at(0, f"no Example of {len(data)} bytes", record)
+        return _at(0, f"not an Example of {some(len(data), 'byte')}", record)
     for feature in in_order(schema):
         expected = f"expected feature {feature.name!r}, {feature.dtype}{list(feature.shape)}, found "
         tag, entry = LIST_TAGS[feature.dtype], position
@@ -70,9 +71,11 @@ def damage(record: bytes, schema: Schema) -> str:
         start, position = _take_header(data, entry, end, key, tag)
         if start < 0:
             return _at(entry, f"{expected}another entry, another kind of list or none", record)
-        if what := _in_values(data[start:position], feature):
-            return _at(start, expected + what, record)
-    return "" if position == end else _at(position, f"expected the end, found {end - position} more bytes", record)
+        if problem := _in_values(data[start:position], feature):
+            return _at(start, expected + problem, record)
+    if position == end:
+        return ""
+    return _at(position, f"expected the end, found {some(end - position, 'more byte')}", record)
 
 
 def _in_values(packed: np.ndarray, feature: Feature) -> str:
@@ -81,19 +84,19 @@ def _in_values(packed: np.ndarray, feature: Feature) -> str:
     is_int = feature.dtype == "int64"
     count = int(np.count_nonzero(packed < 0x80)) if is_int else len(packed) // 4
     if count != feature.num_values or not (is_int or len(packed) % 4 == 0):
-        return f"{count} values"
+        return some(count, "value")
     if not is_int or _take_ints(packed, 0, len(packed), np.empty(count, np.int64), 0, count):
         return ""
     return "a value that is not a minimal varint of 64 bits"
 
 
-def _at(position: int, what: str, record: bytes) -> str:
-    return f"byte {position}: {what} ({record[position : position + 16].hex(' ') or 'the end'})"
+def _at(position: int, problem: str, record: bytes) -> str:
+    return f"byte {position}: {problem} ({record[position : position + 16].hex(' ') or 'the end'})"
 
 
 @jit
 def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
-    """Return a varint and the next position, which is -1 if it is cut off, not minimal, or past 64 bits."""
+    """Return a varint and the next position, or -1 if the varint is cut off, not minimal, or over 64 bits."""
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
         byte = np.uint64(data[p])
@@ -108,7 +111,7 @@ def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
 
 @jit
 def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
-    """Read `tag` and a size. Return the next position and the end, both -1 if invalid."""
+    """Read `tag` and a size. Return the start and end of the content, both -1 if invalid."""
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
     size, position = _take_varint(data, position + 1, end)
@@ -119,7 +122,7 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
 
 @jit
 def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int]:
-    """Return start and end of an entry's payload, -1 if a tag, size or key differs."""
+    """Return the start and end of an entry's payload, both -1 if a tag, size or key is wrong."""
     position, entry_end = _take_size(data, position, 0x0A, end)
     if position < 0 or entry_end - position < len(key):
         return np.int64(-1), np.int64(-1)
@@ -138,7 +141,7 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 
 @jit
 def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
-    """Read data[start:end] into `values` from `place` on. Return False unless it holds `length` minimal varints."""
+    """Read data[start:end] into `values` from `place` on. Return whether it has `length` minimal varints."""
     first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
     for p in range(first, behind):
         count += np.int64(data[p] < 0x80)
@@ -157,7 +160,7 @@ def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place
         value |= (byte & np.uint64(0x7F)) << (shift & np.uint64(63))
         values[at] = np.int64(value)
         bad |= (byte == np.uint64(0)) & (shift != np.uint64(0))  # not minimal
-        bad |= (byte > np.uint64(1)) & (shift == np.uint64(63))  # or past 64 bits
+        bad |= (byte > np.uint64(1)) & (shift == np.uint64(63))  # over 64 bits
         is_last = byte < np.uint64(0x80)
         at += np.uint64(is_last)
         value = np.uint64(0) if is_last else value
@@ -176,11 +179,11 @@ def _read_examples(
     floats: np.ndarray,
     spans_FN2: np.ndarray,
 ) -> int:
-    """Decode N serialized Examples, data[begins_N[n] : ends_N[n]]. Return the first damaged one, or N.
+    """Decode N Examples. Return the number of the first damaged one, or N.
 
-    entries_F4: per feature, in record order: start and end of its key in `keys`, tag of its list, number of values.
-    ints: int64 output: N rows of the first integer feature, then of the next. floats: the same, as uint8.
-    spans_FN2: int64 output: bounds of text and bytes values.
+    entries_F4: for each feature, in record order: start and end of its key in `keys`, list tag, number of values.
+    ints: int64 output, feature by feature. floats: the same for float32, as uint8.
+    spans_FN2: int64 output, the bounds of text and bytes values.
     """
     num_rows = len(begins_N)
     for n in range(num_rows):

@@ -1,6 +1,6 @@
-"""Encode columns as records with compiled loops, into a buffer of the exact size.
+"""Encode columns as records with compiled loops.
 
-One entry of an Example per feature. Sizes are varints; each counts the bytes to its right:
+An Example has one entry per feature. E, K, V, W and P are sizes, as varints, of the bytes that follow:
 
     0a E  0a K name  12 V  1a|12|0a W  0a P  payload
     │     └─ `key` ────┘   │           └ packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12),
@@ -18,10 +18,9 @@ from tfrecord_io.codec.kernels import FRAME_BYTES, HEAD_BYTES, copy, frozen, jit
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature, Schema
 
-# Tag of the list, by dtype.
 LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 
-# The dtypes of the kernels' input, by column dtype: few, so that few kernels are compiled.
+# Kernel dtypes by feature dtype and column dtype. Fewer dtypes need fewer compiled kernels.
 _Taken = dict[str, np.dtype]
 _INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16"), np.dtype(np.int32))
 _INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))
@@ -35,30 +34,30 @@ _PAST_THREE_BYTES = np.uint64(1 << 21)
 def in_order(schema: Schema) -> list[Feature]:
     """Return the features in record order: sorted by the bytes of their names, but `text_pair` before `text`.
 
-    Protobuf's Python runtime (upb) has this order, the C++ runtime the opposite. Every reader accepts both.
+    This is the order of protobuf's Python runtime (upb). Readers accept any order.
     """
     return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
 
 
 def key(feature: Feature) -> bytes:
-    """Return the constant bytes of an entry: tag, size and name of the key, then the value's tag."""
+    """Return the constant bytes of an entry: the key's tag, size and name, then the value's tag."""
     name = feature.name.encode()
     size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
     return bytes([0x0A, *size]) + name + b"\x12"
 
 
 class _Packed(NamedTuple):
-    """N payloads: `data` is uint8, back to back; sizes are int64 [N], or one size for all."""
+    """Payloads, uint8, in one buffer. Sizes are int64 [N], or one size for all."""
 
     sizes_N: np.ndarray | int
     data: np.ndarray
 
 
 def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Encode each row as a record, with its frame if `framed`. Return uint8 [total] and offsets, int64 [N + 1]."""
+    """Encode rows as records, with frames if `framed`. Return uint8 [total] and offsets, int64 [N + 1]."""
     if columns.keys() != set(schema.names):
         missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
-        raise SchemaError(f"columns {missing} are missing and {unknown} unknown, expected {list(schema.names)}")
+        raise SchemaError(f"columns: {missing} missing, {unknown} unknown, expected {list(schema.names)}")
     features, keys, key_sizes_F = _plan(schema)
     first = columns[schema.names[0]]
     num_rows = len(first) if first.ndim else 0
@@ -88,7 +87,7 @@ def write(columns: Mapping[str, np.ndarray], schema: Schema, *, framed: bool) ->
 def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
     features = in_order(schema)
     keys = [frozen(np.frombuffer(key(feature), np.uint8)) for feature in features]
-    return features, keys, np.array([len(each) for each in keys])
+    return features, keys, np.array(list(map(len, keys)))
 
 
 def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _Packed:
@@ -98,7 +97,7 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
     if name not in taken:
         raise SchemaError(
             f"column {feature.name!r}: dtype {name}, expected {' or '.join(taken)}",
-            remedy="convert the column; a silent conversion could change values",
+            remedy="convert the column to one of these types",
         )
     if column.shape != (num_rows, *feature.shape):
         raise SchemaError(f"column {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
@@ -116,7 +115,7 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
 def _pieces(column: np.ndarray, feature: Feature) -> _Packed:
     held = str if feature.dtype == "string" else bytes
     if not all(type(value) is held for value in column):
-        raise SchemaError(f"column {feature.name!r}: objects of other types, expected {held.__name__}")
+        raise SchemaError(f"column {feature.name!r}: objects of another type, expected {held.__name__}")
     try:
         values = [value.encode("utf-8", "surrogateescape") for value in column] if held is str else column.tolist()
     except UnicodeEncodeError as error:
@@ -150,7 +149,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 @jit
 def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Set `payloads_N` to the size of each row's values as varints."""
+    """Set `payloads_N` to the bytes of each row's varints."""
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         r, bits, size = np.uint64(row), np.uint64(0), np.int64(length)
@@ -202,7 +201,7 @@ def _put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, fra
 
 @jit
 def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
-    """Write the bytes before payloads, and advance `places_N` to the payloads."""
+    """Write each entry's bytes before the payload, and advance `places_N` to the payload."""
     for row in range(len(places_N)):
         of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
         at = np.uint64(places_N[row])
@@ -219,7 +218,7 @@ def _put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, ke
 
 @jit
 def _short_varint(value: int) -> int:
-    """Return the varint of a uint32 below 2^21 in the low bytes of a word; the highest byte is its size."""
+    """Return a word with the varint of a uint32 below 2^21 in the low bytes and its size in the highest byte."""
     two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
     first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
     third = (value << np.uint32(2)) & np.uint32(0x7F0000)
@@ -231,11 +230,11 @@ def _short_varint(value: int) -> int:
 def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
     """Write rows of int32 or int64 as varints.
 
-    Whole words are stored, and each overwrites the surplus bytes of the previous one. A branch on the size would be
-    mispredicted for every other token.
+    Each stored word overwrites the surplus bytes of the previous one, since the CPU would mispredict a branch on the
+    size for every other token.
     """
     length = np.uint64(values_NL.shape[1])
-    whole = length - min(length, np.uint64(3))  # a word of the last three could go past the row
+    whole = length - min(length, np.uint64(3))  # the words of the last three could cross the row's end
     words_L = np.empty(length, np.uint32)
     for row in range(len(places_N)):
         at, r = np.uint64(places_N[row]), np.uint64(row)

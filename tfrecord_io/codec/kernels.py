@@ -1,10 +1,10 @@
-"""Compiled loops: the decorator, small functions on arrays, crc32c, and the frames of `records`.
+"""Shared kernels (compiled loops): loads and stores, crc32c, and TFRecord frames.
 
-Kernels release the GIL and never raise. A kernel that meets damage returns its position; slower Python code then finds
-the cause. Inputs are read-only, so that each element type is compiled once. Bounds aren't checked. Inner loops use
-unsigned indices, since LLVM can't turn Numba's test for negative indices into SIMD.
+Kernels release the GIL, don't check bounds and never raise. A kernel returns the position of damage, and slower Python
+code finds the cause. Inputs are read-only, so that each element type is compiled once. Inner loops use unsigned
+indices, since Numba's test for negative indices prevents SIMD.
 
-Numba doesn't notice changes in another file that a kernel calls. After a change here, touch the other kernels' files.
+Numba's cache ignores changes in other files. After a change here, touch the files of the kernels that call it.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ try:
     import numba
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        "no module named 'numba', which reads records by number; pip install 'tfrecord-io[random]', or numba"
+        "reading records by number needs numba, which is not installed; pip install 'tfrecord-io[random]'"
     ) from missing
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -26,7 +26,7 @@ def jit(function: _Function) -> _Function:
     """Compile a kernel at its first call, and cache the code."""
     try:
         return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither folder is writable: compile in every process
+    except RuntimeError:  # no cache folder is writable: compile in every process
         return numba.njit(nogil=True)(function)
 
 
@@ -40,7 +40,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 @jit
 def load(data: np.ndarray, position: int) -> int:
-    """Load a little-endian uint64. LLVM compiles the loop to one instruction."""
+    """Load a little-endian uint64, by one instruction after compilation."""
     at, word = np.uint64(position), np.uint64(0)
     for k in range(8):
         word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
@@ -76,7 +76,7 @@ def copy(out: np.ndarray, position: int, data: np.ndarray, start: int, size: int
         out[to + np.uint64(k)] = data[source + np.uint64(k)]
 
 
-# A de Bruijn sequence: multiplied by a word with a single bit set, its 6 highest bits differ for each bit.
+# De Bruijn sequence: its product with a power of two has 6 highest bits that identify the power.
 _SEQUENCE = np.uint64(0x03F79D71B4CB0A89)
 _BITS = np.zeros(64, np.int64)
 _BITS[(np.uint64(1) << np.arange(64, dtype=np.uint64)) * _SEQUENCE >> np.uint64(58)] = np.arange(64)
@@ -87,12 +87,12 @@ def lowest_bit(word: int) -> int:
     return _BITS[(word & (~word + np.uint64(1))) * _SEQUENCE >> np.uint64(58)]
 
 
-HEAD_BYTES, FRAME_BYTES = 12, 16  # before the data; the whole frame
+HEAD_BYTES, FRAME_BYTES = 12, 16  # of a frame: before its data, and in total
 _WORDS = 4  # words of 8 bytes in a step of the crc
 
 
 def _crc_tables() -> np.ndarray:
-    """Return uint32 [32, 256]: row k has the crc of each byte and k zero bytes. Polynomial 0x1EDC6F41, reversed."""
+    """Return uint32 [32, 256]: row k has the crcs of each byte with k zero bytes. Polynomial 0x1EDC6F41, reversed."""
     tables = np.zeros((8 * _WORDS, 256), np.uint32)
     crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -118,9 +118,9 @@ def _crc_of_word(word: int, row: int) -> int:
 
 @jit
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
-    """Return the CRC-32C (Castagnoli) of data[start:stop], by table lookup.
+    """Return the CRC-32C of data[start:stop], by table lookup.
 
-    The x86 instruction, an LLVM intrinsic for one kind of processor, would save about 1 % of a build.
+    The x86 instruction would save about 1 % of a build, on x86 only.
     """
     at, crc = start, np.uint64(0xFFFFFFFF)
     while at + 8 * _WORDS <= stop:
@@ -138,9 +138,9 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 
 @jit
 def masked(crc: int) -> int:
-    """Return the masked crc, uint32, as TFRecord stores it: rotated, plus a constant.
+    """Return the masked crc, uint32, as TFRecord stores it.
 
-    Takes the crc, not the data: passing an array on takes longer than the crc of a size (31 against 5 ns).
+    Takes a crc, since passing an array takes longer than the crc of a size (31 against 5 ns).
     """
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return np.uint32((rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF))
@@ -157,9 +157,9 @@ def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
 
 @jit
 def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> tuple[int, int, bool]:
-    """Read whole frames from the start of `data`, and copy message i to out[offsets[i]:offsets[i + 1]].
+    """Read whole frames from the start of `data`, and copy message i to out[offsets[i] : offsets[i + 1]].
 
-    Returns: the number of sound frames, the position after them, and True if the next frame has a wrong data crc; its
+    Returns: the number of sound frames, the position after them, and whether the next frame has a wrong data crc. Its
         message is then in `out` too.
     """
     count, position = 0, np.int64(0)
@@ -192,7 +192,7 @@ def find_frames(
 ) -> int:
     """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after `starts_N[n]`.
 
-    Returns: the first n with a damaged frame before or at its record, or one that goes past `stops_N[n]`; otherwise N.
+    Returns: the first n with a damaged frame, or a frame past `stops_N[n]`; otherwise N.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

@@ -1,1 +1,1 @@
-"""The on-disk contract as types and JSON, without TensorFlow."""
+"""Types and JSON of the on-disk format, without TensorFlow."""

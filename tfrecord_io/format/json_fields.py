@@ -1,6 +1,6 @@
-"""Validate a dataset's JSON files, which may come from a stranger.
+"""Validate the JSON files of a dataset, which may be untrusted.
 
-Each function returns the value unchanged or raises ValueError; a missing field is a KeyError. Callers turn both
+Functions return a valid value and raise ValueError for an invalid one, KeyError for a missing field. Callers turn both
 (`WRONG`) into an error that names the file.
 """
 
@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-# Parts of file names. No dot at the start keeps '..' and hidden files out; no separator keeps other folders out.
+# Parts of file names, without separators, and without a dot at the start, as in '..' and hidden files.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,254}\Z")
 FINGERPRINT = re.compile(r"[0-9a-f]{1,128}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -25,7 +25,6 @@ _WORDS = {
     SHA256: "64 hex digits",
 }
 
-# Largest int64.
 MOST = 2**63 - 1
 _MOST_DEPTH = 50
 
@@ -33,29 +32,29 @@ WRONG = (KeyError, ValueError)
 
 
 def load(content: bytes | str) -> Any:
-    """Parse a JSON document. Refuse NaN, infinity and nesting deeper than 50, since callers recurse."""
+    """Parse a JSON document. Reject NaN, infinity, and more than 50 levels of nesting, since callers recurse."""
 
     def finite(digits: str) -> float:
         if math.isfinite(number := float(digits)):
             return number
-        raise ValueError(f"{digits:.30} is no number, or too large a one")
+        raise ValueError(f"{digits:.30} is not a finite number")
 
     try:
         document = json.loads(content, parse_constant=finite, parse_float=finite)
     except RecursionError as error:
-        raise ValueError("lists and objects too deep in each other") from error
+        raise ValueError(f"lists and objects are nested more than {_MOST_DEPTH} levels deep") from error
     level, depth = [document] if has_nested([document]) else [], 0
     while level:
         inner = [value.values() if type(value) is dict else value for value in level]
-        level = [each for values in inner if has_nested(values) for each in values if type(each) in (dict, list)]
+        level = [value for values in inner if has_nested(values) for value in values if type(value) in (dict, list)]
         depth += 1
         if depth > _MOST_DEPTH:
-            raise ValueError(f"lists and objects more than {_MOST_DEPTH} deep in each other")
+            raise ValueError(f"lists and objects are nested more than {_MOST_DEPTH} levels deep")
     return document
 
 
 def has_nested(values: Iterable[Any]) -> bool:
-    """Return whether values contain lists or objects."""
+    """Return whether `values` contain lists or objects."""
     return not {dict, list, tuple}.isdisjoint(map(type, values))
 
 
@@ -69,16 +68,16 @@ def items(value: Any) -> list[Any]:
 
 def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
     """Return a string that UTF-8 can encode and that matches the optional pattern."""
-    found: str = _require(value, str, "a string")
-    found.encode()  # raises for half a surrogate pair
-    if pattern is not None and not pattern.match(found):
-        raise ValueError(f"{found!r:.100}, expected {_WORDS[pattern]}")
-    return found
+    string: str = _require(value, str, "a string")
+    string.encode()  # raises for a lone surrogate
+    if pattern is not None and not pattern.match(string):
+        raise ValueError(f"{string!r:.100}, expected {_WORDS[pattern]}")
+    return string
 
 
 def count(value: Any, *, most: int = MOST) -> int:
     if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{_shown(value)} where a whole number from 0 to {most} is expected")
+        raise ValueError(f"{_shown(value)}, expected a whole number from 0 to {most}")
     return value
 
 
@@ -87,25 +86,24 @@ def integer(value: Any) -> int:
 
 
 def counts(value: Any) -> list[int]:
-    found = items(value)
-    is_right = set(map(type, found)) <= {int} and min(found, default=0) >= 0 and max(found, default=0) <= MOST
-    return found if is_right else list(map(count, found))  # names the invalid one
+    numbers = items(value)
+    is_right = set(map(type, numbers)) <= {int} and min(numbers, default=0) >= 0 and max(numbers, default=0) <= MOST
+    return numbers if is_right else list(map(count, numbers))  # raises for the invalid one
 
 
 def texts(value: Any, pattern: re.Pattern[str]) -> list[str]:
-    found = items(value)
-    is_right = set(map(type, found)) <= {str} and all(map(pattern.match, found))
-    return found if is_right else [text(each, pattern) for each in found]
+    strings = items(value)
+    is_right = set(map(type, strings)) <= {str} and all(map(pattern.match, strings))
+    return strings if is_right else [text(string, pattern) for string in strings]
 
 
 def flag(value: Any) -> bool:
-    found: bool = _require(value, bool, "true or false")
-    return found
+    return bool(_require(value, bool, "true or false"))
 
 
 def one_of(value: Any, *allowed: str) -> Any:
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f"{_shown(value)} where one of {allowed} is expected")
+        raise ValueError(f"{_shown(value)}, expected one of {allowed}")
     return value
 
 
@@ -125,29 +123,29 @@ ABSENT = {"json": "absent"}
 
 
 def decoded(hint: Any, value: Any) -> Any:
-    """Convert JSON to the annotated type; `Annotated[type, read]` calls `read`. Only `ABSENT` fields may be missing."""
+    """Convert JSON to a type; `Annotated[type, read]` calls `read`. Only `ABSENT` fields may be missing."""
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return arguments[1](value)
     if kind is Literal:
         return one_of(value, *arguments)
     if kind in (Union, types.UnionType):
-        others = [each for each in arguments if each is not type(None)]
+        others = [kind for kind in arguments if kind is not type(None)]
         return None if value is None and len(others) < len(arguments) else _first_decoded(others, value)
     if kind is tuple:
-        return tuple(decoded(arguments[0], each) for each in items(value))
+        return tuple(decoded(arguments[0], item) for item in items(value))
     if kind in (dict, collections.abc.Mapping):
-        return {decoded(arguments[0], name): decoded(arguments[1], each) for name, each in mapping(value).items()}
+        return {decoded(arguments[0], name): decoded(arguments[1], item) for name, item in mapping(value).items()}
     if dataclasses.is_dataclass(hint):
         fields = mapping(value)
-        known = {each.name: each.metadata == ABSENT for each in dataclasses.fields(hint)}
+        known = {field.name: field.metadata == ABSENT for field in dataclasses.fields(hint)}
         names = [name for name, may_be_absent in known.items() if name in fields or not may_be_absent]
         if nulls := [name for name in names if known[name] and fields[name] is None]:
-            raise ValueError(f"{nulls[0]} is null, expected a value, or none of that name")
+            raise ValueError(f"{nulls[0]} is null, expected a value or no such field")
         return hint(**object_of(hint, {name: fields[name] for name in names}, names))  # type: ignore[operator]
     readers: dict[Any, Any] = {int: integer, str: text, bool: flag}
     if hint not in readers and isinstance(hint, type) and type(value) is not hint:
-        raise ValueError(f"{_shown(value)} where a {hint.__name__} is expected")
+        raise ValueError(f"{_shown(value)}, expected a {hint.__name__}")
     return readers[hint](value) if hint in readers else value
 
 
@@ -161,15 +159,16 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    found = mapping(value)
+    """Check the fields `needed`, and `others` if present. Return the object with all its fields."""
+    fields = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
-        if name in needed or name in found:
-            decoded(hint, found[name])
-    return found
+        if name in needed or name in fields:
+            decoded(hint, fields[name])
+    return fields
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Convert the present fields in `names` to the types that the dataclass `kind` annotates."""
+    """Convert those of `names` that are present to the types of the dataclass `kind`."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 
@@ -181,7 +180,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def _require(value: Any, kind: type, expected: str) -> Any:
     if type(value) is not kind:
-        raise ValueError(f"{_shown(value)} where {expected} is expected")
+        raise ValueError(f"{_shown(value)}, expected {expected}")
     return value
 
 

@@ -1,14 +1,14 @@
-"""Shards and splits, each with a ledger that accounts for its input rows.
+"""Account for all input rows, per shard and per split.
 
-    rows_in  =  rows_used  +  rejected by reason  +  filtered by reason          per shard, and so per split
+    rows_in  =  rows_used  +  rejected by reason  +  filtered by reason
 
 `rejected` counts unusable rows. `filtered` counts rows that the user asked to leave out:
 
-    filtered        by the user's own filter; filtered:NAME for a filter of `pipelines.filters`
-    duplicate       an earlier row has the same text
-    contaminated:SET    shares a run of words with a text of that evaluation set
-    held_out        held out for another split of this dataset
-    not_held_out    in a split of held-out rows: not held out for this split
+    filtered            removed by the user's filter; filtered:NAME for a filter of `pipelines.filters`
+    duplicate           an earlier row has the same text
+    contaminated:SET    shares a run of words with a text of evaluation set SET
+    held_out            held out for another split
+    not_held_out        not selected for this split of held-out rows
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfrecord_io.format.json_fields import ABSENT, Count, Counts, Name, Names, Sha256, Sha256s, count, decoded, mapping
+from tfrecord_io.shown import some
 
 FILTERED = "filtered"
 HELD_OUT = "held_out"
 NOT_HELD_OUT = "not_held_out"
-# A colon and the NAME of a filter or evaluation set may follow.
+# Reasons; a colon and the name of a filter or evaluation set may follow.
 _FILTERED = (FILTERED, HELD_OUT, NOT_HELD_OUT, "duplicate", "contaminated")
 
 _COUNTED, _COUNTED_BY_KEY = ("rows_in", "rows_used", "tokens_cut"), ("rejected", "filtered", "fim")
 
 
 def is_filtered(reason: str) -> bool:
-    """Return whether rows with this reason were left out on request, and are not unusable."""
+    """Return whether rows with this reason were left out on request."""
     return reason.partition(":")[0] in _FILTERED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Account of input rows. `rejected` and `filtered` count rows by reason.
+    """Counts of input rows; `rejected` and `filtered` count them by reason.
 
-    `tokens_cut` counts tokens of used rows that no record contains: truncated (`pad`) or left over (`concat`).
-
-    `fim` counts rows of fill-in-the-middle: rewritten ones by order (`psm`, `spm`), those of them with parts in several
-    records (`longer_than_row`), and drawn ones without room in the record (`unchanged`).
+    tokens_cut: tokens of used rows that no record contains, since they were truncated (`pad`) or left over (`concat`).
+    fim: rows drawn for fill-in-the-middle: rewritten rows by order (`psm`, `spm`), rewritten rows that span several
+        records (`longer_than_row`), and rows without room for the extra tokens (`unchanged`).
     """
 
     rows_in: Count
@@ -61,7 +61,7 @@ class Ledger:
 
     @property
     def rows_filtered(self) -> int:
-        """Count the rows left out on request, including rows of other splits."""
+        """Rows left out on request, including rows of other splits."""
         return sum(self.filtered.values())
 
     @property
@@ -70,12 +70,12 @@ class Ledger:
 
     @property
     def filtered_of_split(self) -> dict[str, int]:
-        """Return the filtered rows by reason, without rows of other splits."""
+        """Filtered rows by reason, without rows of other splits."""
         return {reason: rows for reason, rows in self.filtered.items() if reason not in (HELD_OUT, NOT_HELD_OUT)}
 
     @property
     def rows_of_split(self) -> int:
-        """Count the rows read, without rows that --hold-out put into another split."""
+        """Input rows without those that --hold-out put into other splits."""
         return self.rows_in - self.rows_in_other_splits
 
     @classmethod
@@ -96,10 +96,10 @@ class Ledger:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One file. `num_bytes` and `sha256` describe the file as stored; `num_tokens` excludes padding.
+    """One file. `num_bytes` and `sha256` describe the stored file; `num_tokens` excludes padding.
 
-    `num_unlabelled` counts records with label -1. The bytes determine it, so comparisons skip it. In a dataset of
-    several row lengths, `length` is that of this file's rows, and `task` the number of the task that made it.
+    length, task: in a dataset of several row lengths, the length of this file's rows and the task that made it.
+    num_unlabelled: records with label -1. Comparisons skip this number, which the bytes determine.
     """
 
     name: Name
@@ -123,7 +123,7 @@ _OF_SHARD = {each.name: each.default for each in dataclasses.fields(Shard) if ea
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Shards(Sequence[Shard]):
-    """Shards of a split as columns, so that a million load in seconds. `rejected`, `filtered` and `fim` are by key."""
+    """Shards of a split as columns, so that a million shards load in seconds."""
 
     name: Names
     num_bytes: Counts
@@ -145,7 +145,7 @@ class Shards(Sequence[Shard]):
         reasons = [item for name in _COUNTED_BY_KEY for item in columns.pop(name, {}).items()]
         for name, column in (*columns.items(), *reasons):
             if len(column) != len(self.name):
-                raise ValueError(f"{len(column)} {name} of {len(self.name)} shards")
+                raise ValueError(f"{name} has {some(len(column), 'value')} for {some(len(self.name), 'shard')}")
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Shards:
@@ -154,7 +154,7 @@ class Shards(Sequence[Shard]):
         ledgers = [shard.ledger for shard in shards]
 
         def column(name: str, owners: Sequence[Any] = shards) -> Any:
-            return [getattr(each, name) for each in owners]
+            return [getattr(owner, name) for owner in owners]
 
         columns = {name: column(name) for name in _OF_SHARD} | {name: column(name, ledgers) for name in _COUNTED}
         for name, default in _OF_SHARD.items():
@@ -174,7 +174,7 @@ class Shards(Sequence[Shard]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
+            return [self[at] for at in range(*index.indices(len(self)))]
         by_key: dict[str, Any] = {
             name: {key: column[index] for key, column in getattr(self, name).items() if column[index]}
             for name in _COUNTED_BY_KEY
@@ -191,7 +191,7 @@ class Shards(Sequence[Shard]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelRange:
-    """Range of integer labels without names. `distinct` counts the labels that occur, None if unknown."""
+    """Range of integer labels without names. `distinct` is the number of different labels, None if unknown."""
 
     smallest: int
     largest: int
@@ -199,7 +199,7 @@ class LabelRange:
 
     def __post_init__(self) -> None:
         if not 1 <= (1 if self.distinct is None else self.distinct) <= self.largest - self.smallest + 1:
-            raise ValueError(f"labels of {self.text}")
+            raise ValueError(f"labels cannot have {self.text}")
 
     @property
     def has_gaps_from_0(self) -> bool:
@@ -207,11 +207,11 @@ class LabelRange:
 
     @property
     def text(self) -> str:
-        values = "values" if self.distinct is None else f"{self.distinct:,} value{'' if self.distinct == 1 else 's'}"
+        values = "values" if self.distinct is None else some(self.distinct, "value")
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range of both. `distinct` is known only if one of them has every integer of it."""
+        """Return the range of both. `distinct` is known only if one of them has every integer of the range."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
@@ -219,21 +219,21 @@ class LabelRange:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """Shards in order, and the range of integer `labels` without names, if known."""
+    """Shards of a split in order, and the range of its labels if they are integers without names."""
 
     shards: Sequence[Shard]
     labels: LabelRange | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Split:
-        """Parse a split. Raises: ValueError or KeyError if it is invalid, or contradicts its shards."""
+        """Parse a split. Raises: ValueError or KeyError if it is invalid or contradicts its shards."""
         fields = mapping(value)
         split = cls(shards=decoded(Shards, fields["shards"]), labels=decoded(LabelRange | None, fields.get("labels")))
         for name in ("num_examples", "num_bytes", "num_tokens"):
             if count(fields[name]) != getattr(split, name):
-                raise ValueError(f"{name} is {fields[name]!r} but the shards add up to {getattr(split, name)}")
+                raise ValueError(f"{name} is {fields[name]!r}, but the shards add up to {getattr(split, name)}")
         if decoded(Ledger, fields["ledger"]) != split.ledger:
-            raise ValueError("the ledger of a split is not the sum of its shards' ledgers")
+            raise ValueError("a split's ledger is not the sum of its shards' ledgers")
         return split
 
     @functools.cached_property
@@ -245,10 +245,10 @@ class Split:
         return range(len(self.shards)) if self.columns.task is None else self.columns.task
 
     def by_task(self) -> dict[int, tuple[Shard, ...]]:
-        found: dict[int, tuple[Shard, ...]] = {}
+        shards: dict[int, tuple[Shard, ...]] = {}
         for task, shard in zip(self.tasks, self.shards, strict=True):
-            found[task] = (*found.get(task, ()), shard)
-        return found
+            shards[task] = (*shards.get(task, ()), shard)
+        return shards
 
     @property
     def ledger(self) -> Ledger:

@@ -1,4 +1,4 @@
-"""Types of a manifest, and the check for contradictions."""
+"""Types of a manifest, and the check that their values agree."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tfrecord_io.errors import ManifestError
 from tfrecord_io.format.json_fields import Count, Fingerprint, Name, Sha256, checked, count, decoded, items
 from tfrecord_io.format.ledger import Shards, Split
 from tfrecord_io.schema import ROLES, Schema
+from tfrecord_io.shown import some
 
-REMAKE = "copy the manifest again from where the dataset was made, or build it again"
+REMAKE = "copy the manifest again from its origin, or build the dataset again"
 
 Compression = Literal["none", "gzip"]
 
@@ -25,19 +26,19 @@ _FORMER = re.compile(r"manifest-\d+\.json")
 def shard_name(
     *, name: str, split: str, index: int, count: int, compression: Compression = "none", length: int | None = None
 ) -> str:
-    """Return `NAME-SPLIT-00000-of-00012.tfrecord`, or `.tfrecord.gz`. With a `length`: `NAME-SPLIT-b64-00000-…`."""
+    """Return a name like `NAME-SPLIT-00000-of-00012.tfrecord`; `NAME-SPLIT-b64-…` for a row length of 64."""
     suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
     family = "" if length is None else f"-b{length}"
     return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
 
 
 def former_name(generation: int) -> str:
-    """Return the name of a replaced generation's manifest."""
+    """Return the file name of an earlier generation's manifest."""
     return f"manifest-{generation}.json"
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
-    """Return a dataset's folder and the name of its manifest, from `out` or `out/manifest-0.json`."""
+    """Split `out` or `out/manifest-0.json` into the dataset's folder and the manifest's file name."""
     folder, _, name = path.rpartition("/")
     return (
         (folder or path[: -len(name)] or ".", name)
@@ -46,24 +47,24 @@ def folder_and_name(path: str) -> tuple[str, str]:
     )
 
 
-def _span(value: Any, of: str = "rows [{}, {}) of a split") -> tuple[int, int]:
+def _span(value: Any, of: str = "rows of a split") -> tuple[int, int]:
     start, stop = map(count, items(value))
     if start >= stop:
-        raise ValueError(f"the {of.format(start, stop)}")
+        raise ValueError(f"{of}: the range [{start}, {stop}) is empty")
     return start, stop
 
 
 def _function(value: Any) -> dict[str, str]:
-    found = checked(value, {}, {"module_sha256": Sha256, "version": str})
-    if len({"module_sha256", "version"} & found.keys()) != 1:
-        raise ValueError(f"the function {found}, which has neither a module_sha256 nor a version")
-    return decoded(Mapping[str, str], found)
+    fields = checked(value, {}, {"module_sha256": Sha256, "version": str})
+    if len({"module_sha256", "version"} & fields.keys()) != 1:
+        raise ValueError(f"function {fields}, expected either module_sha256 or version")
+    return decoded(Mapping[str, str], fields)
 
 
 # Ids are int32 on the device.
 _VocabSize = Annotated[int, functools.partial(count, most=2**31)]
 _Spans = tuple[Annotated[tuple[int, int], _span], ...]
-_Hashes = Annotated[Any, functools.partial(_span, of="hashes [{}, {}) of the rows that are held out")]
+_Hashes = Annotated[Any, functools.partial(_span, of="hashes of held-out rows")]
 _HeldOut = Annotated[
     Any, functools.partial(checked, needed={"split": Name, "of": Name, "hashes": _Hashes}, others={"by": str | None})
 ]
@@ -79,8 +80,8 @@ def _plain(needed: Mapping[str, Any] | None = None, **others: Any) -> Any:
 class Generation:
     """Shards that one build or append added to a dataset.
 
-    `fingerprint` covers everything that determines the shards' bytes. By split, `tasks` counts the tasks, and `rows`
-    has the ranges [start, stop) of source rows.
+    `fingerprint` covers everything that determines their bytes. `tasks` has the number of tasks by split, `rows` the
+    ranges [start, stop) of source rows by split.
     """
 
     fingerprint: Fingerprint
@@ -90,9 +91,9 @@ class Generation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
-    """Properties of the tokenizer that a trainer needs. An id is None if the tokenizer has no such token.
+    """Properties of the tokenizer that a trainer needs. The id of a missing token is None.
 
-    sentinel_ids: ids of T5's <extra_id_0>, <extra_id_1>, ..., if the vocabulary has them.
+    sentinel_ids: ids of T5's <extra_id_0>, <extra_id_1>, ....
     """
 
     name: str
@@ -112,7 +113,7 @@ class TokenizerFacts:
 
     @property
     def end_id(self) -> int | None:
-        """Token that ends a generated text: EOS, or [SEP] if there is none."""
+        """Id that ends a generated text: EOS, or [SEP] without an EOS."""
         return self.sep_id if self.eos_id is None else self.eos_id
 
 
@@ -120,8 +121,7 @@ class TokenizerFacts:
 class Manifest:
     """Description of a dataset: everything a reader needs.
 
-    `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects. Without appends, `generations` is
-    empty.
+    `layout`, `source`, `options`, `engines` and `versions` are JSON objects. `generations` is empty without appends.
     """
 
     name: Name
@@ -149,12 +149,13 @@ class Manifest:
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
-        """Return the row lengths of a bucketed dataset, ascending."""
+        """Row lengths of a bucketed dataset, ascending."""
         return tuple(self.layout.get("bucket_lengths", ()))
 
     def bucket(self, length: int) -> Manifest:
+        """Return the manifest of the rows of one length. Raises: ManifestError if no row has this length."""
         if length not in self.bucket_lengths:
-            raise ManifestError(f"no rows of {length} tokens, expected one of {list(self.bucket_lengths)}")
+            raise ManifestError(f"no rows of length {length}, expected one of {list(self.bucket_lengths)}")
         plain = {name: value for name, value in self.layout.items() if name != "bucket_lengths"}
         splits = {
             name: dataclasses.replace(
@@ -174,21 +175,21 @@ class Manifest:
 
     @property
     def multi_hot_size(self) -> int:
-        """Return C if labels are multi-hot vectors of C classes, otherwise 0."""
+        """Number of classes of multi-hot labels, 0 for other labels."""
         label = self.schema.with_role("label")
         return label.num_values if label is not None and label.shape else 0
 
     @property
     def row_length(self) -> int:
         feature = self.schema.row_ids
-        assert feature is not None, "a manifest has them"
+        assert feature is not None, "a manifest has token ids"
         return feature.num_values
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
     """Yield the contradictions in a manifest as messages. Only the first one is reliable."""
     if manifest.schema.row_ids is None:
-        yield "no feature of role 'token_ids', or 'chosen_ids' and 'rejected_ids', expected one"
+        yield "no token ids, expected a feature of role 'token_ids', or of 'chosen_ids' and 'rejected_ids'"
     for side in ("chosen", "rejected"):
         roles = [feature.role for feature in manifest.schema.features if ROLES[feature.role].side == side]
         if len(roles) < 3 and manifest.schema.with_role("token_ids") is None:
@@ -198,35 +199,34 @@ def contradictions(manifest: Manifest) -> Iterator[str]:
     ids = (*facts.special_ids, *facts.sentinel_ids, facts.pad_id, *named)
     largest = max(value for value in ids if value is not None)
     if largest >= facts.vocab_size:
-        yield f"the tokenizer has a special id {largest}, but a vocabulary of {facts.vocab_size}"
+        yield f"the tokenizer's special id {largest} is not below the vocabulary size {facts.vocab_size}"
     yield from _of_roles(manifest)
     ascending = all(short < long for short, long in itertools.pairwise((0, *lengths)))
     if "bucket_lengths" in manifest.layout and not (lengths and ascending and lengths[-1] == manifest.row_length):
-        length = manifest.row_length
-        yield f"bucket lengths {list(lengths)}, expected them to ascend from 1 or more to the {length} tokens of a row"
+        yield f"bucket lengths {list(lengths)}, expected ascending lengths up to the row length {manifest.row_length}"
     for name, split in manifest.splits.items():
         columns = split.columns
-        yield from (f"split {name!r}: {what}" for what in _of_shards(columns, manifest))
+        yield from (f"split {name!r}: {contradiction}" for contradiction in _of_shards(columns, manifest))
         if columns.task and len({*zip(columns.task, columns.length or (), strict=False)}) < len(columns):
-            yield f"split {name!r}: two shards are of the same task and the same length"
+            yield f"split {name!r}: two shards have the same task and row length"
     names = [name for split in manifest.splits.values() for name in split.columns.name]
     if len(set(names)) < len(names):
         yield f"shard name {collections.Counter(names).most_common(1)[0][0]!r} appears twice"
     ranges = manifest.source.get("splits", {})
     if strangers := [name for name in manifest.source.get("origins", {}) if name not in ranges]:
-        yield f"an origin of split {strangers[0]!r}, which has no rows"
+        yield f"split {strangers[0]!r} has an origin but no rows"
     yield from _of_generations(manifest)
     if manifest.index_stride == 0 or (manifest.index_stride and manifest.compression != "none"):
         yield (
-            f"an index of every {manifest.index_stride}th record with compression {manifest.compression!r}, "
-            "expected a stride of at least 1, and no index of compressed shards"
+            f"index_stride is {manifest.index_stride} with compression {manifest.compression!r}, expected at least 1, "
+            "or null for compressed shards"
         )
     if manifest.label_names is not None:
         count, size = len(manifest.label_names), manifest.multi_hot_size
         if not any(ROLES[feature.role].is_label for feature in manifest.schema.features):
-            yield "label names without a feature of role 'label' or 'token_labels'"
+            yield "label names, but no feature of role 'label' or 'token_labels'"
         if size not in (0, count):
-            yield f"{count} label names, expected {size}, one for each value of a label"
+            yield f"{some(count, 'label name')}, expected {size}, one for each value of a label"
 
 
 def _of_roles(manifest: Manifest) -> Iterator[str]:
@@ -243,49 +243,50 @@ def _of_roles(manifest: Manifest) -> Iterator[str]:
         if not (right and feature is schema.with_role(feature.role)):
             yield (
                 f"feature {feature.name!r} of role {feature.role!r} is {feature.dtype} {list(feature.shape)}, "
-                f"expected int64 {list(expected)}, and one feature of that role"
+                f"expected int64 {list(expected)}, and no other feature of this role"
             )
 
 
 def _of_shards(shards: Shards, manifest: Manifest) -> Iterator[str]:
     suffix = ".tfrecord.gz" if manifest.compression == "gzip" else ".tfrecord"
     of_row, lengths, none = manifest.layout.get("one_record"), manifest.bucket_lengths, [None] * len(shards)
-    expected = f"one of the lengths {list(lengths)}, and a task" if lengths else "neither without bucket lengths"
+    expected = f"a length of {list(lengths)} and a task" if lengths else "neither, since there are no bucket lengths"
     by_reason = (*shards.rejected.values(), *shards.filtered.values())
     unused = list(map(sum, zip(*by_reason, strict=True))) or [0] * len(shards)
     counted = zip(shards.name, shards.num_examples, shards.rows_in, shards.rows_used, unused, strict=True)
     for name, examples, rows_in, used, left in counted:
         if not name.endswith(suffix):
-            yield f"shard name {name!r}, expected a plain file name that ends in {suffix}"
+            yield f"shard name {name!r}, expected a name that ends in {suffix}"
         if examples == 0:
-            yield f"shard {name}: no example, expected at least one"
+            yield f"shard {name}: no examples, expected at least one"
         if rows_in != used + left:
-            yield f"shard {name}: {rows_in} rows in, but {used} used and {left} rejected or filtered"
+            yield f"shard {name}: {some(rows_in, 'input row')}, but {used} used and {left} rejected or filtered"
         if of_row and examples != used:
-            yield f"shard {name}: {examples} examples of {used} rows, expected as many, since each row is one example"
+            yield f"shard {name}: {some(examples, 'example')} from {some(used, 'row')}, expected one per row"
     for name, length, task in zip(shards.name, shards.length or none, shards.task or none, strict=True):
         if length not in (lengths or (None,)) or (task is None) != (length is None):
-            yield f"shard {name}: rows of length {length} of task {task}, expected {expected}"
+            yield f"shard {name}: row length {length} and task {task}, expected {expected}"
 
 
 def _of_generations(manifest: Manifest) -> Iterator[str]:
     generations = manifest.generations
     if not generations:
         return
-    fingerprints = [each.fingerprint for each in generations]
+    fingerprints = [generation.fingerprint for generation in generations]
     if len(set(fingerprints)) < len(fingerprints) or len(fingerprints) < 2 or fingerprints[-1] != manifest.fingerprint:
         yield (
-            f"generations {[each[:12] for each in fingerprints]}, expected two or more that differ, the last "
-            f"of them {manifest.fingerprint[:12]}"
+            f"generations {[fingerprint[:12] for fingerprint in fingerprints]}, expected at least two different ones, "
+            f"the last of them {manifest.fingerprint[:12]}"
         )
-    for each in generations:
-        if each.tasks.keys() != each.rows.keys() or not all(each.tasks.values()) or not all(each.rows.values()):
+    for generation in generations:
+        tasks, rows = generation.tasks, generation.rows
+        if tasks.keys() != rows.keys() or not all(tasks.values()) or not all(rows.values()):
             yield (
-                f"generation {each.fingerprint[:12]} has tasks of {sorted(each.tasks)} and rows of "
-                f"{sorted(each.rows)}, expected some of both for each of its splits"
+                f"generation {generation.fingerprint[:12]} has tasks of splits {sorted(tasks)} and rows of splits "
+                f"{sorted(rows)}, expected tasks and rows of the same splits"
             )
-    for name in sorted({*manifest.splits, *(name for each in generations for name in each.tasks)}):
+    for name in sorted({*manifest.splits, *(name for generation in generations for name in generation.tasks)}):
         made = sorted({*manifest.splits[name].tasks}) if name in manifest.splits else []
-        total = sum(each.tasks.get(name, 0) for each in generations)
+        total = sum(generation.tasks.get(name, 0) for generation in generations)
         if made != list(range(total)):
-            yield f"split {name!r} has {len(made)} tasks, expected the {total} of its generations"
+            yield f"split {name!r} has {some(len(made), 'task')}, but its generations have {total}"

@@ -1,22 +1,21 @@
-"""Record index: a small file beside each uncompressed shard, to read from its middle.
+"""Record index: a small file per uncompressed shard, for reading from its middle.
 
-    index/NAME-SPLIT-00000-of-00012.tfrecord.offsets      uint64 [ceil(num_examples / STRIDE)], little-endian:
-                                                          byte offsets of the records 0, STRIDE, 2 STRIDE, ...
-
-Compressed shards have none.
+index/NAME-SPLIT-00000-of-00012.tfrecord.offsets      uint64 [ceil(num_examples / STRIDE)], little-endian:
+                                                      byte offsets of the records 0, STRIDE, 2 STRIDE, ...
 """
 
 import numpy as np
 
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.format.ledger import Shard
+from tfrecord_io.shown import some
 
 FOLDER = "index"
-# The reader's default block: the index takes 8 bytes per 16 records.
+# Default block of the reader. The index takes 8 bytes per 16 records.
 STRIDE = 16
 
 _DTYPE = np.dtype("<u8")
-_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes it again"
+_REMEDY = "run `prep-tfrecords verify DATASET --repair` to remake the index"
 
 
 def file_name(shard_name: str) -> str:
@@ -24,7 +23,7 @@ def file_name(shard_name: str) -> str:
 
 
 def dump(record_bytes: np.ndarray) -> bytes:
-    """Return the content of an index, given the records' sizes in bytes with frames, int64 [n]."""
+    """Return an index file's content. `record_bytes`: sizes of the records with frames, int64 [n]."""
     starts = np.cumsum(record_bytes) - record_bytes
     return starts[::STRIDE].astype(_DTYPE).tobytes()
 
@@ -40,21 +39,23 @@ def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarra
     """
     if len(content) != (expected := num_bytes(shard, stride=stride)):
         raise CorruptRecordError(
-            f"{place}: {len(content)} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
+            f"{place}: {some(len(content), 'byte')}, expected {expected:,} for {some(shard.num_examples, 'example')}",
+            remedy=_REMEDY,
         )
     offsets = np.frombuffer(content, _DTYPE)
     # Unsigned: large offsets must not become negative.
     ascending = bool(np.all(offsets[1:] > offsets[:-1]))
     if len(offsets) and (offsets[0] != 0 or not ascending or offsets[-1] >= shard.num_bytes):
         raise CorruptRecordError(
-            f"{place}: expected offsets that ascend from 0 and stay below {shard.num_bytes}, the bytes of the shard",
+            f"{place}: invalid offsets, expected them to ascend from 0 and stay below {shard.num_bytes:,}, the "
+            "shard's size in bytes",
             remedy=_REMEDY,
         )
     return offsets.astype(np.int64)
 
 
 class ShardIndexes:
-    """Collect a shard's record sizes during writing, and make its index, if `indexed`."""
+    """Make a shard's index, if `indexed`, from record sizes collected during writing."""
 
     def __init__(self, shard_name: str, *, indexed: bool) -> None:
         self.names = (file_name(shard_name),) if indexed else ()

@@ -14,10 +14,11 @@ from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.ordering import global_order
+from tfrecord_io.shown import some
 
 Names = Literal["keras-hub"] | Mapping[str, str]
 
-# KerasHub's input names (`bert_backbone.py`, `masked_lm_preprocessor.py`, `seq_2_seq_lm_preprocessor.py`).
+# Input names in KerasHub (`bert_backbone.py`, `masked_lm_preprocessor.py`, `seq_2_seq_lm_preprocessor.py`).
 _KERAS_HUB = {
     "input_ids": "token_ids",
     "token_type_ids": "segment_ids",
@@ -33,26 +34,26 @@ _KERAS_HUB_SEQ2SEQ = {
 
 
 class InputFunctions(abc.ABC):
-    """Base of datasets and mixtures. `root` names the dataset in errors."""
+    """Base class of datasets and mixtures. Error messages contain `root`."""
 
     root: str
     manifest: Manifest
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """Splits by name. A mixture has the splits that all its datasets have, each with the shards of all."""
+        """Splits by name; in a mixture, those that all datasets have, with the shards of all datasets."""
         return self.manifest.splits
 
     def tokens_per_example(self, split: str, *, step: int = 0) -> float:
         """Return the mean number of tokens in a training example, without padding. Raises: as `num_examples`.
 
-        Only a mixture with stages has different means at different steps.
+        `step` matters only in a mixture with stages.
         """
         return self._split(split).num_tokens / max(1, self.num_examples(split))
 
     @abc.abstractmethod
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
-        """Return each dataset's shards of a split. Raises: ReaderError if the split is missing or empty."""
+        """Return the shards of a split, by dataset. Raises: ReaderError if the split is missing or empty."""
 
     def _rates(self, split: str) -> Rates:
         return {0: {"": 1.0}}
@@ -67,7 +68,7 @@ class InputFunctions(abc.ABC):
         return Shuffle()
 
     def num_examples(self, split: str) -> int:
-        """Count the examples of a split. Raises: ReaderError if there is no such split."""
+        """Count the examples of a split. Raises: ReaderError if the split does not exist."""
         return self._split(split).num_examples
 
     def input_fn(
@@ -91,23 +92,22 @@ class InputFunctions(abc.ABC):
 
         Args:
             split: one of `splits`.
-            global_batch_size: rows of one step on all replicas together, a multiple of their number.
-            seed: determines every order and the objective's random choices, for a given number of hosts.
-            objective: see `tfrecord_io.objectives`; without one, elements are dicts of features.
+            global_batch_size: rows per step over all replicas, a multiple of their number.
+            seed: determines the order and the objective's random choices, for a given number of hosts.
+            objective: see `tfrecord_io.objectives`. By default, elements are dicts of features.
             training: True: endless and shuffled; False: every example once, in order; None: True for split "train".
-            shuffle: sizes of the levels of shuffling; no effect on an evaluation.
-            order: "hosts": each host shuffles its share of the shards. "global": every global batch, with its masks and
-                weights, depends only on seed and step, so a run may resume on other numbers of hosts and replicas;
-                splits of over 64 MB then need an index (no gzip). Both have every row once per epoch. See
-                `ordering.global_order`, and `global_records` for its cost.
-            start_step: the number of global batches to skip. Later ones equal a run that starts at 0 with the same
-                arguments, hosts and replicas. Shards without an index (gzip) are read from their beginning.
-            steps: the number of steps of the whole training. A mixture with `most_epochs` then raises at once if a
-                dataset reaches its cap earlier; without `steps`, its batches end at the cap.
-            keep: columns of text or bytes to include as string [B], empty on fill rows; no TPU accepts them. With an
-                objective, features of any kind: elements are (inputs, labels, weights, {name: values}).
-            names: new names for the inputs, by present name; "keras-hub" for the names of KerasHub's models
-                (token_ids, segment_ids, padding_mask, mask_positions).
+            shuffle: sizes of the levels of shuffling, for training.
+            order: "hosts": each host shuffles its share of the shards. "global": a global batch depends only on seed
+                and step, so a run may resume on other hosts and replicas; splits of over 64 MB need an index (no gzip).
+                Both have every row once per epoch. See `ordering.global_order`, and `global_records` for the cost.
+            start_step: number of global batches to skip. The next ones equal those of a run from step 0 with the same
+                arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
+            steps: length of the whole training. A mixture with `most_epochs` raises at once if a dataset reaches its
+                maximum earlier; without `steps`, its batches end there.
+            keep: columns of text or bytes to add, string [B], which no TPU accepts. With an objective: features of any
+                kind, and elements are (inputs, labels, weights, {name: values}).
+            names: {present name: new name} of inputs, or "keras-hub" for the names in KerasHub's models (token_ids,
+                segment_ids, padding_mask, mask_positions).
 
         Raises:
             ReaderError: here or from the input function, for an impossible request.
@@ -120,7 +120,7 @@ class InputFunctions(abc.ABC):
         if objective is not None and not hasattr(objective, "bind"):
             name = getattr(objective, "__name__", repr(objective))
             raise ReaderError(
-                f"objective={name}, expected an objective of tfrecord_io.objectives",
+                f"objective is {name}, expected an objective of tfrecord_io.objectives",
                 remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
             )
         training = split == "train" if training is None else training
@@ -144,17 +144,17 @@ class InputFunctions(abc.ABC):
         return lambda context: renamed(batch_graph.build(request, _host(context)), names)
 
     def dataset(self, split: str, *, global_batch_size: int, **options: Any) -> tf.data.Dataset:
-        """Return the dataset for Keras in one process: elements are global batches, the rest is as in `input_fn`."""
+        """Return a dataset for Keras in one process. Elements are global batches; `options` are as in `input_fn`."""
         return self.input_fn(split, global_batch_size=global_batch_size, **options)(tf.distribute.InputContext())
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
         names = (keep,) if isinstance(keep, str) else tuple(keep)
         schema = self.manifest.schema
-        known, what = (schema.of_bytes, "columns of text or bytes") if objective is None else (schema.names, "features")
+        known, kind = (schema.of_bytes, "text or bytes columns") if objective is None else (schema.names, "features")
         if unknown := [name for name in names if name not in known]:
             raise ReaderError(
-                f"{self.root}: keep={unknown}, expected {what}, which are {list(known)}",
-                remedy="build the dataset with --keep-column; without an objective, numbers are in every element",
+                f"{self.root}: keep is {unknown}, expected some of the {kind} {list(known)}",
+                remedy="build the dataset with --keep-column; numeric columns need no keep without an objective",
             )
         return names
 
@@ -167,16 +167,18 @@ class InputFunctions(abc.ABC):
 def _host(context: tf.distribute.InputContext) -> Host:
     replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
     if replicas % hosts:
-        raise ReaderError(f"{replicas} replicas on {hosts} hosts, expected equally many on each host")
+        raise ReaderError(
+            f"{some(replicas, 'replica')} on {some(hosts, 'host')}, expected the same number on each host"
+        )
     return Host(index=context.input_pipeline_id, count=hosts, replicas=replicas // hosts)
 
 
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
-    """Rename a dataset's inputs, by a mapping from present to new names, or to the names of KerasHub.
+    """Rename a dataset's inputs, see `names` of `input_fn`.
 
-    Inputs without a new name keep theirs, but "keras-hub" drops them, since its models accept no others.
+    Inputs without a new name keep theirs, except that "keras-hub" drops them, since KerasHub's models accept no others.
 
-    Raises: ReaderError for unknown or equal names, or if KerasHub has no inputs like these.
+    Raises: ReaderError for unknown or equal names, or for packed rows with "keras-hub".
     """
     if names is None:
         return dataset
@@ -185,21 +187,21 @@ def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
     if isinstance(names, str):
         if "segment_ids" in inputs:
             raise ReaderError(
-                "names 'keras-hub' for packed rows: KerasHub's models would take segment_ids for token types, and let "
-                "documents see one another",
-                remedy="build with another layout, such as concat or pad, or give a mapping of names",
+                "names is 'keras-hub', but rows are packed: KerasHub's models would use segment_ids as token types and "
+                "attend across documents",
+                remedy="build with another layout, such as concat or pad, or give names as a mapping",
             )
         known = _KERAS_HUB_SEQ2SEQ if "decoder_input_ids" in inputs else _KERAS_HUB
         new = {name: known[name] for name in inputs if name in known}
     else:
         if unknown := sorted(set(names) - set(inputs)):
-            raise ReaderError(f"names: no input {unknown[0]!r}, expected some of {sorted(inputs)}")
+            raise ReaderError(f"names: there is no input {unknown[0]!r}, expected some of {sorted(inputs)}")
         new = {name: names.get(name, name) for name in inputs}
         if len(set(new.values())) < len(new):
-            raise ReaderError(f"names: two inputs would have one name, {sorted(new.values())}")
+            raise ReaderError(f"names: several inputs get the same name in {sorted(new.values())}")
 
     def rename(*element: Any) -> Any:
-        found = {new[name]: value for name, value in element[0].items() if name in new}
-        return (found, *element[1:]) if element[1:] else found
+        inputs = {new[name]: value for name, value in element[0].items() if name in new}
+        return (inputs, *element[1:]) if element[1:] else inputs
 
     return dataset.map(rename)

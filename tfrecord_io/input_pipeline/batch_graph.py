@@ -1,12 +1,12 @@
-"""The graph of the reader: from a split's shards to batches of features.
+"""Build the reader's graph, from a split's shards to batches of features.
 
     shards ─► serialized records in their order ─► batch of B strings          (shard_reading, record_order)
     (other datasets of a mixture) ─────────────────────►│                      (mixing_plan)
                                                         │ one parse for all of them
                                               dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
 
-Records are shuffled and batched as strings, which have a quarter of the size of parsed rows. Random choices are
-stateless functions of (seed, purpose, host, epoch or batch), so a run can start at any batch.
+Records are shuffled and batched as strings, a quarter of the size of parsed rows. Random choices are stateless
+functions of (seed, purpose, host, epoch or batch), so a run can start at any batch.
 """
 
 from collections.abc import Collection
@@ -37,7 +37,7 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
     else:
         batches = global_records.training(request, columns).rebatch(batch_rows, drop_remainder=True)
     if request.training:
-        # TensorFlow cannot infer it from windows and stages.
+        # TensorFlow cannot infer the cardinality.
         batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         if request.end_step is not None:
             batches = batches.take((request.end_step - request.start_step) * host.replicas)
@@ -57,12 +57,12 @@ def build(request: InputRequest, host: Host) -> tf.data.Dataset:
         features[host_plan.WEIGHT] = ones_B if num_rows is None else tf.cast(row_B < num_rows, tf.float32)
         if request.objective is None:
             return features
-        found = request.objective(features, seed=seed)
-        return (*found, {name: features[name] for name in request.keep}) if request.keep else found
+        result = request.objective(features, seed=seed)
+        return (*result, {name: features[name] for name in request.keep}) if request.keep else result
 
     options = tf.data.Options()
     options.deterministic = True
-    # A strategy must shard by batches, since it does not see the files.
+    # A strategy cannot shard by file, since it does not see the files.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     elements = batches.enumerate(start=first).map(element, num_parallel_calls=tf.data.AUTOTUNE)
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
@@ -138,9 +138,9 @@ def _on_device(values: tf.Tensor, feature: Feature) -> tf.Tensor:
     narrow = tf.cast(values, tf.int32)
     if feature.role != "column":
         return narrow
-    # A source's column can hold anything.
+    # A column of the source may exceed int32.
     check = tf.debugging.assert_equal(
-        tf.cast(narrow, tf.int64), values, f"column {feature.name}: a value does not fit into int32"
+        tf.cast(narrow, tf.int64), values, f"column {feature.name}: a value is too large for int32"
     )
     with tf.control_dependencies([check]):
         return tf.identity(narrow)

@@ -1,21 +1,18 @@
-"""Training records in the global order: each host reads its columns of every global batch.
+"""Read training records in the global order: each host reads its columns of every global batch.
 
-    window number ─► rows of this host ─► their blocks ─► one read each, many at a time ─► the rows in them
-                     (global_order)       each once       TFRecordDataset from a byte      one gather
+    window number ─► this host's rows ─► their blocks ─► concurrent reads ─► one gather of the rows
+                     (global_order)
 
-The graph contains the byte where each block of 64 records begins: 12.5 MB for 100 million records. A split of up to
-64 MB is instead read once and kept as serialized records.
+The graph contains the byte offset of each block of 64 records, 12.5 MB for 100 million records. A split of up to 64 MB
+is read once and kept as serialized records instead.
 
-CPU time per row of a batch, in microseconds, with rows of 512 tokens from a local disk, on one of H hosts:
+CPU microseconds per row of 512 tokens from a local disk, on one of H hosts. Each host searches the whole window:
 
     global batch 256       H = 1    2    4    8        global batch 2,048     H = 8
     order of hosts        10.4 11.2 12.4 14.7                                10.9
     global order          11.4 11.8 16.1 20.7                                12.4
 
-It grows with H because each host searches the whole window for its rows.
-
-By default TensorFlow's client for gs:// requests 64 MiB at each position. With GCS_READ_CACHE_BLOCK_SIZE_MB=0 it
-requests only the blocks.
+TensorFlow's client for gs:// requests 64 MiB at each position; GCS_READ_CACHE_BLOCK_SIZE_MB=0 limits it to the blocks.
 """
 
 import concurrent.futures
@@ -36,16 +33,14 @@ from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixing.mixing_plan import ENDLESS
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
-# Concurrent reads per window, and concurrent windows. An object store takes 30 ms for a read.
-_READS = 16
-_WINDOWS = 2
+# Concurrent reads per window, and windows. A read from an object store takes 30 ms.
+_READS, _WINDOWS = 16, 2
 _LEAST_BUFFER_BYTES = 4096
-# Concurrent requests for indexes.
-_REQUESTS = 32
+_INDEX_REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on."""
+    """Return an endless dataset of serialized records, string [n], n varying, from the request's first step on."""
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
     stages = [stage for stage in schedule if stage.last > request.start_step]
     alone = len(request.sources) == 1
@@ -78,59 +73,58 @@ def training(request: InputRequest, columns: range) -> tf.data.Dataset:
     steps = tf.constant([stage.last - max(stage.first, request.start_step) for stage in stages])
 
     def batches(at: tf.Tensor) -> tf.data.Dataset:
-        parts = tuple(each.batches(at) for each in streams)
+        parts = tuple(group.batches(at) for group in streams)
         return tf.data.Dataset.zip(parts).map(_in_columns, num_parallel_calls=tf.data.AUTOTUNE).take(steps[at])
 
     return in_stages(batches, len(stages))
 
 
 def _in_columns(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-    serialized, column = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
+    serialized, column = (tf.concat(tensors, axis=0) for tensors in zip(*parts, strict=True))
     return tf.gather(serialized, tf.argsort(column))
 
 
 def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
-    """Return the byte to read each block from, int64 [G]; empty for a split in memory."""
+    """Return the byte offset for reading each block, int64 [G]; empty for a split in memory."""
     if fits_in_memory(source.shards, compression=source.compression):
         return np.empty(0, np.int64)
     if source.index_stride is None:
-        why = "are compressed" if source.compression == "gzip" else "have no index"
+        problem = "are compressed" if source.compression == "gzip" else "have no index"
         raise ReaderError(
-            f"{source.root}: order is 'global', and its shards {why}: expected an index, since rows are read from the "
-            "middle of shards",
+            f"{source.root}: the shards {problem}, but order='global' needs an index to read from the middle of shards",
             remedy="build the dataset without --compression gzip, or read it with order='hosts'",
         )
     if source.root.startswith("gs://") and GCS_BLOCK_SIZE not in os.environ:
         warnings.warn(
-            f"{source.root}: order is 'global', and TensorFlow asks gs:// for 64 MiB wherever a block of rows begins; "
-            f"set {GCS_BLOCK_SIZE}=0 in the environment before it is imported, copy the dataset to a local disk, or "
+            f"{source.root}: with order='global', TensorFlow downloads 64 MiB from gs:// for each block of rows; set "
+            f"{GCS_BLOCK_SIZE}=0 in the environment before importing TensorFlow, copy the dataset to a local disk, or "
             "read it with order='hosts'",
             RuntimeWarning,
             stacklevel=2,
         )
-    with concurrent.futures.ThreadPoolExecutor(_REQUESTS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(_INDEX_REQUESTS) as pool:
         starts = pool.map(functools.partial(source.block_bytes, length=length), range(len(source.shards)))
         return np.concatenate(list(starts))
 
 
 class _Streams:
-    """Records of K datasets in S stages, all in memory or all in blocks, in some columns of all batches.
+    """Records of K datasets in S stages, for some columns of every batch. All datasets fit in memory, or none does.
 
-    One function makes all streams, since TensorFlow prepares each function of a dataset separately: with one per
-    dataset, a mixture of 50 needed 35 CPU s. `orders`: of each stage, then each dataset.
+    One function makes all streams, since TensorFlow prepares every function: with one function per dataset, a mixture
+    of 50 needed 35 CPU s. `orders` has the K orders of the first stage, then of the next.
     """
 
     def __init__(
         self, *, sources: Sequence[SplitShards], orders: Sequence[GlobalOrder], columns: range, start_step: int
     ) -> None:
         self._columns, self._num_sources = columns, len(sources)
-        # A graph for beginning within a window serves the others, too.
+        # The graph for a stage that begins within a window also serves other stages.
         self._order = next((order for order in orders if order.earlier is not None), orders[0])
         values: dict[str, list[Any]] = {name: [getattr(order, name) for order in orders] for name in GlobalOrder.VALUES}
         for order in orders:
             step = max(order.stage.first, start_step)
             window, begun = order.begin(order.rows_before(step), first=columns.start, last=columns.stop)
-            # A stage that ends has no later windows.
+            # The last window of a stage, if the stage ends.
             end = order.begin(order.end_row - 1)[0] + 1 if order.end_row < ENDLESS else ENDLESS
             counts_P = order.counts(columns.start, columns.stop)
             counts_P = np.roll(counts_P, -((step - order.stage.first) % len(counts_P)))
@@ -147,12 +141,12 @@ class _Streams:
             bytes_G=[_block_bytes(source, length=block) for source in sources],
             compression=[shard_reading.TYPES[source.compression] for source in sources],
             index_stride=[source.index_stride or 1 for source in sources],
-            # About the size of a block: bytes read beyond it are wasted.
-            buffer_size=[max(_LEAST_BUFFER_BYTES, int(each * block * 1.1)) for each in of_record],
+            # About the size of a block, since further bytes are wasted.
+            buffer_size=[max(_LEAST_BUFFER_BYTES, int(num_bytes * block * 1.1)) for num_bytes in of_record],
         )
 
     def batches(self, stage: tf.Tensor) -> tf.data.Dataset:
-        """Return serialized records and their columns, string [n] and int64 [n], batch by batch."""
+        """Return the serialized records, string [n], and columns, int64 [n], of each batch."""
         count = self._num_sources
         streams = tf.data.Dataset.range(stage * count, (stage + 1) * count).interleave(
             functools.partial(self.stream, whole_batches=True),
@@ -161,13 +155,13 @@ class _Streams:
         )
 
         def joined(serialized_KN: tf.Tensor, columns_KN: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return tuple(tf.boolean_mask(each, columns_KN >= 0) for each in (serialized_KN, columns_KN))
+            return tuple(tf.boolean_mask(values, columns_KN >= 0) for values in (serialized_KN, columns_KN))
 
         padding = tf.constant(""), tf.constant(-1, tf.int64)
         return streams.padded_batch(count, padding_values=padding).map(joined)
 
     def stream(self, at: tf.Tensor, *, whole_batches: bool = False) -> tf.data.Dataset:
-        """Return serialized records and their columns, in order of steps, then columns; window by window by default."""
+        """Return serialized records and their columns, by step, then column. An element is a window or whole batch."""
         values, source = self._of_stream[at], self._of_source[at % self._num_sources]
         order = self._order.with_values({**values, **self._of_stage[at // self._num_sources]})
 
@@ -177,26 +171,26 @@ class _Streams:
 
         def windows() -> tf.data.Dataset:
             numbered = tf.data.Dataset.counter(values["first"]).take(values["windows"])
-            found = numbered.map(plan, num_parallel_calls=_WINDOWS).enumerate()
-            found = found.map(
+            planned = numbered.map(plan, num_parallel_calls=_WINDOWS).enumerate()
+            planned = planned.map(
                 lambda at, window: tuple(each[tf.where(tf.equal(at, 0), values["begun"], 0) :] for each in window)
             )
-            # A window that ends an epoch may have no rows for a host.
-            return found.filter(lambda _, rows: tf.size(rows) > 0)
+            # The last window of an epoch may have no rows for this host.
+            return planned.filter(lambda _, rows: tf.size(rows) > 0)
 
         if order.block == 1:
             size, num_rows = shard_reading.READ_BYTES, order.num_rows
             records = tf.data.TFRecordDataset(source["paths_S"], source["compression"], buffer_size=size)
             whole = records.apply(tf.data.experimental.assert_cardinality(num_rows)).batch(num_rows)
-            found = whole.flat_map(
+            records = whole.flat_map(
                 lambda serialized_N: windows().map(
                     lambda columns, rows: (tf.gather(serialized_N, rows), columns), num_parallel_calls=_WINDOWS
                 )
             )
         else:
             read: Any = functools.partial(_read_blocks, length=order.block, **source)
-            found = windows().map(lambda columns, rows: (read(rows), columns), num_parallel_calls=_WINDOWS)
-        return found.rebatch(values["counts_P"], drop_remainder=True) if whole_batches else found
+            records = windows().map(lambda columns, rows: (read(rows), columns), num_parallel_calls=_WINDOWS)
+        return records.rebatch(values["counts_P"], drop_remainder=True) if whole_batches else records
 
 
 class TENSORS:
@@ -216,7 +210,7 @@ class TENSORS:
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        # A loop in the graph: its operations are built once.
+        # A loop in the graph builds its operations once.
         def next_turn(turn: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             return turn + 1, *change(turn, left, right)
 
@@ -232,8 +226,7 @@ class TENSORS:
             values = tf.where(pending, change(values), values)
             return values >= limit, values
 
-        _, found = tf.while_loop(unfinished, changed, [tf.ones_like(values, tf.bool), values])
-        return found
+        return tf.while_loop(unfinished, changed, [tf.ones_like(values, tf.bool), values])[1]
 
 
 def _read_blocks(
@@ -247,7 +240,7 @@ def _read_blocks(
     compression: tf.Tensor,
     buffer_size: tf.Tensor,
 ) -> tf.Tensor:
-    """Read records, string [n], by their rows in the split, int64 [n], n at least 1. `length`: records per block."""
+    """Read records, string [n], by their rows in the split, int64 [n], n ≥ 1. `length`: records per block."""
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
         records = shard_reading.records_at(

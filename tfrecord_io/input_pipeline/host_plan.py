@@ -1,21 +1,21 @@
-"""Arithmetic of reading, without TensorFlow: the records of each host, the number of steps, and resuming at a step.
+"""Arithmetic of reading, without TensorFlow: each host's records, the number of steps, and resuming at a step.
 
-The shards of an epoch, concatenated, are a line of N rows. Each of H hosts has a piece of it. In the first e epochs,
-host h has (e N + h) // H rows. So each row comes once per epoch, and no host is ever more than a row ahead of another:
+The concatenated shards of an epoch are a line of N rows, in which each of H hosts has a piece. In the first e epochs,
+host h has (e N + h) // H rows, so each row comes once per epoch, and no host is more than a row ahead of another:
 
     N = 7, H = 2        epoch 0   0 0 0 1 1 1 1        epoch 1   0 0 0 0 1 1 1
 
-`tf.data` interleaves shards deterministically, so a run can resume without reading the earlier records. With 2 slots,
-which take turns, and shards a, b, c of 3, 1, 2 blocks:
+`tf.data` interleaves shards deterministically, so a run can resume without reading earlier records. With 2 slots and
+shards a, b, c of 3, 1, 2 blocks:
 
     round      0    1    2    3    4
     slot 0     a0   a1   a2   ..             a0: the first block of a
-    slot 1     b0   ..   c0   c1   ..        ..: a shard at its end; its slot opens the next one, but passes this turn
+    slot 1     b0   ..   c0   c1   ..        ..: a shard has ended; its slot passes, then opens the next shard
 
-    order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first one
+    order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first block
 
-A new interleave continues exactly like the first one if it starts with the current slot, each open shard at its current
-row, and then the unopened shards.
+An interleave continues the previous one if it starts with the current slot, then has the other open shards, each at its
+current row, then the unopened shards.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.schema import Schema
+from tfrecord_io.shown import some
 
-# Feature of every element: 1 on real rows, 0 on rows that only fill up a batch.
+# Feature of every element: 1 on real rows, 0 on fill rows.
 WEIGHT = "example_weight"
 
 _LEAST_OPEN_SHARDS, _LEAST_WINDOW = 4, 1024
 
-# Each host has a separate order, or all share one (see `ordering`).
 Order = Literal["hosts", "global"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
-    """Input pipeline `index` of `count`; it alone feeds `replicas` devices."""
+    """Input pipeline `index` of `count`, which feeds `replicas` devices."""
 
     index: int = 0
     count: int = 1
     replicas: int = 1
 
     def columns(self, global_batch_size: int) -> range:
-        """Return this host's columns of each global batch. The number of hosts must divide its size."""
+        """Return this host's columns of each global batch. The batch must be divisible by the hosts."""
         rows = global_batch_size // self.count
         return range(self.index * rows, (self.index + 1) * rows)
 
@@ -58,15 +58,15 @@ class Host:
 class Shuffle:
     """Sizes of the three levels of shuffling.
 
-    cycle_length: shards read at the same time; no effect in the global order.
-    block_length: records taken from a shard in its turn.
-    window: records permuted together; a host holds about three windows of serialized records. In the global order, all
+    cycle_length: shards read at the same time; not used in the global order.
+    block_length: consecutive records from one shard.
+    window: records permuted together. A host keeps about three windows of serialized records. In the global order, all
         hosts share one window.
 
-    Raises: ReaderError if one is not positive.
+    Raises: ReaderError if a size is not positive.
     """
 
-    # 16 streams of 8 MiB hide the latency of an object store. Blocks of 16 still bring all of them into each window.
+    # 16 streams of 8 MiB hide the latency of an object store. Each window has blocks of all streams.
     cycle_length: int = 16
     block_length: int = 16
     window: int = 8192
@@ -76,7 +76,7 @@ class Shuffle:
             check_positive(name, value)
 
     def shared(self, count: int) -> Shuffle:
-        """Return the sizes for each of `count` streams that share shards and window, at least 1,024 records each."""
+        """Divide the open shards and the window among `count` streams, at least 4 and 1,024 for each."""
         window = max(_LEAST_WINDOW, -(-self.window // count))
         cycle_length = max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count))
         return dataclasses.replace(self, cycle_length=cycle_length, window=window)
@@ -94,7 +94,7 @@ def check_seed(seed: int) -> None:
 
 def whole_step(start_step: SupportsIndex) -> int:
     try:
-        # An optimizer counts its steps in a NumPy integer.
+        # Optimizers count steps in NumPy integers.
         step = -1 if isinstance(start_step, bool) else operator.index(start_step)
     except TypeError:
         step = -1
@@ -104,21 +104,21 @@ def whole_step(start_step: SupportsIndex) -> int:
 
 
 def element_rows(global_batch_size: int, host: Host) -> int:
-    """Return the rows of one replica's part of the global batch. Raises: ReaderError if they can't divide it."""
+    """Return the rows of a replica's part of the global batch. Raises: ReaderError if the batch is not divisible."""
     check_positive("global_batch_size", global_batch_size)
     replicas = host.count * host.replicas
     if global_batch_size % replicas:
         below = global_batch_size // replicas * replicas
         raise ReaderError(
             f"global_batch_size is {global_batch_size}, expected a multiple of the {replicas} replicas "
-            f"({host.count} hosts with {host.replicas} each)",
+            f"({some(host.count, 'host')} with {host.replicas} each)",
             remedy=f"use {below or replicas} or {below + replicas}" if below else f"use {replicas}",
         )
     return global_batch_size // replicas
 
 
 def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
-    """Return start and stop of a host's piece of an epoch's rows, of the same type as `epoch`: int or tensor []."""
+    """Return the start and stop of a host's rows in an epoch. `epoch` and the result are ints or tensors []."""
 
     def before(index: int, epochs: Any) -> Any:
         rest = epochs * num_rows % host.count + index - host.count
@@ -129,7 +129,7 @@ def share(num_rows: int, host: Host, *, epoch: Any) -> tuple[Any, Any]:
 
 
 def locate(row: int, num_rows: int, host: Host) -> tuple[int, int]:
-    """Return the epoch of a row of a host's endless stream, and its number in the host's piece of that epoch."""
+    """Return the epoch of a row in a host's endless stream, and the row's number in the host's piece of that epoch."""
     epoch = ((row + 1) * host.count - host.index - 1) // num_rows
     return epoch, row - (epoch * num_rows + host.index) // host.count
 
@@ -145,17 +145,17 @@ def mask_name(schema: Schema) -> str:
 
 
 def computes_mask(schema: Schema) -> bool:
-    """Return whether elements get a mask that records don't store."""
+    """Return whether the reader adds a mask that records don't store."""
     return schema.with_role("token_ids") is not None and schema.with_role("attention_mask") is None
 
 
 def resume(
     shard_rows: np.ndarray, *, cycle_length: int, block_length: int, row: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return how to resume an interleave of shards with `shard_rows` rows, int64 [N], at its (existing) row `row`.
+    """Return how to resume an interleave of shards with `shard_rows` rows, int64 [N], at row `row`.
 
-    Returns: the shards of the new interleave, int64 [n], the start row in each of them, int64 [n], and how many
-        rows of its first block to skip.
+    Returns: the shards of the new interleave and their start rows, both int64 [n], and the rows to skip in its first
+        block.
     """
     blocks = -(-shard_rows // block_length)
     slot, first_round = _schedule(blocks, cycle_length=cycle_length)
@@ -180,9 +180,9 @@ def resume(
 
 
 def _schedule(blocks: np.ndarray, *, cycle_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the slot and the first round of each shard."""
+    """Return the slot and first round of each shard."""
     slot, first_round = np.empty_like(blocks), np.empty_like(blocks)
-    # (round, slot) in which each slot finds its shard at its end.
+    # (round, slot) in which each slot's shard has ended.
     ends: list[tuple[int, int]] = []
     for shard, shard_blocks in enumerate(blocks.tolist()):
         if shard < cycle_length:

@@ -1,11 +1,11 @@
-"""Read shards with `tf.data`: whole, or from any row on.
+"""Read shards with `tf.data`, from any row on.
 
-To start in a shard's middle, its index (`record_index`) gives the byte of a record before the row:
+The shard's index (`record_index`) has the byte offset of every `stride`-th record:
 
     bytes      0 ............ offsets[row // stride] ............................ end
     records    not read      │ skipped: row % stride │ returned: num_examples - row
 
-A compressed shard has no index: it is read from its beginning.
+A compressed shard has no index, and is read from its start.
 """
 
 import dataclasses
@@ -23,17 +23,17 @@ from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective
 
-# An object store answers a request for 8 MiB about as fast as one for 256 KiB.
+# A request of 8 MiB to an object store takes little longer than one of 256 KiB.
 READ_BYTES, LEAST_READ_BYTES = 8 * 1024 * 1024, 256 * 1024
-# TensorFlow's names.
+# TensorFlow's names of compressions.
 TYPES = {"none": "", "gzip": "GZIP"}
-# Read as if the index had only the first record.
+# Stride of an index with the first record only.
 NO_INDEX = 2**62
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitShards:
-    """Shards of one split in folder `root`. `seed` determines the order of records. `name`: in a mixture."""
+    """Shards of one split in folder `root`. `seed` determines the order of records; `name` names the dataset."""
 
     name: str
     root: str
@@ -51,9 +51,9 @@ class SplitShards:
         return tuple(shard.num_examples for shard in self.shards)
 
     def block_bytes(self, index: int, *, length: int) -> np.ndarray:
-        """Return the byte of the last indexed record at or before each block of `length` records, int64 [blocks].
+        """Return the byte offset of the last indexed record at or before each block of `length` records, int64.
 
-        Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
+        Raises: ReaderError if the index is missing, CorruptRecordError if it is damaged.
         """
         shard, stride = self.shards[index], self.index_stride
         assert stride is not None, "the caller has checked it"
@@ -64,9 +64,9 @@ class SplitShards:
                 content = bytes(file.read(record_index.num_bytes(shard, stride=stride) + 1))
         except tf.errors.OpError as error:
             raise ReaderError(
-                f"{path}: cannot be read ({type(error).__name__}: {error.message}), expected the index of the shard, "
-                "which is read from the middle on",
-                remedy=f"run `prep-tfrecords verify {self.root} --repair`, which makes it again",
+                f"{path}: cannot be read ({type(error).__name__}: {error.message}), expected the shard's index, which "
+                "is needed to read from the middle of the shard",
+                remedy=f"run `prep-tfrecords verify {self.root} --repair` to remake it",
             ) from error
         offsets = record_index.parse(content, shard=shard, stride=stride, place=path)
         return offsets[np.arange(0, shard.num_examples, length) // stride]
@@ -81,14 +81,14 @@ class SplitShards:
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
-    """Return the pieces of shards that hold the rows [first, last), given the paths and record counts of all shards.
+    """Return the pieces of shards with the rows [first, last), given the paths and record counts of all shards.
 
-    A piece has the arguments of `records_from`: string [n] and three int64 [n].
+    Returns: the tensor arguments of `records_from` for n pieces: string [n] and three int64 [n].
     """
     begins_S = tf.cumsum(rows_S, exclusive=True)
     firsts_S, lasts_S = (tf.clip_by_value(tf.cast(at, tf.int64) - begins_S, 0, rows_S) for at in (first, last))
-    some = tf.where(lasts_S > firsts_S)[:, 0]
-    return tuple(tf.gather(column, some) for column in (paths_S, rows_S, firsts_S, lasts_S - firsts_S))
+    used = tf.where(lasts_S > firsts_S)[:, 0]
+    return tuple(tf.gather(column, used) for column in (paths_S, rows_S, firsts_S, lasts_S - firsts_S))
 
 
 def records_from(
@@ -101,9 +101,9 @@ def records_from(
     index_stride: Any,
     buffer_size: int = READ_BYTES,
 ) -> tf.data.Dataset:
-    """Return `count` serialized records of a shard of `rows` records, from record `first` on.
+    """Return `count` serialized records, from record `first` on, of a shard of `rows` records.
 
-    Reading fails if there are fewer, or if a shard read to its end has more. Use as `records_at`.
+    Reading fails if the shard has fewer records, or has more and is read to its end. Use as `records_at`.
     """
     start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
     byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
@@ -129,10 +129,10 @@ def records_at(
     compression: Any,
     buffer_size: int = READ_BYTES,
 ) -> tf.data.Dataset:
-    """Return the serialized records of one shard from `byte` on, without the first `skip`, and at most `most`.
+    """Return at most `most` serialized records of a shard from `byte` on, without the first `skip`.
 
-    Reading fails if there are not `num_records`. Use this only in functions mapped over a dataset: otherwise
-    TensorFlow 2.21 cannot write this operation into the dataset's graph.
+    Reading fails if they are not `num_records`. Call only in functions mapped over a dataset: TensorFlow 2.21 cannot
+    serialize this operation elsewhere.
     """
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=path[tf.newaxis],
@@ -148,7 +148,7 @@ def records_at(
 class InputRequest:
     """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
-    rates: of the sources, by stage. end_step: the step before which the stream ends, None if it is endless.
+    rates: rates of the sources, by stage. end_step: the step before which the stream ends, None if endless.
     """
 
     manifest: Manifest

@@ -1,1 +1,1 @@
-"""Arithmetic of batches that mix several datasets (no TensorFlow)."""
+"""Arithmetic of mixtures of datasets, without TensorFlow."""

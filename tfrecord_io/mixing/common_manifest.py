@@ -1,8 +1,8 @@
 """Merge the manifests of datasets that can share a batch.
 
-They need the same tokenizer and the same features: names, dtypes, shapes and roles. Source, size, storage and the
-descriptions and order of features may differ. So may constants (read from the records, unless all datasets share them)
-and the names of the labels, as long as no objective learns the labels.
+The datasets need the same tokenizer and the same features: names, dtypes, shapes and roles. Sources, sizes, storage,
+meanings and order of features may differ, and so may constants (which are then read from the records) and label names
+(if no objective learns the labels).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
-    """Return one manifest for the records of all datasets; its fingerprint covers `rates`, plain JSON, too.
+    """Return one manifest for the records of all datasets. Its fingerprint covers `rates`, a JSON object.
 
-    It has the features of the first dataset, and the splits that all datasets have, each with the shards of all.
+    It has the features of the first dataset and the splits that all datasets have.
 
     Raises: ReaderError if the datasets do not fit together.
     """
@@ -42,7 +42,7 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
         for feature in first.schema.features
     )
     splits = {
-        name: Split(shards=tuple(shard for each in manifests.values() for shard in each.splits[name].shards))
+        name: Split(shards=tuple(shard for manifest in manifests.values() for shard in manifest.splits[name].shards))
         for name in first.splits
         if all(name in manifest.splits for _, manifest in others)
     }
@@ -58,28 +58,25 @@ def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Man
 
 
 def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
-    """Bind the objective to the merged dataset.
-
-    Raises: ReaderError if it does not fit, or learns labels that the datasets name differently.
-    """
+    """Bind the objective. Raises: ReaderError if it does not fit, or learns labels with different names."""
     bound = objective.bind(merged)
     (first_name, first), *others = manifests.items()
     for name, manifest in others:
         if manifest.label_names != first.label_names and _needs_labels(objective, merged):
-            listings = [
-                "without names" if each.label_names is None else str(list(each.label_names[:10]))
-                for each in (manifest, first)
-            ]
+            names, first_names = (
+                "without names" if labels is None else list(labels[:10])
+                for labels in (manifest.label_names, first.label_names)
+            )
             raise ReaderError(
-                f"the labels of dataset {name!r} are {listings[0]}, those of {first_name!r} are {listings[1]}, "
-                "expected the same names in the same order: label 0 would mean both",
+                f"the labels of dataset {name!r} are {names}, the labels of {first_name!r} are {first_names}, "
+                "expected the same names in the same order, so that a label has one meaning",
                 remedy="build them with the same label names, or choose an objective that learns no labels",
             )
     return bound
 
 
 def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
-    """Return whether an objective would not fit if the labels were ordinary columns."""
+    """Return whether the objective would not fit if labels were ordinary columns."""
     features = tuple(
         dataclasses.replace(feature, role="column") if ROLES[feature.role].is_label else feature
         for feature in manifest.schema.features
@@ -96,8 +93,8 @@ def _check_tokenizer(facts: TokenizerFacts, expected: TokenizerFacts, *, name: s
         raise ReaderError(
             f"dataset {name!r} was tokenized by {facts.name!r} (content {facts.content_sha256[:12]}), dataset "
             f"{first_name!r} by {expected.name!r} (content {expected.content_sha256[:12]}), expected the same "
-            "tokenizer: the same id would mean different tokens",
-            remedy="build both with the same --tokenizer, of the same revision",
+            "tokenizer, so that an id has one meaning",
+            remedy="build both with the same revision of one --tokenizer",
         )
     for field in ("pad_id", "padding_side"):
         if (got := getattr(facts, field)) != (wanted := getattr(expected, field)):
@@ -108,23 +105,25 @@ def _check_tokenizer(facts: TokenizerFacts, expected: TokenizerFacts, *, name: s
 
 
 def _check_features(schema: Schema, expected: Schema, *, name: str, first_name: str) -> None:
-    ours, theirs = ({feature.name: feature for feature in each.features} for each in (schema, expected))
+    ours, theirs = (
+        {feature.name: feature for feature in features} for features in (schema.features, expected.features)
+    )
     for feature in (*schema.features, *expected.features):
         if (got := _describe(ours.get(feature.name))) != (wanted := _describe(theirs.get(feature.name))):
             raise ReaderError(
-                f"feature {feature.name!r} of dataset {name!r} is {got}, that of dataset {first_name!r} is {wanted}, "
-                "expected the same",
+                f"feature {feature.name!r} of dataset {name!r} is {got}, but {wanted} in dataset {first_name!r}, "
+                "expected the same in both",
                 remedy=_remedy(feature),
             )
 
 
 def _describe(feature: Feature | None) -> str:
-    return f"{feature.dtype} {list(feature.shape)} of role {feature.role!r}" if feature else "not there"
+    return f"{feature.dtype} {list(feature.shape)} of role {feature.role!r}" if feature else "missing"
 
 
 def _remedy(feature: Feature) -> str:
     if ROLES[feature.role].is_label:
-        return "build all of them with labels, of the same kind, or all without"
+        return "build all datasets with labels of the same kind, or all without labels"
     if feature.role == "column":
-        return "build all of them with the same --keep-column options, or none"
-    return "build all of them with the same --layout and --max-length, and with or without a second text"
+        return "build all datasets with the same --keep-column options"
+    return "build all datasets with the same --layout and --max-length, and all with or all without a second text"

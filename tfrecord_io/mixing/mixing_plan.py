@@ -1,17 +1,17 @@
-"""Schedule of a mixture: the number of rows of each dataset in each element (arithmetic of `mixture`, no TensorFlow).
+"""Schedule of a mixture: how many rows of each dataset each element has, without TensorFlow.
 
-The B rows of an element times a rate is seldom a whole number. So the schedule is an endlessly repeated cycle of
-elements with a whole number of rows from each dataset. With rates 0.5, 0.3 and 0.2 and B = 4:
+An element of B rows times a rate is seldom a whole number. So the schedule repeats a cycle of elements with whole
+numbers of rows. With rates 0.5, 0.3 and 0.2 and B = 4:
 
     element     0    1    2    3    4   │  0  ...
     a           2    2    2    2    2   │  2            10 of 20 rows
     b           2    1    1    1    1   │  2             6
     c           0    1    1    1    1   │  0             4
 
-After any number n of elements, each dataset has had n * B * rate rows to within one: this is its quota. Row j of a
-dataset is released when the quota exceeds j - 1, and due when the quota reaches j. Rows are taken by earliest deadline,
-which meets all deadlines (Tijdeman, The chairman assignment problem, Discrete Mathematics 32, 1980). A division and a
-sum give the rows before any element, so a run can start anywhere. Each stage has its own cycle.
+After n elements, a dataset has had its quota of n * B * rate rows, to within one. Row j is released when the quota
+exceeds j - 1, and due when the quota reaches j. Taking rows by earliest deadline meets all deadlines (Tijdeman, The
+chairman assignment problem, Discrete Mathematics 32, 1980). The rows before an element need only a division and a sum,
+so a run can start anywhere. Each stage has its own cycle.
 """
 
 from __future__ import annotations
@@ -21,26 +21,28 @@ import dataclasses
 import hashlib
 import math
 import numbers
+import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import host_plan
+from tfrecord_io.shown import some
 
-# The graph contains the cycle: at most 32 KB per dataset.
+# The graph contains the cycle, at most 32 KB per dataset.
 _MOST_ELEMENTS = 4096
 # Maximum error of a rate, in rows per element.
 _EXACT = 1e-9
-# More than any training reaches.
+# More elements than any training has.
 ENDLESS = 1 << 62
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Elements [first, last) of a training; the last stage ends at `ENDLESS`.
+    """Elements [first, last) of a training. The last stage ends at `ENDLESS`.
 
-    rows_PK: its cycle, the rows of each of K datasets in each of P elements, int64. before: those of earlier stages.
+    rows_PK: the cycle: rows of each of K datasets in each of P elements, int64. before: rows in earlier stages.
     """
 
     first: int
@@ -49,10 +51,10 @@ class Stage:
     before: tuple[int, ...]
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Count the rows of each dataset before an element of this stage, or before its end."""
+        """Count each dataset's rows before an element of this stage, or before its end."""
         cycles, within = divmod(element - self.first, len(self.rows_PK))
         in_cycle, in_part = self.rows_PK.sum(axis=0).tolist(), self.rows_PK[:within].sum(axis=0).tolist()
-        # Python integers: int64 may be too small for the product.
+        # Python integers, since the product may exceed int64.
         return tuple(b + cycles * c + p for b, c, p in zip(self.before, in_cycle, in_part, strict=True))
 
     def from_element(self, element: int) -> Stage:
@@ -66,15 +68,15 @@ class Schedule(tuple[Stage, ...]):
     """Stages of a training, in order."""
 
     def rows_before(self, element: int) -> tuple[int, ...]:
-        """Count the rows of each dataset before an element."""
+        """Count each dataset's rows before an element."""
         return next(stage for stage in self if stage.last > element).rows_before(element)
 
     def from_element(self, element: int) -> Schedule:
-        """Return the stages from an element on; the first begins with that element."""
+        """Return the schedule from an element on."""
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
-        """Return the largest number of elements within `most_rows` of each dataset, and the dataset that ends it."""
+        """Return the largest number of elements within `most_rows` of each dataset, and the limiting dataset."""
 
         def elements_within(part: int) -> int:
             return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])
@@ -82,16 +84,16 @@ class Schedule(tuple[Stage, ...]):
         return min((elements_within(part), part) for part in range(len(most_rows)))
 
 
-# Shares of rows by dataset, by the stage's first step.
+# By the first step of each stage: shares of the rows, by dataset.
 Rates = Mapping[int, Mapping[str, float]]
 
 
 def schedule(rates: Rates, *, rows: int, elements: int = 1, host: int = 0, hosts: int = 1) -> Schedule:
-    """Return the schedule of elements of `rows` rows, `elements` for each step, of one of several hosts.
+    """Return one host's schedule of elements of `rows` rows, `elements` per step.
 
-    Hosts begin at different elements of the cycles, so that a rare dataset does not come on all of them at once.
+    Each host begins at another element of the cycles, so that a rare dataset does not come on all hosts at once.
 
-    Raises: ReaderError as `cycle`.
+    Raises: as `cycle`.
     """
     stages: list[Stage] = []
     firsts = [step * elements for step in rates]
@@ -111,46 +113,46 @@ def rates(
     temperature: float | None = None,
     maximum: int | None = None,
 ) -> dict[int, dict[str, float]]:
-    """Return each dataset's share of the rows at each stage's first step: by weight, or by size.
+    """Return the datasets' shares of the rows, by first step of each stage.
 
-    By size it is min(num_examples, maximum) ** (1 / temperature). At temperature 1, the default, every example comes as
-    often as any other; higher temperatures make the rates more equal. (T5, arXiv:1910.10683, section 3.5.2.)
+    Without weights, a share is proportional to min(num_examples, maximum) ** (1 / temperature) (T5, arXiv:1910.10683,
+    section 3.5.2). At temperature 1, the default, all examples are equally frequent; higher temperatures make the
+    datasets more equal.
 
-    Raises: ReaderError if several of weights, stages and size are given, steps do not rise from 0, a weight is missing,
-        of no dataset, or not positive (in a stage, one may be 0), or the temperature or `maximum` is out of range.
+    Raises: ReaderError for contradicting arguments, invalid steps, weights or temperature, or missing weights.
     """
     by_size = {"temperature": temperature, "maximum": maximum}
     options = {"weights": weights, "stages": stages, **by_size}
     used = [name for name, value in options.items() if value is not None]
     if len(used) > 1 and not set(used) <= set(by_size):
         raise ReaderError(
-            f"{' and '.join(used)} together, expected one of them",
-            remedy="give weights, also those of Mixture.rates with a temperature, as the first stage",
+            f"{' and '.join(used)} are given together, expected one of them",
+            remedy="give weights as the first stage; Mixture.rates returns the weights of a temperature",
         )
     if weights is not None:
         stages = {0: weights}
     if stages is None:
         return {0: _by_size(num_examples, 1.0 if temperature is None else temperature, maximum)}
     _check_stages(list(num_examples), stages)
-    return {step: _shares({name: float(each[name]) for name in num_examples}) for step, each in stages.items()}
+    return {step: _shares({name: float(shares[name]) for name in num_examples}) for step, shares in stages.items()}
 
 
 def _check_stages(names: Sequence[str], stages: Mapping[int, Mapping[str, float]]) -> None:
     steps = list(stages)
     if any(type(step) is not int for step in steps) or steps[:1] != [0] or steps != sorted(set(steps)):
         raise ReaderError(
-            f"stages begin at {steps}, expected rising steps, the first of them 0",
-            remedy="write them in order, with the weights from step 0 on",
+            f"stages begin at steps {steps}, expected ascending whole numbers from 0 on",
+            remedy="sort the stages, and give the weights from step 0 on",
         )
     for step, weights in stages.items():
         when = f" from step {step} on" if len(stages) > 1 else ""
         if weights.keys() != set(names):
             raise ReaderError(
-                f"weights{when} for {list(weights)}, expected one for each of the datasets {names}",
+                f"weights{when} are for {list(weights)}, expected one for each of the datasets {names}",
                 remedy="give each dataset a weight",
             )
         for name, weight in weights.items():
-            is_zero = weight == 0 and not isinstance(weight, bool) and any(each.get(name) for each in stages.values())
+            is_zero = weight == 0 and not isinstance(weight, bool) and any(stage.get(name) for stage in stages.values())
             if not (is_positive(weight) or is_zero):
                 raise ReaderError(
                     f"the weight of dataset {name!r}{when} is {weight!r}, expected a number above 0"
@@ -159,13 +161,13 @@ def _check_stages(names: Sequence[str], stages: Mapping[int, Mapping[str, float]
                 )
         if not any(weights.values()):
             raise ReaderError(
-                f"all weights{when} are 0, expected one above 0", remedy="give one of the datasets a weight"
+                f"all weights{when} are 0, expected one above 0", remedy="give a dataset a weight above 0"
             )
 
 
 def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int | None) -> dict[str, float]:
     if not is_positive(temperature):
-        raise ReaderError(f"temperature is {temperature!r}, expected a number above 0: 1 means by size, more evens out")
+        raise ReaderError(f"temperature is {temperature!r}, expected a number above 0, such as 1 for shares by size")
     if maximum is not None:
         host_plan.check_positive("maximum", maximum)
     sizes = {name: count if maximum is None else min(count, maximum) for name, count in num_examples.items()}
@@ -175,11 +177,11 @@ def _by_size(num_examples: Mapping[str, int], temperature: float, maximum: int |
 
 
 def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
-    """Return the shortest cycle of elements of `rows` rows that gives the datasets these shares, int64 [P, K].
+    """Return the shortest cycle of elements of `rows` rows with these shares, int64 [P, K].
 
-    If no cycle of at most 4,096 elements does, return the closest one: off by less than 1 row in 4,096 elements.
+    If no cycle of at most 4,096 elements has them, return the closest cycle, off by less than 1 row in 4,096 elements.
 
-    Raises: ReaderError if a rate is less than a row in 4,096 elements.
+    Raises: ReaderError if a dataset gets less than a row in 4,096 elements.
     """
     quotas_K = rows * np.array(list(shares.values()), np.float64)
     elements = np.arange(1, _MOST_ELEMENTS + 1, dtype=np.int64)
@@ -188,20 +190,20 @@ def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
     off_P = np.abs(totals_PK - exact_PK).max(axis=1) / elements
     off_P[(totals_PK[:, quotas_K > 0] < 1).any(axis=1)] = np.inf
     if np.isinf(off_P.min()):
-        name, least = min(((name, share) for name, share in shares.items() if share), key=lambda each: each[1])
+        name, least = min(((name, share) for name, share in shares.items() if share), key=operator.itemgetter(1))
         raise ReaderError(
-            f"dataset {name!r} has a share of {least:.3g} of the rows, expected at least one row in {_MOST_ELEMENTS} "
-            f"elements of {rows} rows",
-            remedy="give it more weight, a larger batch or a higher temperature, or leave it out",
+            f"dataset {name!r} has a share of {least:.3g}, expected at least one row in {_MOST_ELEMENTS:,} batches of "
+            f"{some(rows, 'row')}",
+            remedy="give it more weight, use a larger batch or a higher temperature, or leave the dataset out",
         )
     best = int(np.argmax(off_P <= max(off_P.min(), _EXACT)))
     return np.array(_spread(totals_PK[best].tolist(), num_elements=best + 1, rows=rows), np.int64)
 
 
 def source_seed(seed: int, name: str) -> int:
-    """Return the seed that decides the order of dataset `name` within a mixture of seed `seed`.
+    """Return the seed for the order of dataset `name` in a mixture with seed `seed`.
 
-    Training on that dataset alone with this seed, and a `shuffle` of the same sizes, gives its rows in the same order.
+    Training on the dataset alone with this seed and the same `shuffle` has its rows in the same order.
     """
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
 
@@ -216,7 +218,7 @@ def _shares(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
-    """Round each line to whole numbers with a given sum: down, then up where the cut was largest."""
+    """Round each line to whole numbers with sum `sums_P`: down, then up where the fraction was largest."""
     whole_PK = np.floor(exact_PK).astype(np.int64)
     order_PK = np.argsort(whole_PK - exact_PK, axis=1, kind="stable")
     rank_PK = np.argsort(order_PK, axis=1, kind="stable")
@@ -225,17 +227,17 @@ def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
 
 
 def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list[int]]:
-    """Spread the datasets' totals over elements, to within one row of the quota before any element."""
+    """Spread the datasets' totals over elements, always within one row of the quota."""
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):
-        # Rows that are due.
+        # Rows that are due:
         take = [max(total * element // num_elements - had, 0) for total, had in zip(totals, taken, strict=True)]
         waiting = []
         for at, total in enumerate(totals):
             had = taken[at] + take[at]
             if had * num_elements < total * element:
-                # A row that is partly in the quota is due in this element:
+                # The element in which the next row, partly in the quota, is due:
                 waiting.append((-(-(had + 1) * num_elements // total), at))
         for _, at in sorted(waiting)[: rows - sum(take)]:
             take[at] += 1

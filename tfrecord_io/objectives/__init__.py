@@ -1,37 +1,33 @@
 """Training objectives: turn a batch of features into (inputs, labels, weights), as tensors or arrays.
 
-`bind` checks an objective against a manifest and returns a deterministic function of a batch: random choices come from
-its stateless seed, or from a generator for NumPy arrays. Shapes are static. The weights are Keras' sample weights, 0 in
-rows that only fill up a batch (`example_weight` 0).
+`bind` checks an objective against a manifest and returns a function of a batch. Random choices come from a stateless
+seed, or from a generator for NumPy arrays. Shapes are static. Weights are Keras' sample weights, 0 on fill rows.
 
-On the NumPy arrays of `random_access`, a batch or one row without B, objectives need no TensorFlow:
+On NumPy arrays of `random_access`, a batch or a row, objectives need no TensorFlow. The arrays keep their dtypes:
 
     inputs, labels, weights = masked_lm().bind(rows.manifest)(rows.batch(indices), rng=np.random.default_rng([0, step]))
-
-Arrays keep the dtype of their features; weights are float32.
 
     a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
 
     classification   inputs         [CLS] a  b  c  [SEP] [PAD]        labels [B], weights [B]
     masked_lm        inputs         [CLS] a [MASK] c [SEP] [PAD]
-                     labels         [CLS] a  b  c  [SEP] [PAD]        the original tokens
+                     labels         [CLS] a  b  c  [SEP] [PAD]
                      weights          0   0  1  0    0     0          1 on tokens to predict
     gathered_…       inputs         as above, and masked_positions [2 4]
                      labels         [b [SEP]]                         the original tokens there
                      weights        [1 0]
     causal_lm        inputs         [CLS] a  b  c  [SEP] [PAD]
                      labels           a   b  c [SEP] [PAD] [PAD]      the next token
-                     weights          1   1  1  1    0     0          1 where both are tokens
+                     weights          1   1  1  1    0     0          1 if this and the next are tokens
     token_class…     labels           0   4  0  7    0     0          the class of each token
                      weights          0   1  1  1    0     0          1 on tokens with a class
     span_answers     labels         {start_positions: 2, end_positions: 3}
-    seq2seq          inputs         the row, and decoder inputs: the target shifted right, after a start token
+    seq2seq          inputs         the row, and decoder inputs: a start token, then the target
                      labels         the target
-    span_corruption  the same, from one row: spans of it are the target, see `spans`
-    preference       the inputs, labels and weights of causal_lm for both answers to a prompt, see `preference`
+    span_corruption  like seq2seq; the target is spans of the row, see `spans`
+    preference       causal_lm on both answers to a prompt, see `preference`
 
-The inputs are the features with roles token_ids, attention_mask, token_type_ids, segment_ids and positions that the
-dataset has, under their own names.
+Inputs are the dataset's features with roles token_ids, attention_mask, token_type_ids, segment_ids and positions.
 """
 
 from tfrecord_io.objectives.base import BoundObjective, Objective

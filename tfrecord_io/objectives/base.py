@@ -1,4 +1,4 @@
-"""Shared parts of objectives: features by role, and the call with tensors or arrays."""
+"""Shared parts of objectives: features by role, and the operations on arrays."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role, Schema, Side
 
-# Roles that describe a token to a model.
+# Roles of further inputs of a model.
 _DESCRIPTIVE: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
 
 Features = Mapping[str, Any]
-# Inputs, labels and weights (dicts if there are several).
+# Inputs, labels and weights; several labels are a dict.
 Result = tuple[dict[str, Any], Any, Any]
-# Takes features with a mask, and the operations for their arrays.
+# Takes features, with a mask, and operations (`NumpyOps` or `TensorOps`).
 Apply = Callable[[Features, Any], Result]
 
 
 class Objective(Protocol):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        """Return the objective for this dataset's batches. Raises: ReaderError if the dataset does not support it."""
+        """Bind the objective to a dataset. Raises: ReaderError if the dataset does not support it."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenFeatures:
-    """Names of an element's token features. `segments` is None if a row is one text."""
+    """Names of the token features. `segments` is None if a row is one text."""
 
     ids: str
     mask: str
@@ -40,13 +40,13 @@ class TokenFeatures:
 
     @classmethod
     def of(cls, manifest: Manifest, *, side: Side = "input") -> TokenFeatures:
-        """Return the features of one side of the dataset's rows. Raises: ReaderError if it has none."""
+        """Return the features of one side. Raises: ReaderError if the dataset has none."""
         schema = manifest.schema
         ids, stored = schema.ids_of(side), schema.mask_of(side)
         if ids is None:
             layout, objective = ("another layout", "preference") if side == "input" else ("preference", "causal_lm")
             raise ReaderError(
-                f"dataset {manifest.name!r}: no token ids of the {side} among the features {list(schema.names)}",
+                f"dataset {manifest.name!r}: no {side} token ids among the features {list(schema.names)}",
                 remedy=f"build the dataset with --layout {layout}, or choose another objective, such as {objective}",
             )
         mask = host_plan.mask_name(schema) if stored is None else stored.name
@@ -65,7 +65,7 @@ class TokenFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class BoundObjective:
-    """Objective bound to one dataset; call it with a batch. Can be pickled."""
+    """Objective bound to a dataset. Can be pickled."""
 
     schema: Schema
     tokens: TokenFeatures
@@ -75,13 +75,12 @@ class BoundObjective:
         """Return (inputs, labels, weights) of a batch.
 
         Args:
-            features: the reader's tensors, with `seed`; or arrays of a batch, or of one row without batch dimension.
-                Without `example_weight` all rows count.
-            seed: a stateless seed for tensors, int64 [2], or one made by `by_row`.
-            rng: generator for arrays; by default seeded from the system's entropy.
+            features: the reader's tensors, or arrays of a batch or of one row. Without `example_weight`, all rows have
+                weight 1.
+            seed: a stateless seed, required for tensors: int64 [2], or the result of `by_row`.
+            rng: generator for arrays; by default a new one.
         """
-        if seed is not None:
-            # Objectives on arrays need no TensorFlow.
+        if seed is not None:  # only tensors need TensorFlow
             from tfrecord_io.objectives.tensor_ops import TensorOps, in_graph
 
             if host_plan.WEIGHT not in features:
@@ -99,12 +98,12 @@ class BoundObjective:
         return _first_row(inputs), _first_row(labels), _first_row(weights)
 
     def with_rng(self, features: Features, rng: np.random.Generator) -> Result:
-        """Apply the objective to arrays with a generator, the signature of `grain.MapDataset.random_map`."""
+        """Apply the objective to arrays, with the signature of `grain.MapDataset.random_map`."""
         return self(features, rng=rng)
 
 
 def _first_row(values: Any) -> Any:
-    return {name: each[0] for name, each in values.items()} if isinstance(values, dict) else values[0]
+    return {name: array[0] for name, array in values.items()} if isinstance(values, dict) else values[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Unbound:
 
 
 def token_weights(features: Features, counts_BL: Any, ops: Any) -> Any:
-    """Return each token's weight, float32 [B, L]: its row's weight where `counts_BL` is 1 or True, 0 elsewhere."""
+    """Return the weights of tokens, float32 [B, L]: the row's weight where `counts_BL` is true, 0 elsewhere."""
     return ops.floats(counts_BL) * ops.floats(features[host_plan.WEIGHT])[:, None]
 
 
@@ -126,8 +125,8 @@ def required(manifest: Manifest, role: Role, *, objective: str, remedy: str) -> 
     feature = manifest.schema.with_role(role)
     if feature is None:
         raise ReaderError(
-            f"dataset {manifest.name!r}: no {role} among the features {list(manifest.schema.names)}, "
-            f"{objective} expects one",
+            f"dataset {manifest.name!r}: {objective} needs a feature of role {role}, found "
+            f"{list(manifest.schema.names)}",
             remedy=f"{remedy}, or choose another objective",
         )
     return feature.name
@@ -137,15 +136,15 @@ def check_free(manifest: Manifest, *names: str, objective: str) -> None:
     for name in names:
         if name in manifest.schema.names:
             raise ReaderError(
-                f"dataset {manifest.name!r}: feature {name!r} has a name that {objective} uses",
+                f"dataset {manifest.name!r}: feature {name!r} has a name that {objective} reserves",
                 remedy="build the dataset with this column renamed or left out, or choose another objective",
             )
 
 
 def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
-    """Make the attention mask of rows without one, by `NumpyOps` or `TensorOps`: integers [B, L], 1 on tokens."""
+    """Compute the attention mask of rows that store none: integers [B, L], 1 on tokens."""
     ids_BL = schema.values(features, "token_ids")
-    assert ids_BL is not None, "only asked for with token ids"
+    assert ids_BL is not None, "the dataset has token ids"
     segments_BL, count_B = schema.values(features, "segment_ids"), schema.values(features, "num_tokens")
     if segments_BL is not None:
         return ops.integers(segments_BL > 0, ids_BL)
@@ -155,20 +154,20 @@ def token_mask(features: Features, schema: Schema, ops: Any) -> Any:
 
 
 class NumpyOps:
-    """Operations on arrays [B, n], with random draws from a generator. `TensorOps` has the same for a graph."""
+    """Operations on arrays [B, n], with draws from a generator. `TensorOps` has them for tensors."""
 
     maximum, minimum = staticmethod(np.maximum), staticmethod(np.minimum)
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
     table = staticmethod(lambda values, indices: values[indices])
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
-    # Of each row: the sum, and the inclusive running sums.
+    # Sum and running sums of each row.
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
-    # Rows of one value, with the length and dtype of `like`.
+    # Rows of one value, as many as in `like`, of its dtype.
     full = staticmethod(lambda width, fill, like: np.full((len(like), width), fill, like.dtype))
     concat = staticmethod(lambda parts: np.concatenate(parts, axis=1))
     largest = staticmethod(lambda values_BL, count: np.argsort(-values_BL, axis=1)[:, :count])
-    # Integers of the dtype of `like`, and float32.
+    # Conversions to the dtype of `like`, and to float32.
     integers = staticmethod(lambda values, like: np.asarray(values).astype(like.dtype))
     floats = staticmethod(lambda values: np.asarray(values).astype(np.float32))
 
@@ -189,13 +188,13 @@ class NumpyOps:
 
     @staticmethod
     def replaced(values_BW: Any, places_BP: Any, by_BP: Any) -> Any:
-        found = values_BW.copy()
-        np.put_along_axis(found, places_BP, by_BP, axis=1)
-        return found
+        replaced_BW = values_BW.copy()
+        np.put_along_axis(replaced_BW, places_BP, by_BP, axis=1)
+        return replaced_BW
 
     @staticmethod
     def where(chosen: Any, values: Any, others: Any) -> Any:
-        """Return `values` where `chosen`, else `others`, in the dtype of the array `others`, or else of `values`."""
+        """Like `np.where`, in the dtype of `others` if it is an array, else of `values`."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 

@@ -1,4 +1,4 @@
-"""Arguments for Keras' `compile` that ignore rows and positions of weight 0."""
+"""Losses and metrics for Keras' `compile` that ignore rows and positions of weight 0."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ def compile_args(dataset: tf.data.Dataset) -> dict[str, Any]:
 
         model.compile("adam", **objectives.compile_args(train))
 
-    Integer labels get a cross-entropy, rows of several classes a sigmoid cross-entropy, float labels a squared error
-    (of outputs [B, 1]). By default Keras divides a loss by the batch size, which includes rows that only fill up the
-    batch. These losses divide by the sum of the weights. The metric (`cross_entropy`, `squared_error`) is the exact
-    mean of an evaluation; `loss` is the mean of the batch means.
+    The loss is a cross-entropy for integer labels, a sigmoid cross-entropy for several classes per row, a squared error
+    (of outputs [B, 1]) for float labels. It is divided by the sum of the weights, while Keras by default divides by the
+    batch size, fill rows included. The metric (`cross_entropy`, `squared_error`) is the exact mean of an evaluation;
+    `loss` is the mean of the batch means.
 
     Args:
         dataset: the result of `dataset(..., objective=...)`. Needs Keras 3.12 or newer.
 
-    Raises: ReaderError if its elements are not (inputs, labels, weights), or are preference pairs.
+    Raises: ReaderError if elements are not (inputs, labels, weights), or are preference pairs.
     """
     spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) != 3:
         raise ReaderError(
-            "compile_args: elements without labels and weights, expected (inputs, labels, weights)",
-            remedy="give the dataset an objective, as in `objective=objectives.classification()`",
+            "compile_args: elements have no labels and weights, expected (inputs, labels, weights)",
+            remedy="read the dataset with an objective, such as `objective=objectives.classification()`",
         )
     _, labels, weights = spec
     if isinstance(weights, Mapping):
         raise ReaderError(
-            "compile_args: weights of several labels, expected one tensor: Keras has no loss of preference pairs",
+            "compile_args: elements are preference pairs, for which Keras has no loss",
             remedy="write a training step, or use `train-tpu --task dpo`",
         )
     if not isinstance(labels, Mapping):
         loss, metrics = _of(labels, weights)
         return {"loss": loss, "weighted_metrics": metrics}
-    found = {name: _of(each, weights) for name, each in labels.items()}
+    arguments = {name: _of(spec, weights) for name, spec in labels.items()}
     return {
-        "loss": {name: loss for name, (loss, _) in found.items()},
-        "weighted_metrics": {name: metrics for name, (_, metrics) in found.items()},
+        "loss": {name: loss for name, (loss, _) in arguments.items()},
+        "weighted_metrics": {name: metrics for name, (_, metrics) in arguments.items()},
     }
 
 

@@ -2,16 +2,13 @@
 
 causal_lm on a packed row     a  b  c  d  e  [PAD]…      documents "a b c" and "d e"
 segment_ids                   1  1  1  2  2   0 0 0
-positions                     0  1  2  0  1   0 0 0      restart with each document
+positions                     0  1  2  0  1   0 0 0
 labels                        b  c  d  e [PAD] …
 weights                       1  1  0  1  0   0 0 0      "c" does not predict "d" of another document
 
-and on a conversation         u  u  a  a  [PAD]          only the assistant's tokens are learned
-loss_mask                     0  0  1  1   0
+and on a conversation         u  u  a  a  [PAD]
+loss_mask                     0  0  1  1   0             1 on the assistant's tokens
 weights                       0  1  1  0   0             the loss_mask of the predicted token
-
-In seq2seq, decoder inputs begin with a start token: the pad token for T5 (arXiv:1910.10683), EOS for BART
-(arXiv:1910.13461). If targets are padded on the left, it also comes before their first token.
 """
 
 import functools
@@ -25,7 +22,7 @@ from tfrecord_io.manifest import LabelRange, Manifest
 from tfrecord_io.objectives import base
 from tfrecord_io.schema import UNLABELLED
 
-# Inputs of a decoder that are not features of the dataset.
+# Inputs that are not features of the dataset.
 DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 
 StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
@@ -34,10 +31,12 @@ StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
 def classification(*, num_labels: int | None = None) -> base.Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
 
-    A row with class id -1 has weight 0 and label 0, which every loss accepts. Integers without label names must be 0 to
-    `num_labels` - 1, by default all numbers from 0 to the largest label; ReaderError if the manifest shows others. If
-    rows have several classes each, labels are int32 [B, C], 1 for the row's classes, for a sigmoid cross-entropy of
-    logits [B, C].
+    A row with class id -1 has weight 0 and label 0, which every loss accepts. If rows have several classes, labels are
+    int32 [B, C], for a sigmoid cross-entropy of logits [B, C].
+
+    Args:
+        num_labels: number of classes of integers without label names; by default the largest label plus 1. ReaderError
+            from `bind` if the labels do not fit.
     """
     return base.Unbound(functools.partial(_classification, num_labels=num_labels))
 
@@ -45,18 +44,18 @@ def classification(*, num_labels: int | None = None) -> base.Objective:
 def token_classification() -> base.Objective:
     """Predict the class of each token that has one (names, parts of speech): labels int32 [B, L].
 
-    Weights are float32 [B, L], 0 on tokens without a label (BERT, arXiv:1810.04805, section 5.3: the first token of a
-    word has the word's label).
+    Weights are float32 [B, L], 0 on tokens without a label. The first token of a word has the word's label (BERT,
+    arXiv:1810.04805, section 5.3).
     """
     return base.Unbound(_token_classification)
 
 
 def span_answers() -> base.Objective:
-    """Predict the first and the last token of an answer (BERT, arXiv:1810.04805, section 4.2).
+    """Predict the first and last token of an answer (BERT, arXiv:1810.04805, section 4.2).
 
-    Labels are a dict of int32 [B], with the names of the features of roles start_position and end_position
-    (`start_positions` and `end_positions` in datasets of this library); weights float32 [B] for both. They suit a Keras
-    model with outputs of these names, logits [B, L]. Both labels of a row without the answer are 0 (section 4.3).
+    Labels are a dict of int32 [B], by feature name (`start_positions` and `end_positions` in datasets of this library),
+    for a Keras model with outputs of these names, logits [B, L]. Weights are float32 [B]. Both labels of a row without
+    an answer are 0 (section 4.3).
     """
     return base.Unbound(_span_answers)
 
@@ -79,7 +78,7 @@ def _require_class_ids(manifest: Manifest, num_labels: int | None) -> None:
         fits = labels.smallest == 0 and labels.distinct in (None, labels.largest + 1)
     if not fits:
         raise ReaderError(
-            f"objective classification: the labels of {manifest.name} are {labels.text}, expected 0 to "
+            f"dataset {manifest.name!r}: labels have {labels.text}, classification expects 0 to "
             f"{(num_labels or labels.distinct or labels.largest + 1) - 1}",
             remedy="build the dataset with --label-classes, which makes each value a class"
             + f", or give num_labels={labels.largest + 1}" * (labels.smallest >= 0),
@@ -122,10 +121,10 @@ def _answer(features: base.Features, ops: Any, *, tokens: base.TokenFeatures, st
 
 
 def causal_lm() -> base.Objective:
-    """Predict the next token: labels [B, L] and weights float32 [B, L], 0 at the last position of each row.
+    """Predict the next token: labels [B, L], weights float32 [B, L], 0 at the last position of each row.
 
-    The weight is also 0 where the next token is in another segment or has loss_mask 0, if the dataset has these.
-    On packed rows a model also needs `segment_attention_mask`, and `positions` instead of the positions in the row.
+    The weight is also 0 if the next token is in another segment or has loss_mask 0. On packed rows a model also needs
+    `segment_attention_mask`, and `positions` instead of positions in the row.
     """
     return base.Unbound(_causal_lm)
 
@@ -139,9 +138,9 @@ def _causal_lm(manifest: Manifest, tokens: base.TokenFeatures) -> base.Apply:
 def next_token(
     features: base.Features, ops: Any, *, tokens: base.TokenFeatures, pad_id: int, loss_mask: str | None
 ) -> base.Result:
-    """Return inputs, the next tokens [B, L], and their weights. `loss_mask` is the feature's name, if any."""
+    """Return inputs, next tokens [B, L] and their weights. `loss_mask` is the name of a feature, if any."""
     mask_BL = features[tokens.mask]
-    # Both must be tokens: with padding on the left, the last pad would predict the first token.
+    # The current position must be a token, too: it may be padding on the left.
     counts_BL = (mask_BL > 0) & (base.shifted_left(mask_BL, 0, ops) > 0)
     if tokens.segments is not None:
         segment_BL = features[tokens.segments]
@@ -153,21 +152,21 @@ def next_token(
 
 
 def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
-    """Generate the target: labels int32 [B, T] and weights float32 [B, T], 1 on tokens of the target.
+    """Generate the target: labels int32 [B, T], weights float32 [B, T], 1 on tokens of the target.
+
+    Inputs include `decoder_input_ids` and `decoder_attention_mask`, int32 [B, T]: a start token, then the target.
 
     Args:
-        decoder_start_id: the decoder's start token: a special token by kind ("pad" for T5, "eos" for BART, "cls" for
-            models warm-started from BERT), or an id.
+        decoder_start_id: the start token, as an id or by kind: "pad" for T5 (arXiv:1910.10683), "eos" for BART
+            (arXiv:1910.13461), "cls" for models warm-started from BERT.
 
-    Returns an objective that adds the inputs `decoder_input_ids` and `decoder_attention_mask`, int32 [B, T].
-
-    Raises: ReaderError from `bind`, without targets or such a token, or if a feature has one of these names.
+    Raises: ReaderError from `bind`, without targets or this token, or if a feature has the name of a decoder input.
     """
     return base.Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
 
 def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
-    """Return the decoder's inputs, [B, T]: the target shifted right by one, after `start`."""
+    """Return the decoder's inputs, [B, T]: the target shifted right, after `start`, which follows any left padding."""
     before_BT, shifted_BT = base.shifted(target_mask_BT, 0, ops), base.shifted(target_ids_BT, 0, ops)
     first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
     return {
@@ -199,36 +198,35 @@ def start_id(manifest: Manifest, token: StartToken | int) -> int:
     if not isinstance(token, str):
         if isinstance(token, bool) or not 0 <= token < facts.vocab_size:
             last = facts.vocab_size - 1
-            raise ReaderError(f"decoder_start_id is {token}, expected an id of the vocabulary, 0 to {last}")
+            raise ReaderError(f"decoder_start_id is {token}, expected an id from 0 to {last}")
         return token
     if token not in get_args(StartToken):
         raise ReaderError(f"decoder_start_id is {token!r}, expected an id, or one of {list(get_args(StartToken))}")
-    found: int | None = getattr(facts, f"{token}_id")
-    if found is None:
+    special: int | None = getattr(facts, f"{token}_id")
+    if special is None:
         raise ReaderError(
-            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no {token.upper()} token to start the decoder "
-            "from",
-            remedy="give decoder_start_id as the model's configuration states it",
+            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no {token.upper()} token to start the decoder",
+            remedy="give the decoder_start_id of the model's configuration",
         )
-    return found
+    return special
 
 
 def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
-    """Return the attention mask of packed rows, which hides other segments and, with `causal`, later tokens.
+    """Return the attention mask of packed rows, bool [B, L, L]: [row, query token, key token].
+
+    It hides other segments and, with `causal`, later tokens (arXiv:2107.02027).
 
         segment_ids  1 1 2 0      causal=True   1 0 0 0      row: the query token,
                                                 1 1 0 0      column: the key token
                                                 0 0 1 0
                                                 0 0 0 0
 
-    Where all scores of a token are masked, as for padding, a softmax must not subtract infinities. (arXiv:2107.02027.)
+    On padding, all keys are masked: a softmax must not subtract infinities there.
 
     Args:
         segment_ids_BL: integers [B, L] of TensorFlow, JAX or NumPy: 1, 2, ... on the tokens of each segment, 0 on
             padding.
         causal: whether a token sees only itself and earlier tokens.
-
-    Returns: bool [B, L, L], [row, query token, key token].
     """
     seen_BLL = segment_ids_BL[:, :, None] == segment_ids_BL[:, None, :]
     mask_BLL = seen_BLL & (segment_ids_BL > 0)[:, None, :]

@@ -1,4 +1,4 @@
-"""Masked LM: predict hidden tokens, never special tokens or padding."""
+"""Masked language modelling: predict hidden tokens, but no special tokens or padding."""
 
 import dataclasses
 import functools
@@ -11,20 +11,20 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import base
 
-# Not a feature of the dataset.
 MASKED_POSITIONS = "masked_positions"
 
 
 def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> base.Objective:
     """Predict hidden tokens (BERT, arXiv:1810.04805, section 3.1), drawn again for each batch.
 
-    Args:
-        probability: that a token is predicted.
-        mask_share: share of the predicted tokens that become the mask token.
-        random_share: share that become a random ordinary token; the rest stay unchanged.
+    Labels are int32 [B, L], weights float32 [B, L], 1 on predicted tokens.
 
-    Returns: an objective with labels int32 [B, L] and weights float32 [B, L].
-    Raises: ReaderError if a number is no probability, or the shares add up to more than 1.
+    Args:
+        probability: probability that a token is predicted.
+        mask_share: share of predicted tokens that the mask token replaces.
+        random_share: share of predicted tokens that a random ordinary token replaces. The rest stay unchanged.
+
+    Raises: ReaderError if a number is not a probability, or the shares exceed 1 together.
     """
     return _masked(False, probability=probability, mask_share=mask_share, random_share=random_share)
 
@@ -32,27 +32,27 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
 def gathered_masked_lm(
     probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1
 ) -> base.Objective:
-    """Predict hidden tokens as in `masked_lm`, for models that compute logits only at P positions of each row.
+    """Predict hidden tokens as in `masked_lm`, for models that compute logits at P positions of each row only.
 
-    The number of tokens is drawn per row: of n candidates, floor(probability * n + u), with u uniform in [0, 1). Its
-    mean is probability * n, and its maximum P = ceil(probability * L), so no chosen token is dropped.
+    Inputs include `masked_positions`, int32 [B, P]: the predicted positions, unordered, then others with weight 0.
+    Labels are int32 [B, P], weights float32 [B, P].
 
-    Returns an objective; its inputs include `masked_positions` int32 [B, P]: the chosen positions, unordered, then
-    others of the row with weight 0. Labels are int32 [B, P], weights float32 [B, P].
+    Of n candidates in a row, floor(probability * n + u) are predicted, with u uniform in [0, 1): on average
+    probability * n, and at most P = ceil(probability * L), so no chosen token is dropped.
 
-    Raises: as `masked_lm`; ReaderError from `bind` if a feature has that name.
+    Raises: as `masked_lm`; ReaderError from `bind` if a feature has the name `masked_positions`.
     """
     return _masked(True, probability=probability, mask_share=mask_share, random_share=random_share)
 
 
 def _masked(gathered: bool, *, probability: float, mask_share: float, random_share: float) -> base.Objective:
     if not 0 < probability <= 1:
-        raise ReaderError(f"probability is {probability!r}, expected more than 0 and at most 1")
+        raise ReaderError(f"probability is {probability!r}, expected a number above 0, at most 1")
     for name, share in (("mask_share", mask_share), ("random_share", random_share)):
         if not 0 <= share <= 1:
-            raise ReaderError(f"{name} is {share!r}, expected 0 to 1")
+            raise ReaderError(f"{name} is {share!r}, expected a number from 0 to 1")
     if mask_share + random_share > 1 + 1e-9:  # 0.7 + 0.3 may slightly exceed 1
-        raise ReaderError(f"mask_share {mask_share} + random_share {random_share}, expected at most 1")
+        raise ReaderError(f"mask_share is {mask_share} and random_share {random_share}, expected a sum of at most 1")
 
     make = functools.partial(_on_dataset, gathered=gathered, probability=probability)
     return base.Unbound(functools.partial(make, mask_share=mask_share, random_share=random_share))
@@ -64,8 +64,8 @@ def _on_dataset(
     facts = manifest.tokenizer
     if facts.mask_id is None:
         raise ReaderError(
-            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no mask token, masked_lm expects one",
-            remedy="build the dataset with a tokenizer that has one, or choose causal_lm",
+            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no mask token, which masked_lm needs",
+            remedy="build the dataset with a tokenizer that has a mask token, or choose causal_lm",
         )
     special_V = np.zeros(max(facts.vocab_size, *(special + 1 for special in facts.special_ids), 1), np.bool_)
     special_V[list(facts.special_ids)] = True
@@ -85,8 +85,6 @@ def _on_dataset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Hiding:
-    """`special_V`, bool [V], marks special ids; `ordinary_ids` are all others."""
-
     tokens: base.TokenFeatures
     probability: float
     mask_share: float
@@ -98,7 +96,7 @@ class _Hiding:
     def in_place(self, features: base.Features, ops: Any) -> base.Result:
         ids_BL, probability = features[self.tokens.ids], self.probability
         draws, token_draws = ops.split(2)
-        # Of chosen tokens, the same draw is uniform in [0, probability).
+        # The draws of chosen tokens are uniform in [0, probability), and serve again in `_seen`.
         draw_BL = draws.uniform(ids_BL.shape)
         chosen_BL = self._candidates(features, ops) & (draw_BL < probability)
         seen_BL = self._seen(ids_BL, draw_BL, below=probability, ops=token_draws)
@@ -113,7 +111,7 @@ class _Hiding:
         positions_BP = ops.largest(rank_BL, most)
         candidates_B = ops.total(candidate_BL)
         exact_B = self.probability * ops.floats(candidates_B) + count_draws.uniform(candidates_B.shape)
-        # float32 may round a sum up to the next whole number.
+        # float32 may round up to the next whole number.
         count_B = ops.minimum(ops.integers(exact_B // 1, candidates_B), ops.minimum(candidates_B, most))
         chosen_BP = ops.arange(0, most) < count_B[:, None]
         labels_BP = ops.take(ids_BL, positions_BP)
@@ -126,7 +124,7 @@ class _Hiding:
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
-        """Return the inputs for `ids`. `draw` is uniform in [0, `below`)."""
+        """Replace `ids` by the mask token, a random token or nothing. `draw` is uniform in [0, `below`)."""
         drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
         seen = ops.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
         return ops.where(draw < below * self.mask_share, self.mask_id, seen)

@@ -1,4 +1,4 @@
-"""Objective for preference pairs: the next tokens of both answers to a prompt.
+"""Objective for preference pairs: predict the next tokens of both answers to a prompt.
 
 a row, L = 6           p  p  c  c  _  _        chosen_input_ids, with chosen_loss_mask     0 0 1 1 0 0
                        p  p  r  _  _  _        rejected_input_ids, with rejected_loss_mask 0 0 1 0 0 0
@@ -26,16 +26,16 @@ def preference(*, prompt_length: int | None = None, answer_length: int | None = 
     """Compare two answers to a prompt (DPO, arXiv:2305.18290; reward models, arXiv:2203.02155).
 
     Inputs are `chosen_token_ids`, `chosen_padding_mask`, `rejected_token_ids` and `rejected_padding_mask`, int32
-    [B, L]. Labels and weights are dicts of `chosen` and `rejected`, [B, L], shifted as in `causal_lm`: weights are 1
-    where the next token belongs to the answer.
+    [B, L]. Labels and weights are dicts of `chosen` and `rejected`, [B, L], shifted as in `causal_lm`, with weight 1 on
+    the answer's tokens.
 
-    With `prompt_length` P and `answer_length` A, inputs are the fields of tunix's `TrainingInput`: `prompt_ids` and
-    `prompt_mask`, [B, P], padded and cut on the left; `chosen_ids`, `chosen_mask`, `rejected_ids` and `rejected_mask`,
-    [B, A], padded and cut on the right, as MaxText does (`DPODataFormatting`). Labels and weights are the answers' ids
-    and masks. If cut rows have different prompts for both answers, the longer one is used.
+    With `prompt_length` P and `answer_length` A, inputs are the fields of tunix's `TrainingInput`, padded and cut as in
+    MaxText (`DPODataFormatting`): `prompt_ids` and `prompt_mask`, [B, P], on the left; `chosen_ids`, `chosen_mask`,
+    `rejected_ids` and `rejected_mask`, [B, A], on the right. Labels and weights are the answers' ids and masks. If the
+    prompts of a cut row differ, the longer one is used.
 
     Raises:
-        ReaderError: only one of the lengths is given, or one is not positive; from `bind`, if the dataset has no pairs
+        ReaderError: only one length is given, or a length is not positive; from `bind`, if the dataset has no pairs
             (`--layout preference`).
     """
     if prompt_length is None and answer_length is None:
@@ -57,11 +57,11 @@ def _next_token_of(manifest: Manifest, side: Side) -> base.Apply:
 
 
 def _both(features: base.Features, ops: Any, *, sides: Mapping[Side, base.Apply]) -> base.Result:
-    found = {side: apply(features, ops) for side, apply in sides.items()}
-    inputs = {}
-    for side, (of_side, _, _) in found.items():
+    inputs, labels, weights = {}, {}, {}
+    for side, apply in sides.items():
+        of_side, labels[side], weights[side] = apply(features, ops)
         inputs[f"{side}_token_ids"], inputs[f"{side}_padding_mask"] = of_side.values()
-    return inputs, {side: each[1] for side, each in found.items()}, {side: each[2] for side, each in found.items()}
+    return inputs, labels, weights
 
 
 def _apart(manifest: Manifest, tokens: base.TokenFeatures, *, lengths: tuple[int, int]) -> base.Apply:
@@ -77,7 +77,7 @@ class _Names(NamedTuple):
     @classmethod
     def of(cls, manifest: Manifest, side: Side) -> _Names:
         tokens, learned = base.TokenFeatures.of(manifest, side=side), manifest.schema.loss_mask_of(side)
-        assert learned is not None, "a side with ids has all its features"
+        assert learned is not None, "a side with ids has a loss mask"
         return cls(tokens.ids, tokens.mask, learned.name)
 
 
@@ -105,7 +105,7 @@ def _cut_apart(
 
 
 def _part(ids_BL: Any, first_B: Any, stop_B: Any, *, length: int, pad_id: int, ops: Any) -> tuple[Any, Any]:
-    """Return `length` tokens from `first_B` on, and their mask: 0 before the row and from `stop_B` on."""
+    """Return `length` tokens from `first_B` on, and their mask, which is 0 before the row and from `stop_B` on."""
     places = first_B[:, None] + ops.arange(0, length)
     inside = (places >= 0) & (places < stop_B[:, None])
     taken = ops.take(ids_BL, ops.minimum(ops.maximum(places, 0), ids_BL.shape[1] - 1))

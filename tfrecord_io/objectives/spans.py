@@ -6,11 +6,11 @@
     inputs              a  b <X> e  f  g <Y> i  j </s> _ _            a sentinel replaces each span; then EOS
     labels             <X> c  d <Y> h </s> …                          each span after its sentinel; then EOS
 
-n determines the number of hidden tokens and spans, so the maximum lengths are known, and nothing is truncated:
+The number n determines the numbers of hidden tokens and spans, and so the maximum lengths of inputs and labels:
 
-    noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, like T5's code
-    spans(n) = round(noise(n) / mean_span), at least 1 and at most n - noise(n) + 1
-    a text of fewer than 2 tokens loses nothing
+    noise(n) = round(density * n), from 1 to n - 1              halves are rounded to even, as in T5's code
+    spans(n) = round(noise(n) / mean_span), from 1 to n - noise(n) + 1
+    noise(n) = spans(n) = 0 for n < 2
     Li = max over n ≤ L of n - noise(n) + spans(n) + 1        Lt = max over n ≤ L of noise(n) + spans(n) + 1
 
 As in T5's code, and unlike in the paper's figure, no sentinel ends the target.
@@ -29,6 +29,7 @@ from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import base
 from tfrecord_io.objectives.labelled import DECODER_INPUTS, DECODER_MASK, StartToken, decoder_features, start_id
+from tfrecord_io.shown import some
 
 
 def span_corruption(
@@ -41,26 +42,24 @@ def span_corruption(
 ) -> base.Objective:
     """Generate hidden spans of tokens (T5, arXiv:1910.10683, section 3.1.4), drawn again for each batch.
 
-    An EOS at the end of a row also ends the inputs and is never hidden. There are no token type ids.
+    Inputs are the ids and mask of the other tokens, int32 [B, Li], without token type ids, and `decoder_input_ids` and
+    `decoder_attention_mask`, int32 [B, Lt]. Labels are int32 [B, Lt], weights float32 [B, Lt], 0 in rows too short to
+    lose a token. The module docstring has the formulas of Li and Lt. An EOS at the end of a row is never hidden.
 
     Args:
         density: share of a row's tokens to hide.
-        mean_span: mean number of tokens in a hidden span.
-        sentinel_ids: ids that replace the first span, the second, ...; default: the manifest's <extra_id_0>,
+        mean_span: mean tokens in a hidden span.
+        sentinel_ids: ids that replace the first span, the second, ...; by default the tokenizer's <extra_id_0>,
             <extra_id_1>, ....
-        eos_id: ends inputs and targets; default: the tokenizer's.
+        eos_id: the end of inputs and targets; by default the tokenizer's EOS.
         decoder_start_id: as in `seq2seq`.
 
-    Returns an objective; its inputs are ids and mask of the other tokens, int32 [B, Li], and `decoder_input_ids`,
-    `decoder_attention_mask`, int32 [B, Lt]. Labels are int32 [B, Lt], weights float32 [B, Lt], 0 in rows too short to
-    lose a token. The module docstring has the formulas of Li and Lt.
-
     Raises:
-        ReaderError: a number is out of range; from `bind` if there are too few sentinels for the longest row, no EOS,
-            or several documents in a row (`pack`).
+        ReaderError: a number is out of range; from `bind` if there are fewer sentinels than spans, no EOS, or several
+            documents in a row (`pack`).
     """
     if not 0 < density < 1:
-        raise ReaderError(f"density is {density!r}, expected more than 0 and less than 1")
+        raise ReaderError(f"density is {density!r}, expected a number between 0 and 1")
     if not 1 <= mean_span < float("inf"):
         raise ReaderError(f"mean_span is {mean_span!r}, expected at least 1")
     sentinels = None if sentinel_ids is None else tuple(sentinel_ids)
@@ -70,7 +69,7 @@ def span_corruption(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanCounts:
-    """Numbers of hidden tokens (`noise`) and spans in texts of 0, ..., L tokens: int32 [L + 1] each."""
+    """Numbers of hidden tokens (`noise`) and spans in texts of 0 to L tokens, int32 [L + 1]."""
 
     noise: np.ndarray
     spans: np.ndarray
@@ -113,20 +112,20 @@ def _on_dataset(
     base.check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
     if tokens.segments is not None:
         raise ReaderError(
-            f"dataset {manifest.name!r}: its rows hold several documents each ({tokens.segments}), span_corruption "
-            "expects rows of one text",
+            f"dataset {manifest.name!r}: rows contain several documents ({tokens.segments}), span_corruption expects "
+            "one text per row",
             remedy="build the dataset with --layout concat or pad",
         )
     if manifest.row_length < 2:
         raise ReaderError(
-            f"dataset {manifest.name!r}: rows of 1 token, span_corruption expects at least 2",
+            f"dataset {manifest.name!r}: rows have 1 token, span_corruption expects at least 2",
             remedy="build the dataset with a larger --max-length",
         )
     eos_id = facts.eos_id if eos_id is None else eos_id
     if eos_id is None:
         raise ReaderError(
-            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no EOS token, span_corruption expects one",
-            remedy="give eos_id: the id that ends inputs and targets, such as the separator token's",
+            f"dataset {manifest.name!r}: tokenizer {facts.name!r} has no EOS token, which span_corruption needs",
+            remedy="give eos_id, the id that ends inputs and targets, such as that of the separator token",
         )
     counts = SpanCounts.of(manifest.row_length, density=density, mean_span=mean_span)
     return _Corruption(
@@ -155,12 +154,12 @@ class _Corruption:
         text_BL &= ~(last_BL & (ids_BL == self.eos_id))  # an EOS that ends the row is not part of the text
         first_BR, hidden_BR = draw_spans(ops.total(text_BL), self.counts, ops)
         rank_BL = _rank(text_BL, ids_BL, ops)
-        first_BL, hidden_BL = (text_BL & ops.take(each_BR, rank_BL) for each_BR in (first_BR, hidden_BR))
+        first_BL, hidden_BL = (text_BL & ops.take(mask_BR, rank_BL) for mask_BR in (first_BR, hidden_BR))
         spans_BL = ops.cumsum(first_BL)
         sentinel_BL = ops.integers(ops.table(self.sentinel_ids, ops.maximum(spans_BL - 1, 0)), ids_BL)
 
         seen_BL = (text_BL & ~hidden_BL) | first_BL
-        # With a spare column for dropped tokens.
+        # The last column takes the dropped tokens.
         text = ops.full(self.counts.input_length + 1, self.pad_id, ids_BL)
         kept_BL = ops.where(first_BL, sentinel_BL, ids_BL)
         text = _put(text, kept_BL, at=_rank(seen_BL, ids_BL, ops), chosen=seen_BL, ops=ops)
@@ -174,7 +173,7 @@ class _Corruption:
         target_BT, target_mask_BT = self._ended(target, hidden_B + ops.total(first_BL), ops)
         decoder = decoder_features(target_BT, target_mask_BT, start=self.start, ops=ops)
         inputs = {self.tokens.ids: text_BW, self.tokens.mask: text_mask_BW, **decoder}
-        learned_BT = (target_mask_BT > 0) & (hidden_B > 0)[:, None]  # nothing hidden: only EOS
+        learned_BT = (target_mask_BT > 0) & (hidden_B > 0)[:, None]
         return inputs, target_BT, base.token_weights(features, learned_BT, ops)
 
     def _ended(self, rows_BW: Any, length_B: Any, ops: Any) -> tuple[Any, Any]:
@@ -184,18 +183,18 @@ class _Corruption:
 
 
 def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
-    """Draw spans of texts of `length_B` tokens, at most L. Every possibility is equally likely.
+    """Draw the spans of texts of `length_B` tokens, at most L. All possibilities are equally likely.
 
-    T5's own code (t5.data.preprocessors.random_spans_noise_mask) has the same counts, but begins with a gap and ends
-    with a span, so it hides the last token of every text.
+    The counts are those of T5's `random_spans_noise_mask`, which instead begins with a gap and ends with a span, and so
+    hides the last token of every text.
 
-    Returns: two masks, bool [B, L + 1]: the first tokens of spans, and all tokens in spans. The last column is False.
+    Returns: masks of the first tokens of spans and of all their tokens, bool [B, L + 1]. The last column is False.
     """
     noise_B, spans_B = (ops.table(table, length_B) for table in (counts.noise, counts.spans))
     noise_draws, gap_draws = ops.split(2)
     most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, counts.row_length + 1
     size_BS = _cut(noise_B, spans_B, most=most_noise, most_parts=most_spans, ops=noise_draws)
-    # Outer gaps may be empty: they are drawn one token longer.
+    # Outer gaps may be empty, so they are drawn one token longer.
     gap_BG = _cut(length_B - noise_B + 2, spans_B + 1, most=width + 1, most_parts=most_spans + 1, ops=gap_draws)
     begin_BS = ops.cumsum(gap_BG[:, :-1]) - 1 + ops.cumsum(size_BS) - size_BS
     live_BS = ops.arange(0, most_spans) < spans_B[:, None]
@@ -208,9 +207,9 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
 
 
 def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) -> Any:
-    """Draw sizes of parts that add up to the total, [B, most_parts]: the first `parts_B` at least 1, all others 0.
+    """Draw sizes of parts with sum `total_B`, [B, most_parts]: the first `parts_B` at least 1, all others 0.
 
-    All ways are equally likely: each place between two items gets a random number, and the largest are the cuts.
+    All ways are equally likely: the cuts are the places between two items with the largest random numbers.
     """
     total_B1 = total_B[:, None]
     draw_BC = ops.where(ops.arange(1, most) < total_B1, ops.ranks([total_B.shape[0], most - 1]), -1.0)
@@ -228,13 +227,13 @@ def _put(rows_BW: Any, values_BL: Any, *, at: Any, chosen: Any, ops: Any) -> Any
     return ops.replaced(rows_BW, ops.where(chosen, at, rows_BW.shape[1] - 1), values_BL)
 
 
-def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
-    ids = manifest.tokenizer.sentinel_ids if given is None else given
+def _sentinels(sentinel_ids: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
+    ids = manifest.tokenizer.sentinel_ids if sentinel_ids is None else sentinel_ids
     if len(ids) < needed:
-        whose = f"tokenizer {manifest.tokenizer.name!r} has" if given is None else "sentinel_ids are"
+        owner = f"tokenizer {manifest.tokenizer.name!r} has" if sentinel_ids is None else "sentinel_ids has"
         raise ReaderError(
-            f"dataset {manifest.name!r}: rows of {manifest.row_length} tokens lose up to {needed} spans, "
-            f"but {whose} {len(ids)} sentinels, expected one for each span",
+            f"dataset {manifest.name!r}: rows of {some(manifest.row_length, 'token')} lose up to "
+            f"{some(needed, 'span')}, but {owner} {some(len(ids), 'sentinel')}, expected one per span",
             remedy="give sentinel_ids that the model has, a lower density or a longer mean_span, or build the dataset "
             "with shorter rows or a tokenizer that has tokens <extra_id_0>, <extra_id_1>, ...",
         )

@@ -1,8 +1,8 @@
 """The operations of `base.NumpyOps` on tensors, with draws from a stateless seed.
 
-A seed of int64 [2] gives the draws of `tf.random`. A seed of int64 [3], made by `by_row`, also contains the number of
-the first row in the global batch: however replicas divide the rows, their draws are slices of the whole batch's. This
-costs nothing: Philox (Salmon et al., Parallel Random Numbers, 2011) can start at any count, four numbers apart.
+A seed, int64 [2], has the draws of `tf.random`. A seed from `by_row`, int64 [3], also contains the number of the first
+row in the global batch, so that the draws of a replica are a slice of the whole batch's draws. Philox (Salmon et al.,
+Parallel Random Numbers, 2011) can start at any count of four numbers, so this costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tensorflow as tf
 _PHILOX = 1
 _AT_A_TIME = 4
 
-# AutoGraph takes about 10 ms per function, for nothing.
+# AutoGraph would take 10 ms per function.
 in_graph = tf.autograph.experimental.do_not_convert
 
 
@@ -56,13 +56,13 @@ class TensorOps:
 
 
 def by_row(seed: tf.Tensor, *, first_row: tf.Tensor) -> tf.Tensor:
-    """Return the seed, int64 [3], for the rows of a global batch from `first_row`, int64 [], on."""
+    """Return a seed, int64 [3], for the rows of a global batch from `first_row` on."""
     return tf.concat([seed, tf.reshape(first_row, [1])], axis=0)
 
 
 def _split(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
     seeds = tf.unstack(tf.random.experimental.stateless_split(seed[:2], count, alg="philox"))
-    return [tf.concat([tf.cast(each, seed.dtype), seed[2:]], axis=0) for each in seeds] if _is_by_row(seed) else seeds
+    return [tf.concat([tf.cast(part, seed.dtype), seed[2:]], axis=0) for part in seeds] if _is_by_row(seed) else seeds
 
 
 def _uniform(shape: Sequence[int], seed: tf.Tensor, *, maxval: int | None = None) -> tf.Tensor:

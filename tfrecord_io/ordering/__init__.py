@@ -1,1 +1,1 @@
-"""Arithmetic of a training order that is the same on any number of hosts (no TensorFlow)."""
+"""Training orders that do not depend on the number of hosts, without TensorFlow."""

@@ -1,11 +1,11 @@
-"""Keyed permutation of the numbers below any limit: random access to a shuffle of any size, without memory.
+"""Keyed permutation of the numbers below a limit: random access to a shuffle of any size, without memory.
 
 A Feistel network on pairs (left, right) of a grid hardly larger than the limit (Black and Rogaway, Ciphers with
-Arbitrary Finite Domains, 2002): each turn adds a hash of one half to the other. A number beyond the limit goes through
-the network again.
+Arbitrary Finite Domains, 2002): each round adds a hash of one half to the other. A result beyond the limit passes the
+network again.
 
-With sixteen rounds, each order of 5 elements is equally frequent (chi-square over its degrees of freedom: 23 with 8
-rounds, 2.2 with 12, 1.0 with 16).
+16 rounds make all orders of 5 elements equally frequent (chi-square per degree of freedom: 23 with 8 rounds, 2.2 with
+12, 1.0 with 16).
 """
 
 import math
@@ -28,7 +28,7 @@ def grid(limit: int) -> tuple[int, int]:
 
 
 def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
-    """Map `numbers`, int64 [N], by the key's permutation of the numbers below `limit`, an int or tensor."""
+    """Permute `numbers`, int64 [N], which are below `limit`, an int or tensor."""
     rows, columns = grid[0], grid[1]
 
     def two_rounds(turn: Any, left: Any, right: Any) -> tuple[Any, Any]:
@@ -44,15 +44,15 @@ def permuted(numbers: Any, key: Key, ops: Any, *, limit: Any, grid: Any) -> Any:
 
 def key(*numbers: int) -> Key:
     """Derive a key from numbers of at most 64 bits."""
-    found: Key = (0, 0)
+    low, high = 0, 0
     for number in numbers:
         for word in (number & _WORD, (number >> 32) & _WORD):
-            found = (_mixed(found[0] ^ word, NUMPY), _mixed(found[1] + word + _GOLDEN & _WORD, NUMPY))
-    return found
+            low, high = _mixed(low ^ word, NUMPY), _mixed(high + word + _GOLDEN & _WORD, NUMPY)
+    return low, high
 
 
 def folded(key: Key, numbers: Any, ops: Any) -> Key:
-    """Derive a key from `key` and each of `numbers`, int64 [N], of at most 63 bits."""
+    """Derive keys from `key` and each of `numbers`, int64 [N], of at most 63 bits."""
     low, high = numbers & _WORD, ops.shifted(numbers, 32)
     first = _mixed(_mixed(low ^ key[0], ops) ^ high, ops)
     return first, _mixed(_mixed((low + key[1]) & _WORD, ops) ^ high ^ _GOLDEN, ops)
@@ -68,35 +68,32 @@ def _keyed(values: Any, key: Key, turn: Any, ops: Any) -> Any:
 
 
 def _mixed(values: Any, ops: Any) -> Any:
-    """Mix 32-bit words by a bijection, "lowbias32" (https://nullprogram.com/blog/2018/07/31/).
-
-    Products wrap at 64 bits, which keeps their lower 32 bits right.
-    """
+    """Mix 32-bit words by the bijection "lowbias32" (https://nullprogram.com/blog/2018/07/31/)."""
     values = values ^ ops.shifted(values, 16)
-    values = (values * 0x7FEB352D) & _WORD
+    values = (values * 0x7FEB352D) & _WORD  # products wrap at 64 bits, which keeps the lower 32 bits
     values = values ^ ops.shifted(values, 15)
     values = (values * 0x846CA68B) & _WORD
     return values ^ ops.shifted(values, 16)
 
 
 class NUMPY:
-    """Operations on arrays; `global_records.TENSORS` has the same on tensors."""
+    """Operations on arrays. `global_records.TENSORS` has them for tensors."""
 
     minimum, maximum, where = staticmethod(np.minimum), staticmethod(np.maximum), staticmethod(np.where)
     constant = staticmethod(lambda values: values)
     arange = staticmethod(lambda start, stop: np.arange(start, stop, dtype=np.int64))
     gather = staticmethod(lambda values, indices: values[indices])
     shifted = staticmethod(lambda values, bits: values >> bits)
-    # Of a mask's true values.
+    # Indices and number of a mask's true values.
     indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
     order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
     total = staticmethod(lambda values: values.sum(axis=1))
-    # How many of the ascending `ends` are at most each value.
+    # For each value, the number of ascending `ends` up to it.
     search = staticmethod(lambda ends, values: np.searchsorted(ends, values, side="right"))
 
     @staticmethod
     def changed(turns: int, change: Callable[[Any, Any, Any], tuple[Any, Any]], left: Any, right: Any) -> Any:
-        """Apply `change`, which takes the turn's number too, `turns` times."""
+        """Apply `change`, which also takes the turn's number, `turns` times."""
         for turn in range(turns):
             left, right = change(turn, left, right)
         return left, right

@@ -1,14 +1,14 @@
 """Random access to rows by number, without TensorFlow: for Grain, PyTorch and plain Python.
 
-    data = random_access.open("gs://bucket/wiki")       manifest.json and one listing
+    data = random_access.open("gs://bucket/wiki")       reads manifest.json, lists the folder
     rows = data["train"]                                a sequence
     rows[5]                                             {"input_ids": int64 [L], ...}
     rows[10:20], rows.batch(indices)                    {"input_ids": int64 [N, L], ...}
 
-    grain.MapDataset.source(rows).seed(0).shuffle().batch(64)           as a data source
-    torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)      as a map-style dataset
+    grain.MapDataset.source(rows).seed(0).shuffle().batch(64)
+    torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)
 
-Needs NumPy and Numba; fsspec for addresses such as gs://.
+Needs NumPy and Numba, and fsspec for addresses such as gs://.
 """
 
 from tfrecord_io.random_access.combined import GlobalBatches, global_batches

@@ -1,15 +1,15 @@
-"""Global batches for training, the same as the reader's with order="global", without TensorFlow.
+"""Global batches for training without TensorFlow, equal to the reader's with order="global".
 
     batches = random_access.global_batches(rows, global_batch_size=256, seed=0)
-    batches[step]                                       {"input_ids": int64 [256, L], ...}: a step's batch, from 0
-    batches.part(step, replica=3, replicas=8)           {"input_ids": int64 [32, L], ...}: one replica's part of it
+    batches[step]                                       {"input_ids": int64 [256, L], ...}
+    batches.part(step, replica=3, replicas=8)           {"input_ids": int64 [32, L], ...}
     batches.indices(step)                               int64 [256]: row numbers
 
     grain.MapDataset.range(start, steps).map(batches)                                     in Grain
     torch.utils.data.DataLoader(batches, batch_size=None, sampler=range(start, steps))    in PyTorch
 
-A batch is a function of seed and step, so any process can make any part of it. Apply objectives to the whole batch,
-with `rng=np.random.default_rng([seed, step])`.
+A batch is a function of seed and step (from 0), so any process can make any part of it. Apply objectives to the whole
+batch, with `rng=np.random.default_rng([seed, step])`.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ def global_batches(
     temperature: float | None = None,
     maximum: int | None = None,
 ) -> GlobalBatches:
-    """Return the endless, shuffled batches of a dataset or mixture, equal to the reader's with order="global".
+    """Return the endless, shuffled batches of a dataset or mixture.
 
     Args:
-        rows: of one dataset, or of several by name, mixed as in `mixture.Mixture` with the same arguments.
+        rows: rows of one dataset, or of several by name, which are mixed as in `mixture.Mixture`.
 
     Raises:
         ReaderError: there are no rows, an argument is invalid, the datasets do not fit together, or a dataset's rate is
-            too small for such a batch.
+            too small for this batch size.
     """
     host_plan.check_positive("global_batch_size", global_batch_size)
     host_plan.check_seed(seed)
     datasets = {"": rows} if isinstance(rows, Rows) else dict(rows)
     if not datasets or not all(map(len, datasets.values())):
-        raise ReaderError(f"{rows!r} has no rows, expected at least one of each dataset")
-    sizes = {name: len(each) for name, each in datasets.items()}
+        raise ReaderError(f"{rows!r} has no rows, expected at least one row in each dataset")
+    sizes = {name: len(dataset) for name, dataset in datasets.items()}
     rates = mixing_plan.rates(sizes, weights=weights, stages=stages, temperature=temperature, maximum=maximum)
-    schema = common_manifest.merge({name: each.manifest for name, each in datasets.items()}, rates={}).schema
+    schema = common_manifest.merge({name: dataset.manifest for name, dataset in datasets.items()}, rates={}).schema
     schedule = mixing_plan.schedule(rates, rows=global_batch_size)
     orders = {
         (name, stage.first): GlobalOrder.of(
-            each.manifest.splits[each.split].shards,
-            compression=each.manifest.compression,
+            dataset.manifest.splits[dataset.split].shards,
+            compression=dataset.manifest.compression,
             seed=seed if isinstance(rows, Rows) else source_seed(seed, name),
             shuffle=shuffle or global_order.USUAL_SHUFFLE,
             schedule=schedule,
@@ -70,7 +70,7 @@ def global_batches(
             part=part,
         )
         for stage in schedule
-        for part, (name, each) in enumerate(datasets.items())
+        for part, (name, dataset) in enumerate(datasets.items())
     }
     return GlobalBatches(datasets, orders=orders, schema=schema, batch_rows=global_batch_size)
 
@@ -90,7 +90,7 @@ class GlobalBatches:
         self._schema, self._batch_rows = schema, batch_rows
 
     def __getitem__(self, step: SupportsIndex) -> Row:
-        """Return the batch of a step, from 0: arrays [global_batch_size, *shape]. Raises: as `part`."""
+        """Return the batch of a step: arrays [global_batch_size, *shape]. Raises: as `part`."""
         return self.part(step)
 
     __call__ = __getitem__
@@ -99,14 +99,14 @@ class GlobalBatches:
         """Return one replica's part of the batch, arrays [global_batch_size / replicas, *shape].
 
         Raises:
-            IndexError: there is no such step or replica.
+            IndexError: the step or replica does not exist.
             ReaderError: the batch is not divisible, or as in `Rows`.
         """
-        found = unfilled(self._schema, host_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
+        batch = unfilled(self._schema, host_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
         for name, columns, numbers in self._placed(step, replica=replica, replicas=replicas):
             for feature, values in self._datasets[name].batch(numbers).items():
-                found[feature][columns] = values
-        return found
+                batch[feature][columns] = values
+        return batch
 
     def indices(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> np.ndarray:
         """Return the row numbers of one replica's part of the batch, int64 [global_batch_size / replicas].
@@ -115,36 +115,36 @@ class GlobalBatches:
         """
         if len(self._datasets) > 1:
             raise ReaderError(
-                f"the rows of a mixture of {list(self._datasets)}, expected one dataset: a number has no meaning in "
-                "several",
-                remedy="use origins(step), which gives the dataset of each row too",
+                f"the batches mix the datasets {list(self._datasets)}, expected one dataset, since row numbers do not "
+                "identify the dataset",
+                remedy="use origins(step), which also returns each row's dataset",
             )
         ((_, _, numbers),) = self._placed(step, replica=replica, replicas=replicas)
         return numbers
 
     def origins(self, step: SupportsIndex) -> list[tuple[str, int, int]]:
-        """Return for each row of the batch the dataset's name ("" without a mixture), the shard and the record in it.
+        """Return each row's dataset ("" without a mixture), shard and record, numbered from 0.
 
-        Numbers count from 0. The trainer's step 1 is step 0 here.
+        The trainer's step 1 is step 0 here.
         """
-        found = [("", 0, 0)] * self._batch_rows
+        origins = [("", 0, 0)] * self._batch_rows
         for name, columns, numbers in self._placed(step, replica=0, replicas=1):
             for column, number in zip(columns.tolist(), numbers.tolist(), strict=True):
-                found[column] = (name, *self._datasets[name].locate(number))
-        return found
+                origins[column] = (name, *self._datasets[name].locate(number))
+        return origins
 
     def _placed(self, step: SupportsIndex, *, replica: int, replicas: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Return each dataset's name, its columns in this part of the batch, and its rows there, int64 [n] twice."""
+        """Return each dataset's name, columns in this part of the batch, and rows in them, both int64 [n]."""
         at = step.__index__()
         if at < 0:
-            raise IndexError(f"step {at}, expected at least 0: a training has no end")
+            raise IndexError(f"step is {at}, expected at least 0")
         size = host_plan.element_rows(self._batch_rows, Host(replicas=replicas))
         if not 0 <= replica < replicas:
-            raise IndexError(f"replica {replica}, expected one of {replicas}")
-        found = []
-        first = max(each for _, each in self._orders if each <= at)
+            raise IndexError(f"replica is {replica}, expected 0 to {replicas - 1}")
+        placed = []
+        first = max(begin for _, begin in self._orders if begin <= at)
         for name, order in ((name, order) for (name, begin), order in self._orders.items() if begin == first):
             columns, rows = order.place(at)
             chosen = (columns >= replica * size) & (columns < (replica + 1) * size)
-            found.append((name, columns[chosen] - replica * size, rows[chosen]))
-        return found
+            placed.append((name, columns[chosen] - replica * size, rows[chosen]))
+        return placed

@@ -1,4 +1,4 @@
-"""Splits of a dataset by name, and the rows of one split as a sequence."""
+"""Read the splits of a dataset, and the rows of a split as a sequence."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from tfrecord_io.schema import Schema
 
 _ITERATED_ROWS = 256
 
-# A feature's name to its values: [*shape] of one row, [N, *shape] of several.
+# Values by feature: [*shape] for one row, [N, *shape] for several.
 Row = dict[str, np.ndarray]
 
 
 def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
-    """Open the dataset in folder `root`, local or of any scheme that fsspec supports. The result maps names to splits.
+    """Open the dataset in folder `root`, a local path or any address that fsspec supports.
 
     An earlier generation's manifest, such as `out/manifest-0.json`, opens the dataset as it was before the append.
 
     Args:
-        check: whether to verify the checksums of rows. In compressed shards they are always verified.
+        check: whether to verify the checksums of rows. Compressed shards are always verified.
 
     Raises:
-        ReaderError: there is no manifest, or a shard is missing or has another size.
+        ReaderError: the manifest or a shard is missing, or a shard has a wrong size.
         ManifestError: the manifest is invalid or has a newer major version.
     """
     folder, name = manifests.folder_and_name(os.fspath(root))
@@ -44,39 +44,39 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 
 
 class Rows(ShardFiles):
-    """Rows of one split in the order of its shards, each a dict of arrays; made by `random_access.open`.
+    """Rows of one split, in the order of its shards; made by `random_access.open`.
 
-    Arrays are int64 or float32. Text and bytes are `str` and `bytes`, in object arrays for several rows. Bind
+        len(rows), rows[5], rows[-1]        one row: arrays [*shape]
+        rows[10:20], rows.batch([7, 7, 3])  several rows: arrays [N, *shape]
+        rows.__getitems__([7, 7, 3])        a list of rows, for PyTorch
+
+    Arrays are int64 or float32; text and bytes are `str` and `bytes`, in object arrays for several rows. Bind
     objectives to `manifest`.
 
-        len(rows), rows[5], rows[-1]       one row: arrays [*shape]
-        rows[10:20], rows.batch([7, 7, 3])  several: arrays [N, *shape]
-        rows.__getitems__([7, 7, 3])       a list of rows, for PyTorch
-
     `torch.utils.data.DataLoader` and `grain.MapDataset.source` accept a `Rows`. Can be pickled; threads and processes,
-    including forks, may read concurrently.
+    even forks, may read concurrently.
     """
 
     def __repr__(self) -> str:
-        # Grain recognizes the dataset by this in checkpoints.
+        # Grain identifies the dataset in checkpoints by this text.
         return f"Rows({self.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         """Return one row, or the stacked rows of a slice.
 
-        Raises: IndexError if there is no such row, CorruptRecordError or ReaderError if it cannot be read.
+        Raises: IndexError if the row does not exist, CorruptRecordError or ReaderError if it cannot be read.
         """
         if isinstance(index, slice):
             return self.batch(range(*index.indices(len(self))))
         number, count = operator.index(index), len(self)
         row = number + count if number < 0 else number
         if not 0 <= row < count:
-            raise IndexError(f"row {number} of {self!r}")
+            raise IndexError(f"row {number} does not exist in {self!r}")
         shard, record = self.locate(row)
         return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """Return rows as a list, read together. Raises: as `rows[index]`."""
+        """Return a list of rows, read together. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
     _getitems = __getitems__
@@ -86,21 +86,21 @@ class Rows(ShardFiles):
             yield from self.__getitems__(range(start, min(start + _ITERATED_ROWS, len(self))))
 
     def batch(self, indices: Sequence[SupportsIndex] | np.ndarray) -> Row:
-        """Return stacked rows in the order of the indices, which may repeat: arrays [N, *shape].
+        """Return stacked rows, arrays [N, *shape]. Indices may repeat.
 
         Raises: as `rows[index]`; ReaderError if the indices are not integers.
         """
         plain = isinstance(indices, (np.ndarray, range))
-        given_N = np.asarray(indices if plain else [operator.index(index) for index in indices])
-        if given_N.ndim != 1 or (len(given_N) and given_N.dtype.kind not in "iu"):
+        indices_N = np.asarray(indices if plain else [operator.index(index) for index in indices])
+        if indices_N.ndim != 1 or (len(indices_N) and indices_N.dtype.kind not in "iu"):
             raise ReaderError(
-                f"indices of dtype {given_N.dtype} and shape {list(given_N.shape)}, expected integers [N]"
+                f"indices have dtype {indices_N.dtype} and shape {list(indices_N.shape)}, expected integers [N]"
             )
-        rows_N = given_N.astype(np.int64)
+        rows_N = indices_N.astype(np.int64)
         rows_N[rows_N < 0] += len(self)
         outside_N = (rows_N < 0) | (rows_N >= len(self))
         if outside_N.any():
-            raise IndexError(f"row {given_N[outside_N][0]} of {self!r}")
+            raise IndexError(f"row {indices_N[outside_N][0]} does not exist in {self!r}")
         if not len(rows_N):
             return unfilled(self.manifest.schema, 0)
         shards_N, records_N = self._locate_all(rows_N)
@@ -112,12 +112,10 @@ class Rows(ShardFiles):
             from tfrecord_io.codec.decoding import damage
 
             data, begins_N, ends_N = messages
-            what = (
-                damage(data[begins_N[sound] : ends_N[sound]].tobytes(), self.manifest.schema)
-                or "it was damaged while it was read"
-            )
+            record = data[begins_N[sound] : ends_N[sound]].tobytes()
+            problem = damage(record, self.manifest.schema) or "damaged during reading"
             place = f"{self._path(shards[sound])}, record {records[sound]}"
-            raise CorruptRecordError(f"{place}: {what}", remedy=self._remedy)
+            raise CorruptRecordError(f"{place}: {problem}", remedy=self._remedy)
         result: Row = columns
         return result
 
@@ -131,7 +129,7 @@ class Rows(ShardFiles):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Data(Mapping[str, Rows]):
-    """Opened dataset: `data["train"]` returns the rows of a split (see `Rows`)."""
+    """Opened dataset: a mapping from split names to `Rows`."""
 
     storage: Storage
     manifest: Manifest
@@ -141,13 +139,12 @@ class Data(Mapping[str, Rows]):
         return f"Data({self.storage.shown!r}: {', '.join(self)})"
 
     def __getitem__(self, split: str) -> Rows:
-        """Return the rows of a split. Raises: ReaderError if it does not exist or has rows of several lengths."""
+        """Return the rows of a split. Raises: ReaderError if the split is missing or has rows of several lengths."""
         if split not in self.manifest.splits:
             raise ReaderError(f"{self.storage.shown}: no split {split!r}, expected one of {list(self)}")
         if self.manifest.bucket_lengths:
             raise ReaderError(
-                f"{self.storage.shown}: rows of several lengths, {list(self.manifest.bucket_lengths)}, expected one: "
-                "the rows of a sequence have one shape",
+                f"{self.storage.shown}: rows have several lengths, {list(self.manifest.bucket_lengths)}, expected one",
                 remedy=f"read one length at a time: data.bucket({self.manifest.bucket_lengths[0]})[{split!r}]",
             )
         return Rows(self.storage, self.manifest, split, self.check)
@@ -162,7 +159,7 @@ class Data(Mapping[str, Rows]):
         return len(self.manifest.splits)
 
     def bucket(self, length: int) -> Data:
-        """Return the rows of one of `manifest.bucket_lengths` as a dataset. Raises: ManifestError for any other."""
+        """Return the rows of one length as a dataset. Raises: ManifestError if no row has this length."""
         return dataclasses.replace(self, manifest=self.manifest.bucket(length))
 
 
@@ -171,7 +168,7 @@ def unfilled(schema: Schema, num_rows: int) -> Row:
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
-    """Split stacked rows into single rows. Scalars are arrays without dimensions, text and bytes plain objects."""
+    """Split stacked rows. Scalars become arrays without dimensions, text and bytes plain objects."""
     return [
         {name: values[at] if values.dtype == object else values[at, ...] for name, values in columns.items()}
         for at in range(num_rows)

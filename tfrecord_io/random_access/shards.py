@@ -6,7 +6,7 @@ The smallest readable unit is a group of `stride` records:
     groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: starts of groups, end of the shard
     to read                  └────── one span ─────────┘                    neighbours are read together
 
-A shard without index is unpacked from its start, so read such shards in order; a few are cached.
+A shard without an index is unpacked from its start, so read it in order. The last few such shards are cached.
 """
 
 import bisect
@@ -25,11 +25,11 @@ from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.random_access.storage import Storage
-from tfrecord_io.shown import without_secrets
+from tfrecord_io.shown import some, without_secrets
 
-# Cached indexes: 25 KB each for shards of 100 MB.
+# Cached indexes. Shards of 100 MB have 25 KB.
 _INDEXES = 1024
-# Cached shards without index, and maximum unpacked bytes of each: 2 MB of a file can become 2 GB.
+# Cached shards without index, and the unpacked bytes kept of each: a file of 2 MB can become 2 GB.
 _WHOLE_SHARDS = 2
 _UNPACKED_BYTES = 512 << 20
 
@@ -39,7 +39,7 @@ Messages = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardFiles:
-    """Shards of one split in a storage. Can be pickled. `check`: whether to verify checksums of indexed shards."""
+    """Shards of one split. Can be pickled. `check`: whether to verify checksums of indexed shards."""
 
     storage: Storage
     manifest: Manifest
@@ -54,13 +54,13 @@ class ShardFiles:
 
     @property
     def _remedy(self) -> str:
-        return f"run `prep-tfrecords verify {self.storage.shown} --repair`, which makes it again, or copy it again"
+        return f"run `prep-tfrecords verify {self.storage.shown} --repair` to remake it, or copy it again"
 
     def _path(self, shard: int) -> str:
         return self.storage.path(self._shards[shard].name)
 
     def locate(self, row: int) -> tuple[int, int]:
-        """Return the number of a row's shard in the split, and its record number in the shard."""
+        """Return the number of a row's shard, and its record number in the shard."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
@@ -69,7 +69,7 @@ class ShardFiles:
         return shards_N, rows_N - np.where(shards_N > 0, self._ends_S[shards_N - 1], 0)
 
     def _read_one(self, shard: int, record: int) -> Messages:
-        """Read one record, without the array arithmetic of `_read` (20 instead of 110 us)."""
+        """Read one record, without the array arithmetic of `_read`: 20 instead of 110 us."""
         if self.manifest.index_stride is None:
             return self._of_whole_shards([shard], [record])
         edges = self._edges(shard)
@@ -85,7 +85,6 @@ class ShardFiles:
         return self._found(data, place[:1], place[1:2], place[2:], shards=[shard], records=[record])
 
     def _read(self, shards_N: np.ndarray, records_N: np.ndarray) -> Messages:
-        """Read records. Groups close to each other are read as one span."""
         if self.manifest.index_stride is None:
             return self._of_whole_shards(shards_N.tolist(), records_N.tolist())
         entries_N, skips_N = np.divmod(records_N, self.manifest.index_stride)
@@ -102,7 +101,7 @@ class ShardFiles:
         last_R = np.append(first_R[1:], len(key_G)) - 1
         start_R, stop_R = start_G[first_R], stop_G[last_R]
         sizes_R = stop_R - start_R
-        # Spans will lie back to back.
+        # The storage concatenates the spans.
         shift_G = (np.cumsum(sizes_R) - sizes_R - start_R)[np.cumsum(new_G) - 1]
         shard_R = shard_G[first_R].tolist()
         names = [self._shards[shard].name for shard in shard_R]
@@ -134,7 +133,8 @@ class ShardFiles:
             except CorruptRecordError as error:
                 raise CorruptRecordError(error.cause, remedy=self._remedy) from None
             raise CorruptRecordError(
-                f"{self._path(shards[sound])}, record {records[sound]}: not where the index says", remedy=self._remedy
+                f"{self._path(shards[sound])}, record {records[sound]}: not at the position in the index",
+                remedy=self._remedy,
             )
         places_2N.flags.writeable = False
         return data, places_2N[0], places_2N[1]
@@ -149,14 +149,14 @@ class ShardFiles:
 
     @functools.cached_property
     def _edges(self) -> Any:
-        """From a shard to the start of each group and the end of the last one, int64 [groups + 1]."""
+        """Function from a shard to its group starts and the end of the last group, int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:
         entry, stride = self._shards[shard], self.manifest.index_stride
-        assert stride is not None, "only asked for with an index"
+        assert stride is not None, "the shards have an index"
         name = record_index.file_name(entry.name)
-        # One byte more, to detect a longer file.
+        # One more byte detects a longer file.
         offsets_file = self._read_file(name, most=record_index.num_bytes(entry, stride=stride) + 1)
         offsets = record_index.parse(offsets_file, shard=entry, stride=stride, place=self.storage.path(name))
         return np.append(offsets, entry.num_bytes)
@@ -182,8 +182,8 @@ class ShardFiles:
 
     def _cut_off(self, shard: int, stop: int) -> CorruptRecordError:
         return CorruptRecordError(
-            f"{self._path(shard)}: ends before byte {stop}, expected {self._shards[shard].num_bytes} bytes by the "
-            "manifest: it was cut off or replaced",
+            f"{self._path(shard)}: ends before byte {stop}, expected {self._shards[shard].num_bytes:,} bytes "
+            "according to the manifest; the file was cut off or replaced",
             remedy=self._remedy,
         )
 
@@ -195,14 +195,13 @@ class ShardFiles:
 
     def _unreadable(self, name: str, error: OSError) -> ReaderError:
         return ReaderError(
-            f"{self.storage.path(name)}: cannot be read ({type(error).__name__}: {without_secrets(str(error))}), "
-            "expected a file of the dataset",
-            remedy=f"check that this machine may read it; if it is gone, {self._remedy}",
+            f"{self.storage.path(name)}: cannot be read ({type(error).__name__}: {without_secrets(str(error))})",
+            remedy=f"check your permission to read it; if the file is missing, {self._remedy}",
         )
 
 
 class _UnpackedShard:
-    """Messages of a shard without index, unpacked on demand. Keeps the newest `_UNPACKED_BYTES`."""
+    """Messages of a shard without index, unpacked on demand. The newest `_UNPACKED_BYTES` are kept."""
 
     def __init__(self, content: bytes, *, manifest: Manifest, num_examples: int, place: str, remedy: str) -> None:
         self._content, self._manifest, self._num_examples = content, manifest, num_examples
@@ -211,7 +210,6 @@ class _UnpackedShard:
         self._start()
 
     def __getitem__(self, record: int) -> bytes | memoryview:
-        """Return a message. Raises CorruptRecordError, also for a wrong number of records."""
         with self._lock:
             if self._kept and record < self._kept[0][0]:
                 self._start()
@@ -234,7 +232,7 @@ class _UnpackedShard:
     def _unpack(self) -> None:
         payloads = next(self._batches, None)
         if payloads is None:
-            raise self._wrong_count(str(self._end))
+            raise self._wrong_count(some(self._end, "record"))
         self._kept.append((self._end, payloads))
         self._end += len(payloads)
         self._kept_bytes += len(payloads.data)
@@ -242,9 +240,9 @@ class _UnpackedShard:
             self._kept_bytes -= len(self._kept.popleft()[1].data)
         is_last = self._end == self._num_examples
         if self._end > self._num_examples or (is_last and next(self._batches, None) is not None):
-            raise self._wrong_count("more")
+            raise self._wrong_count("more records")
 
-    def _wrong_count(self, got: str) -> CorruptRecordError:
+    def _wrong_count(self, number: str) -> CorruptRecordError:
         return CorruptRecordError(
-            f"{self._place}: {got} records, expected {self._num_examples} by the manifest", remedy=self._remedy
+            f"{self._place}: {number}, expected {self._num_examples:,} according to the manifest", remedy=self._remedy
         )

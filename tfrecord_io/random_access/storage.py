@@ -1,6 +1,6 @@
-"""Read byte ranges of a dataset's files: `os.pread` on a local disk, ranged requests elsewhere.
+"""Read byte ranges of files: `os.pread` on a local disk, ranged requests elsewhere.
 
-A storage holds only a root. It can be pickled, works in forked processes, and threads may read through it concurrently.
+A storage can be pickled, works in forked processes, and can be read by several threads.
 """
 
 import abc
@@ -22,12 +22,12 @@ from tfrecord_io.shown import without_access
 _OPEN_FILES = 200
 # An object store sends this much in about one round trip.
 _REMOTE_GAP_BYTES = 256 << 10
-# Maximum per thread. A batch of 256 random rows of 512 tokens reads 4 MB.
+# Maximum buffer per thread. A batch of 256 random rows of 512 tokens reads 4 MB.
 _MOST_SCRATCH_BYTES = 32 << 20
 
 
 class Storage(abc.ABC):
-    # Ranges with at most this many bytes between them are read as one.
+    # Ranges with at most this many bytes between them are read together.
     gap = 0
 
     def __init__(self, root: str) -> None:
@@ -45,19 +45,19 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Return the sizes in bytes of the named files that exist. Raises: OSError."""
+        """Return the sizes in bytes of the files that exist. Raises: OSError."""
 
     @abc.abstractmethod
     def read(self, name: str, *, most: int) -> bytes:
         """Read at most the first `most` bytes of a file. Raises: OSError."""
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Read bytes [start, stop) of a file, uint8, or fewer if it ends earlier. Raises: OSError."""
+        """Read bytes [start, stop) of a file, uint8, or fewer at its end. Raises: OSError."""
         return self.read_ranges([name], np.array([start]), np.array([stop]))[0]
 
     @abc.abstractmethod
     def read_ranges(self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray) -> tuple[np.ndarray, int]:
-        """Read ranges of several files, back to back, and count the ranges before the first truncated one.
+        """Read and concatenate ranges of files, and count the ranges before the first truncated one.
 
         The bytes are valid until this thread reads again. Raises: OSError.
         """
@@ -69,9 +69,9 @@ def at(root: str | os.PathLike[str]) -> Storage:
 
 
 class _OpenFile:
-    """File descriptor that closes after its last user: a thread may be reading when the cache drops it."""
+    """File descriptor that closes after its last use, since a thread may be reading when the cache drops it."""
 
-    _close = staticmethod(os.close)  # `os` itself is gone at interpreter exit
+    _close = staticmethod(os.close)  # the module `os` may be gone at interpreter exit
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDONLY)
@@ -93,7 +93,7 @@ class _LocalStorage(Storage):
 
     def read(self, name: str, *, most: int) -> bytes:
         with open(os.path.join(self.root, name), "rb") as file:
-            return file.read(min(most, os.fstat(file.fileno()).st_size))  # read() allocates this much at once
+            return file.read(min(most, os.fstat(file.fileno()).st_size))  # `read` allocates this size at once
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
         file = self._file(name)
@@ -104,25 +104,25 @@ class _LocalStorage(Storage):
         view, position = out.data, 0
         spans = zip(names, starts_R.tolist(), stops_R.tolist(), strict=True)
         for number, (name, start, stop) in enumerate(spans):
-            file, behind = self._file(name), position + stop - start
-            if os.preadv(file.descriptor, [view[position:behind]], start) < stop - start:
+            file, end = self._file(name), position + stop - start
+            if os.preadv(file.descriptor, [view[position:end]], start) < stop - start:
                 return out, number
-            position = behind
+            position = end
         return out, len(names)
 
 
 class _Scratch(threading.local):
-    """Reusable buffer per thread: fresh memory takes ten times as long as reading."""
+    """Reusable buffer per thread, since fresh memory takes ten times as long as reading."""
 
     def __init__(self) -> None:
-        self._room = np.empty(0, np.uint8)
+        self._buffer = np.empty(0, np.uint8)
 
     def at_least(self, size: int) -> np.ndarray:
         if size > _MOST_SCRATCH_BYTES:
             return np.empty(size, np.uint8)
-        if len(self._room) < size:
-            self._room = np.empty(size, np.uint8)
-        return self._room[:size]
+        if len(self._buffer) < size:
+            self._buffer = np.empty(size, np.uint8)
+        return self._buffer[:size]
 
 
 class _RemoteStorage(Storage):
@@ -132,8 +132,8 @@ class _RemoteStorage(Storage):
         fs, folder = self._opened()
         with _as_os_error(self.shown):
             entries = fs.ls(folder, detail=True)
-        found = {entry["name"].rstrip("/").rpartition("/")[2]: int(entry["size"] or 0) for entry in entries}
-        return {name: size for name, size in found.items() if name in names}
+        all_sizes = {entry["name"].rstrip("/").rpartition("/")[2]: int(entry["size"] or 0) for entry in entries}
+        return {name: size for name, size in all_sizes.items() if name in names}
 
     def read(self, name: str, *, most: int) -> bytes:
         fs, folder = self._opened()
@@ -158,8 +158,8 @@ class _RemoteStorage(Storage):
             import fsspec
         except ImportError as error:
             raise ReaderError(
-                f"{self.shown}: an address, but fsspec is not installed",
-                remedy="pip install fsspec, and for gs:// gcsfs",
+                f"{self.shown}: reading from an address needs fsspec, which is not installed",
+                remedy="run `pip install fsspec`, and `pip install gcsfs` for gs://",
             ) from error
         fs, folder = fsspec.core.url_to_fs(self.root.rstrip("/"))
         return fs, folder.rstrip("/")
@@ -167,7 +167,7 @@ class _RemoteStorage(Storage):
 
 @contextlib.contextmanager
 def _as_os_error(name: str) -> Iterator[None]:
-    """Raise any error as an OSError of file `name`: gcsfs has its own errors."""
+    """Raise any error as an OSError of file `name`, since gcsfs has its own exceptions."""
     try:
         yield
     except Exception as error:

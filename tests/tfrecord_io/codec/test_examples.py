@@ -171,7 +171,7 @@ def test_how_an_array_lies_in_memory_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"ids": np.zeros((2, 3), int)}, r"\['score'\] are missing"),
+        ({"ids": np.zeros((2, 3), int)}, r"\['score'\] missing"),
         ({"ids": np.zeros((2, 3), int), "score": np.zeros(2, np.float32), "more": np.zeros(2)}, r"\['more'\] unknown"),
         ({"ids": np.zeros((2, 4), int), "score": np.zeros(2, np.float32)}, r"'ids': shape \(2, 4\), expected \(2, 3\)"),
         ({"ids": np.zeros((2, 3), int), "score": np.zeros(3, np.float32)}, r"'score': shape \(3,\), expected \(2,\)"),
@@ -214,7 +214,7 @@ TEN_BYTES_TOO_LARGE = b"\xff" * 9 + b"\x02"
 
 WRONG_RECORDS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "0 bytes, expected at least 3"),
-    "no map": (b"\x0b\x00\x00", "no Example of 3 bytes"),
+    "no map": (b"\x0b\x00\x00", "not an Example of 3 bytes"),
     "no second entry": (field(0x0A, entry("a", b"\1\2")), "'b', int64.*found another entry.*none.*the end"),
     "other order": (field(0x0A, entry("b", b"\1") + entry("a", b"\1\2")), "'a', int64.*found another entry"),
     "floats": (field(0x0A, entry("a", b"\1\2", kind=0x12) + entry("b", b"\1")), "'a'.*another kind of list"),
@@ -223,8 +223,8 @@ WRONG_RECORDS: dict[str, tuple[bytes, str]] = {
     "65 bits": (field(0x0A, entry("a", b"\1" + TEN_BYTES_TOO_LARGE) + entry("b", b"\1")), "'a'.*varint of 64 bits"),
     "cut varint": (field(0x0A, entry("a", b"\1\2\x80") + entry("b", b"\1")), "'a'.*not a minimal varint"),
     "more entries": (field(0x0A, entry("a", b"\1\2") + entry("b", b"\1") * 2), "expected the end.*12 more bytes"),
-    "more fields": (field(0x0A, entry("a", b"\1\2") + entry("b", b"\1")) + b"\x12\0", "no Example of"),
-    "size past the record": (b"\x0a" + varint(2**63) + b"abc", "no Example of"),
+    "more fields": (field(0x0A, entry("a", b"\1\2") + entry("b", b"\1")) + b"\x12\0", "not an Example of"),
+    "size past the record": (b"\x0a" + varint(2**63) + b"abc", "not an Example of"),
     "size past 63 bits": (field(0x0A, b"\x0a" + varint(2**64 - 1) + b"\x0a\1a\x12"), "'a', int64.*found another entry"),
 }
 

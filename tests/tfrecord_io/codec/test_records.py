@@ -114,7 +114,7 @@ def test_short_reads_are_not_the_end(compression: records.Compression) -> None:
 @pytest.mark.parametrize(("compression", "batch_bytes"), [("none", 0), ("none", -1), ("zlib", 10)])
 def test_options_that_would_lose_records_are_refused_at_once(compression: str, batch_bytes: int) -> None:
     options: Any = {"compression": compression, "batch_bytes": batch_bytes}
-    with pytest.raises(ConfigError, match=f"'{compression}' in batches of {batch_bytes} bytes"):
+    with pytest.raises(ConfigError, match=f"compression is '{compression}' and batch_bytes is {batch_bytes}, expected"):
         records.read_payloads(io.BytesIO(), place="here", **options)
 
 
@@ -136,7 +136,9 @@ def test_a_shard_cut_anywhere_but_between_records_is_found() -> None:
         if length in whole:  # a sound, shorter shard: only the manifest's count tells
             assert both_ways(data[:length]) == THREE[: whole[length]]
         else:
-            with pytest.raises(CorruptRecordError, match=r"shard-7, record [012] at byte .*bytes are missing"):
+            with pytest.raises(
+                CorruptRecordError, match=r"shard-7, record [012] at byte .*: cut off, with .*missing byte"
+            ):
                 both_ways(data[:length])
 
 
@@ -145,9 +147,9 @@ def test_a_shard_cut_anywhere_but_between_records_is_found() -> None:
     [
         (
             shard(THREE)[:25],
-            r"record 1 at byte 21: cut off, at least 8 bytes are missing; run `prep-tfrecords verify DATASET --repair`",
+            "record 1 at byte 21: cut off, with at least 8 missing bytes; run `prep-tfrecords verify DATASET --repair`",
         ),
-        (shard(THREE)[:-10], r"record 2 at byte 37: cut off, 10 bytes are missing"),
+        (shard(THREE)[:-10], r"record 2 at byte 37: cut off, with 10 missing bytes"),
         (shard(THREE) + b"\0" * 12, r"record 3 at byte 90: size crc 0x[0-9a-f]{8}, expected 0x00000000"),
         (shard(THREE)[:-1] + b"\0", r"record 2 at byte 37: data crc 0x([0-9a-f]{8}), expected 0x00\1|expected 0x00"),
     ],
@@ -162,7 +164,8 @@ def test_a_huge_size_with_a_right_crc_is_refused_before_anything_is_gathered(siz
     header = struct.pack("<Q", size)
     data = shard([b"ok"]) + header + struct.pack("<I", records.masked_crc32c(header)) + b"abcdefgh"
     with pytest.raises(
-        CorruptRecordError, match=f"record 1 at byte 18: {size} bytes, expected at most {records.MOST_RECORD_BYTES}"
+        CorruptRecordError,
+        match=f"record 1 at byte 18: {size:,} bytes, expected at most {records.MOST_RECORD_BYTES:,}",
     ):
         both_ways(data)
 
@@ -184,14 +187,14 @@ def test_every_changed_byte_of_a_gzip_shard_is_found_or_harmless() -> None:
 def test_a_gzip_shard_cut_anywhere_is_found() -> None:
     data = gzip.compress(shard(THREE))
     for length in range(len(data)):
-        with pytest.raises(CorruptRecordError, match="shard-7: gzip data is cut off"):
+        with pytest.raises(CorruptRecordError, match="shard-7: the gzip data is cut off"):
             read(data[:length], compression="gzip", batch_bytes=20)
 
 
 @pytest.mark.parametrize("more", [b"\0", gzip.compress(b"", mtime=0)])
 @pytest.mark.parametrize("batch_bytes", [1, 8 << 20])
 def test_bytes_after_the_gzip_data_are_found(more: bytes, batch_bytes: int) -> None:
-    with pytest.raises(CorruptRecordError, match="shard-7: more bytes after the end"):
+    with pytest.raises(CorruptRecordError, match="shard-7: bytes follow the gzip data"):
         read(gzip.compress(shard(THREE)) + more, compression="gzip", batch_bytes=batch_bytes)
 
 

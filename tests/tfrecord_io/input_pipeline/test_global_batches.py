@@ -145,7 +145,7 @@ def test_random_access_mixes_as_the_reader(write_dataset: WriteDataset, how: str
     for step, element in zip(range(6), elements, strict=False):
         np.testing.assert_array_equal(element["input_ids"], batches[step]["input_ids"])
         assert [record for *_, record in batches.origins(step)] == element["row"].numpy().tolist()
-    with pytest.raises(ReaderError, match="rows of a mixture"):
+    with pytest.raises(ReaderError, match="batches mix the datasets"):
         batches.indices(0)
 
 

@@ -94,7 +94,7 @@ def test_elements_without_labels_get_other_names() -> None:
     ("given", "names", "cause"),
     [
         (TOKENS, {"ids": "x"}, "no input 'ids'"),
-        (TOKENS, {"attention_mask": "input_ids"}, "two inputs would have one name"),
+        (TOKENS, {"attention_mask": "input_ids"}, "several inputs get the same name"),
         (f"{TOKENS} segment_ids", "keras-hub", "packed rows"),
     ],
 )

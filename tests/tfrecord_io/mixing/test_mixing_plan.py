@@ -90,7 +90,7 @@ def test_hosts_begin_at_different_places_so_that_a_rare_dataset_does_not_come_ev
 
 
 def test_a_share_of_less_than_a_row_in_a_cycle_is_refused_by_name() -> None:
-    with pytest.raises(ReaderError, match=r"'dataset 1' has a share of 1e-06 .* 4096 elements of 8 rows") as caught:
+    with pytest.raises(ReaderError, match=r"'dataset 1' has a share of 1e-06, .* 4,096 batches of 8 rows") as caught:
         cycle(1 - 1e-6, 1e-6, rows=8)
     assert "larger batch" in caught.value.remedy
 
@@ -106,7 +106,7 @@ class TestRates:
 
     def test_names_without_a_weight_and_weights_without_a_name_are_refused(self) -> None:
         for weights in ({"a": 1, "b": 1, "c": 1}, {"a": 1}):
-            words = f"weights for {list(weights)}, expected one for each of the datasets ['a', 'b']"
+            words = f"weights are for {list(weights)}, expected one for each of the datasets ['a', 'b']"
             with pytest.raises(ReaderError, match=re.escape(words)):
                 mixing_plan.rates({"a": 5, "b": 9}, weights=weights)
 

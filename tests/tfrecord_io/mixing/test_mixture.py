@@ -161,7 +161,7 @@ class TestRefusals:
         ("name", "changes", "words", "remedy"),
         [
             ("input_ids", {"shape": (16,)}, "int64 [16] of role 'token_ids'", "--max-length"),
-            ("label", {"dtype": "float32"}, "float32 [] of role 'label'", "with labels, of the same kind"),
+            ("label", {"dtype": "float32"}, "float32 [] of role 'label'", "with labels of the same kind"),
             ("row", {"name": "line"}, "'line'", "--keep-column"),
             ("attention_mask", {"role": "loss_mask"}, "role 'loss_mask'", "--layout"),
         ],
@@ -183,7 +183,7 @@ class TestRefusals:
         pair = {"a": changed(data, label_names=("no", "yes")), "b": changed(data, label_names=("yes", "no"))}
         learned = Mixture(pair).input_fn("train", global_batch_size=4, objective=objectives.masked_lm(0.15))
         assert learned(context()).element_spec
-        with pytest.raises(ReaderError, match=r"same names in the same order: label 0 would mean both"):
+        with pytest.raises(ReaderError, match=r"same names in the same order, so that a label has one meaning"):
             Mixture(pair).input_fn("train", global_batch_size=4, objective=objectives.classification())(context())
 
     def test_other_tag_names_with_an_objective_that_learns_tags_alone(self, data: Data) -> None:
@@ -192,7 +192,7 @@ class TestRefusals:
         named = {name: changed(tagged, label_names=(name,)).manifest for name in ("PER", "LOC")}
         merged = common_manifest.merge(named, rates={})
         common_manifest.bind(objectives.masked_lm(0.15), merged, manifests=named)
-        with pytest.raises(ReaderError, match=r"\['LOC'\], those of 'PER' are \['PER'\]"):
+        with pytest.raises(ReaderError, match=r"\['LOC'\], the labels of 'PER' are \['PER'\]"):
             common_manifest.bind(objectives.token_classification(), merged, manifests=named)
 
     def test_a_split_that_one_has_not(self, mixed: Mixture) -> None:
@@ -203,7 +203,7 @@ class TestRefusals:
         assert "['train']" in caught.value.remedy
 
     def test_an_evaluation(self, mixed: Mixture) -> None:
-        with pytest.raises(ReaderError, match="only that is mixed") as caught:
+        with pytest.raises(ReaderError, match="a mixture cannot be evaluated") as caught:
             mixed.dataset("train", global_batch_size=8, training=False)
         assert "mixture.datasets.items()" in caught.value.remedy
 

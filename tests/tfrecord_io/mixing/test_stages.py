@@ -149,14 +149,14 @@ def test_a_cap_ends_the_stream_or_refuses_a_longer_training(datasets: Mapping[st
     assert len(list(elements(mixed, order=order))) == 15
     assert len(list(elements(mixed, order=order, start_step=5, steps=15))) == 10
     for options in ({"steps": 16}, {"start_step": 15}):
-        with pytest.raises(ReaderError, match="'b' reaches its 2 epochs after 15 steps"):
+        with pytest.raises(ReaderError, match="'b' reaches its maximum of 2 epochs after 15 steps"):
             elements(mixed, order=order, **options)
 
 
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ({5: {"a": 1, "b": 1}}, "begin at \\[5\\], expected rising steps, the first of them 0"),
+        ({5: {"a": 1, "b": 1}}, "begin at steps \\[5\\], expected ascending whole numbers from 0 on"),
         ({}, "begin at \\[\\]"),
         ({0: {"a": 1, "b": 1}, 9: {"a": 1, "b": 2}, 5: {"a": 1, "b": 1}}, "expected rising steps"),
         ({0: {"a": 0, "b": 0}}, "the weight of dataset 'a' is 0, expected a number above 0"),

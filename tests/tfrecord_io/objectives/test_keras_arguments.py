@@ -106,7 +106,7 @@ def test_an_objective_that_was_not_called_is_named(data: reader.Data) -> None:
     with pytest.raises(ReaderError) as caught:
         data.dataset("validation", global_batch_size=2, objective=objectives.causal_lm)
     assert (caught.value.cause, caught.value.remedy) == (
-        "objective=causal_lm, expected an objective of tfrecord_io.objectives",
+        "objective is causal_lm, expected an objective of tfrecord_io.objectives",
         "call it: objective=objectives.causal_lm()",
     )
 

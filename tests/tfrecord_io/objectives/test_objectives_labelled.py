@@ -68,7 +68,7 @@ def test_the_graph_is_pure_and_gives_the_same(
 def test_a_dataset_without_the_labels_is_refused(objective: Objective, schema: Schema) -> None:
     for name in schema.names[2:]:
         without = Schema(tuple(feature for feature in schema.features if feature.name != name))
-        with pytest.raises(ReaderError, match=rf"no {schema[name].role} among .* --layout"):
+        with pytest.raises(ReaderError, match=rf"needs a feature of role {schema[name].role}, .* --layout"):
             objective.bind(make_manifest(without))
 
 
@@ -142,7 +142,7 @@ def test_minus_one_is_a_number_like_others_in_regression() -> None:
 @pytest.mark.parametrize(
     ("ranges", "num_labels", "said"),
     [
-        ([(1, 5, 5)], None, "5 values from 1 to 5, expected 0 to 4"),
+        ([(1, 5, 5)], None, "5 values from 1 to 5, classification expects 0 to 4"),
         ([(0, 4, 3)], None, "3 values from 0 to 4, expected 0 to 2"),
         ([(0, 4, 5), (2, 3, 2)], None, ""),
         ([(0, 2, 3), (3, 4, 2)], None, ""),  # together possibly all of them
@@ -225,5 +225,5 @@ def test_a_start_token_that_is_none_or_that_the_tokenizer_does_not_have(start: A
 @pytest.mark.parametrize("name", ["decoder_input_ids", "decoder_attention_mask"])
 def test_a_feature_of_the_name_of_a_decoders_input(name: str) -> None:
     taken = Schema((*SEQ2SEQ_SCHEMA.features, integers(name, "column")))
-    with pytest.raises(ReaderError, match=f"'{name}' has a name that seq2seq uses"):
+    with pytest.raises(ReaderError, match=f"'{name}' has a name that seq2seq reserves"):
         objectives.seq2seq().bind(make_manifest(taken))

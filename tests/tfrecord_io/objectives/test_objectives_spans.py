@@ -196,12 +196,12 @@ class TestRefused:
             (
                 make_manifest(tokenizer=tokenizer_facts(eos_id=EOS)),
                 {},
-                r"up to 1 spans, but tokenizer 'tiny' has 0 .*give sentinel_ids",
+                r"up to 1 span, but tokenizer 'tiny' has 0 .*give sentinel_ids",
             ),
             (
                 manifest_of(40),
                 {"density": 0.3, "sentinel_ids": [999, 998, 997]},
-                "rows of 40 tokens lose up to 4 spans, but sentinel_ids are 3 ",
+                "rows of 40 tokens lose up to 4 spans, but sentinel_ids has 3 ",
             ),
             (manifest_of(8), {"sentinel_ids": [999, 999]}, "expected distinct ids"),
             (manifest_of(8), {"sentinel_ids": [999, -1]}, "expected distinct ids"),
@@ -211,7 +211,7 @@ class TestRefused:
                 {},
                 "several documents.*--layout concat",
             ),
-            (manifest_of(1), {}, "rows of 1 token.*--max-length"),
+            (manifest_of(1), {}, "rows have 1 token.*--max-length"),
         ],
     )
     def test_what_a_dataset_does_not_allow(self, manifest: Manifest, options: dict[str, Any], words: str) -> None:

@@ -60,7 +60,7 @@ def test_a_dict_has_its_splits_by_name_here_and_elsewhere(tmp_path: Path, memory
         ({"_data_files": [{"filename": "../../x.arrow"}]}, "'../../x.arrow', expected a plain file name"),
         ({"_data_files": [{"filename": "/etc/passwd"}]}, "'/etc/passwd', expected a plain file name"),
         ({"_data_files": [{}]}, "filename"),
-        ({"_data_files": None}, "None where a list is expected"),
+        ({"_data_files": None}, "None, expected a list"),
         ({"_indices_data_files": [{"filename": "i.arrow"}]}, "reordered by an indices file"),
     ],
 )
