@@ -1,6 +1,6 @@
-"""Keyword arguments of `build` and `plan`, as types for editors and type checkers.
+"""Keyword arguments of `build` and `plan`, typed for editors and type checkers.
 
-They are the options of `prep-tfrecords build`, with the same defaults; a test compares the two.
+They are the options of `prep-tfrecords build`, with the same defaults. A test compares them with the command line.
 """
 
 import os
@@ -11,16 +11,16 @@ from pipelines.prepare.options.config import Compression, EngineName, Side, Spec
 from pipelines.prepare.options.layout_config import LayoutName, Learn, LearnNot, LongDocuments, Remainder
 
 Path = str | os.PathLike[str]
-# One value, or several for a repeatable option.
+# One or several values of a repeatable option.
 Paths = Path | Sequence[Path]
 Texts = str | Sequence[str]
-# A function from a pyarrow.Table to another or to a mask, or its name.
+# A function from a pyarrow.Table to a table or a mask, or its name.
 Function = str | Callable[[Any], Any]
 Functions = Function | Sequence[Function]
 
 
 class BuildOptions(TypedDict, total=False):
-    """Options of a build that `build` and `plan` both take; each has the default None."""
+    """Options that `build` and `plan` share; the default of each is None."""
 
     # Source
     config: str | None
@@ -72,7 +72,7 @@ class BuildOptions(TypedDict, total=False):
     fim_rate: float | None
     fim_spm_rate: float | None
     fim_tokens: str | None
-    chat_template: Path | None  # a name, such as chatml, or a file
+    chat_template: Path | None  # a name such as chatml, or a file
     chat_date: str | None
     chat_option: Texts | None
     learn: Learn | None

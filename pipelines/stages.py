@@ -1,4 +1,4 @@
-"""Log lines for a command's stages, shown on a terminal."""
+"""Log the stages of a command, for the terminal."""
 
 import logging
 

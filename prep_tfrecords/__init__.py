@@ -1,4 +1,4 @@
-"""The commands as Python functions: `build`, `plan`, `inspect`, `verify` and `export`.
+"""The commands of `prep-tfrecords` as Python functions: `build`, `plan`, `inspect`, `verify` and `export`.
 
     import prep_tfrecords
 
@@ -30,14 +30,14 @@ def __dir__() -> list[str]:
 
 
 def _require_own_pipelines() -> None:
-    """Raise ImportError, with the folder that shadows it, if `pipelines` isn't the package installed with this one."""
+    """Raise ImportError if another folder shadows the package `pipelines` that was installed with this one."""
     ours = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pipelines")
     spec = importlib.util.find_spec("pipelines")
     places = list(spec.submodule_search_locations or [str(spec.origin)]) if spec else ["nothing"]
     if os.path.realpath(ours) not in map(os.path.realpath, places):
         raise ImportError(
-            f"`import pipelines` finds {places[0]}, and prep_tfrecords needs its own in {ours}; start Python in "
-            "another folder, rename that one, or take it off PYTHONPATH"
+            f"`import pipelines` finds {places[0]}, but prep_tfrecords needs the package in {ours}; start Python in "
+            "another folder, rename the other package, or remove it from PYTHONPATH"
         )
 
 

@@ -1,4 +1,4 @@
-"""The `prep-tfrecords` program, also `python -m prep_tfrecords`."""
+"""Run the program `prep-tfrecords`, also as `python -m prep_tfrecords`."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ import sys
 
 def main() -> None:
     """Run the command line. If a package is missing, exit with an error that names it."""
-    # Parallelism comes from batches and shards, so library threads only cost time: OpenBLAS threads spin for 0.12 s of
-    # CPU time per process, and each fastokens thread fills its own word cache.
+    # Shards are made in parallel, so threads of libraries only cost time: OpenBLAS threads spin for 0.12 s of CPU time
+    # per process, and each fastokens thread fills its own cache of words.
     for name in ("OPENBLAS_NUM_THREADS", "FASTOKENS_BPE_THREADS"):
         os.environ.setdefault(name, "1")
     try:
@@ -18,7 +18,7 @@ def main() -> None:
             raise
         sys.exit(
             f"error: prep-tfrecords needs the package {error.name}, which is not installed\n"
-            "remedy: pip install prep-tfrecords, without --no-deps"
+            "remedy: run `pip install prep-tfrecords`, without --no-deps"
         )
     except KeyboardInterrupt:  # importing from a cold disk takes seconds
         sys.exit(128 + signal.SIGINT)

@@ -1,7 +1,7 @@
-"""The program `prep-tfrecords`, with its commands build, plan, tokenizer and export.
+"""The program `prep-tfrecords`, and its commands build, plan, tokenizer and export.
 
-Large libraries are imported inside the commands, so that --help is fast. Exit status: 0 done, 1 an error with its cause
-and remedy, 2 a wrong option, 130 Ctrl-C. Results go to stdout, with --json as JSON; progress and messages to stderr.
+Commands import large libraries, so that --help is fast. Exit status: 0 done, 1 an error with cause and remedy, 2 a
+wrong option, 130 Ctrl-C. Results go to stdout, as JSON with --json; progress and messages go to stderr.
 """
 
 import functools
@@ -30,7 +30,7 @@ from pipelines.terminal.click_options import takes
 from pipelines.terminal.console import Program, common, is_quiet, say, write_json
 from tfrecord_io.shown import some
 
-# Shown below the options; \b preserves its line breaks.
+# \b preserves line breaks.
 _BUILD_EXAMPLES = """\b
 Examples:
   prep-tfrecords build stanfordnlp/imdb --output out/imdb \\
@@ -89,7 +89,7 @@ def build(**request: Any) -> None:
     facts = {"manifest_sha256": manifest.digest(built.manifest), "fingerprint": built.manifest.fingerprint}
     made = {"shards_made": built.shards_made, "shards_kept": built.shards_kept, "seconds": round(built.seconds, 3)}
     write_json({**facts, **made, "engines": built.manifest.engines, "splits": splits})
-    # A normal exit with these libraries takes a second or more.
+    # With these libraries, a normal exit takes more than a second.
     main.leaves_at_once = not request.get("beam_args")
 
 
@@ -112,16 +112,16 @@ def plan(**request: Any) -> None:
 
     estimated = estimate.estimate(config)
     printing.estimates(estimated, free=storage.free_bytes(config.output.root) if config.output.root else None)
-    write_json([each.to_json() for each in estimated])
+    write_json([split.to_json() for split in estimated])
 
 
 @main.command("tokenizer", cls=WithFunctions, short_help="Train a tokenizer on the texts of a dataset.")
 @takes([TokenizerRequest], groups=[""], required=("output", "kind", "vocab_size"))
 @takes_source
 @common()
-def train_tokenizer(**given: Any) -> None:
-    """Train a tokenizer on the texts of DATASET, named as for `build`, and write it as transformers reads it."""
-    request = TokenizerRequest(source=source_of(given), **values_of(TokenizerRequest, given))
+def train_tokenizer(**options: Any) -> None:
+    """Train a tokenizer on the texts of DATASET, and write it as files that transformers reads."""
+    request = TokenizerRequest(source=source_of(options), **values_of(TokenizerRequest, options))
     from pipelines.cli import printing
     from pipelines.prepare.launch import tokenizer_launcher
 
@@ -138,26 +138,27 @@ def train_tokenizer(**given: Any) -> None:
 @common(
     interrupted=("interrupted before the export was complete", "run the same command again; finished files are kept")
 )
-def export_dataset(dataset: str, beam_args: tuple[str, ...], **given: Any) -> None:
-    """Write a finished DATASET folder in a format of other trainers, a file for each shard.
+def export_dataset(dataset: str, beam_args: tuple[str, ...], **options: Any) -> None:
+    """Write a finished DATASET folder in the format of another trainer, one file per shard.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
-    wanted = ExportSettings(beam_args=beam_args, **values_of(ExportSettings, given))
+    settings = ExportSettings(beam_args=beam_args, **values_of(ExportSettings, options))
     from pipelines.cli import printing
     from pipelines.prepare.export import exporting
     from pipelines.terminal.tables import duration
 
     configure()
     watch = functools.partial(printing.watch_rows, doing="exporting")
-    made = exporting.export(dataset, wanted, watch=watch)
-    rows, tokens = (sum(getattr(each, name) for each in made.shards) for name in ("num_examples", "num_tokens"))
+    exported = exporting.export(dataset, settings, watch=watch)
+    rows = sum(shard.num_examples for shard in exported.shards)
+    tokens = sum(shard.num_tokens for shard in exported.shards)
     if not is_quiet():
         content = f"{some(rows, 'record')} with {some(tokens, 'token')}"
         say(
-            f"{wanted.to} of {content} in {wanted.output}: {some(made.shards_made, 'shard')} exported, "
-            f"{made.shards_kept} kept, in {duration(made.seconds)}"
-            + (f"; uploaded to the hub's dataset {wanted.push}" if wanted.push else "")
+            f"{settings.to} of {content} in {settings.output}: {some(exported.shards_made, 'shard')} exported, "
+            f"{exported.shards_kept} kept, in {duration(exported.seconds)}"
+            + (f"; uploaded to the dataset {settings.push} on the hub" if settings.push else "")
         )
-    counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}
-    write_json({**counts, "rows": rows, "tokens": tokens, "seconds": round(made.seconds, 3)})
+    counts = {"shards_made": exported.shards_made, "shards_kept": exported.shards_kept}
+    write_json({**counts, "rows": rows, "tokens": tokens, "seconds": round(exported.seconds, 3)})

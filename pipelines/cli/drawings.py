@@ -1,7 +1,4 @@
-"""Text drawings: texts with marked tokens.
-
-Without colours (NO_COLOR, a file, a pipe), plain characters mark the tokens.
-"""
+"""Mark the learned tokens, answers and documents of a text, by colours or, without colours, by characters."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +13,7 @@ _DOCUMENTS = ("magenta", "cyan")
 
 
 def marked(out: Console, pieces: Sequence[TextPiece], *, width: int) -> list[Text]:
-    """Return the lines of a text with marked tokens, limited to its first `width` characters."""
+    """Return the lines of a text with marks, limited to its first `width` characters."""
     text, left = Text(), width
     for index, piece in enumerate(pieces):
         if left <= 0:
@@ -42,12 +39,12 @@ def _piece(out: Console, shown: str, piece: TextPiece) -> Text:
 
 
 def legend(out: Console, pieces: Iterable[TextPiece]) -> Text | None:
-    """Return a line that explains the marks of these pieces, or None if nothing is marked."""
-    every, words = tuple(pieces), []
-    if any(piece.learned for piece in every):
-        words.append(_piece(out, "to be learned", TextPiece(text="", learned=True)))
-    if any(piece.answer for piece in every):
+    """Return a line that explains the marks of these pieces, or None without marks."""
+    pieces, words = tuple(pieces), []
+    if any(piece.learned for piece in pieces):
+        words.append(_piece(out, "learned", TextPiece(text="", learned=True)))
+    if any(piece.answer for piece in pieces):
         words.append(_piece(out, "the answer", TextPiece(text="", answer=True)))
-    if any(piece.document > 1 for piece in every):
+    if any(piece.document > 1 for piece in pieces):
         words.append(Text("| the next document"))
     return Text.assemble("marks: ", Text(", ").join(words)) if words else None

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 from typing import Any
 
@@ -24,7 +25,7 @@ from tfrecord_io.shown import some
 @click.option("--output", "-o", required=True, metavar="FILE", help=f"HTML file, local or at a {ADDRESS} address.")
 @common(progress=False)
 def report(dataset: str, output: str) -> None:
-    """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing."""
+    """Write a report of a finished DATASET folder as one HTML page, which needs no other files."""
     from pipelines.prepare import storage
     from pipelines.prepare.report import report as reporting
 
@@ -32,7 +33,7 @@ def report(dataset: str, output: str) -> None:
     page = reporting.of_dataset(dataset)
     storage.write_bytes(output, page)
     if not is_quiet():
-        say(f"wrote {output}, {len(page):,} bytes; open it in a browser")
+        say(f"wrote {output} ({len(page):,} bytes); open it in a browser")
     write_json({"report": output, "bytes": len(page)})
 
 
@@ -46,10 +47,10 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
     from pipelines import python_api
     from pipelines.cli import printing
 
-    found = python_api.inspect(dataset, split=splits, rows=rows)
-    printing.manifest_tables(found.manifest)
-    printing.rows(found.rows)
-    write_json([row.to_json() for row in found.rows])
+    inspected = python_api.inspect(dataset, split=splits, rows=rows)
+    printing.manifest_tables(inspected.manifest)
+    printing.rows(inspected.rows)
+    write_json([row.to_json() for row in inspected.rows])
 
 
 @cloup.command(cls=WithFunctions, short_help="Check every byte of a finished dataset; repair it.")
@@ -58,10 +59,10 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int) -> None:
 @takes_consent
 @common()
 def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_stored: bool) -> None:
-    """Read all of a finished DATASET folder, and check crcs, digests, counts, shapes and id ranges.
+    """Read a finished DATASET folder completely, and check crcs, digests, counts, shapes and id ranges.
 
-    The exit status is 1 if it is damaged. --source, --map, --filter and --run-stored-functions are for --repair. A
-    folder that `export` made is checked against its export.json.
+    The exit status is 1 if a file is damaged. --source, --map, --filter and --run-stored-functions are for --repair. A
+    folder written by `export` is checked against its export.json.
     """
     if _verify_export(dataset, repair=repair):
         return
@@ -83,46 +84,52 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
         if damaged and repair:
             for file, origin in verifying.repair(dataset, manifest, damaged, consent=consent):
                 show(f"made {file} again from {origin}")
-    write_json([{**dataclasses.asdict(each), "repaired": repair} for each in damaged])
+    write_json([{**dataclasses.asdict(checked), "repaired": repair} for checked in damaged])
     if damaged and not repair:
         raise CorruptRecordError(
             f"{dataset}: {some(len(damaged), 'file')} damaged or missing, the first is {damaged[0].file}",
-            remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
+            remedy=f"run `prep-tfrecords verify {dataset} --repair` to remake damaged and missing files",
         )
     total = sum(len(split.shards) for split in manifest.splits.values())
     num_examples = sum(split.num_examples for split in manifest.splits.values())
-    show(f"as the manifest says: {some(total, 'shard')} with {some(num_examples, 'example')}")
+    show(f"all files match the manifest: {some(total, 'shard')} with {some(num_examples, 'example')}")
 
 
 def _verify_export(root: str, *, repair: bool) -> bool:
-    """Check the files of an export; return False if `root` holds no export. Raises: CorruptRecordError; ConfigError."""
+    """Check an export's files, or return False if `root` is not an export. Raises: CorruptRecordError, ConfigError."""
     from pipelines.prepare.export import export_record
 
     if (record := export_record.read(root)) is None:
         return False
-    again = "delete it and run the same export again, which makes the missing files"
+    again = "delete the damaged files and run the same export again, which writes missing files"
     if repair:
-        raise ConfigError(f"--repair of {root}: an export is not repaired", remedy=again)
+        raise ConfigError(f"--repair of {root}: the folder is an export, expected a dataset", remedy=again)
     checked = list(export_record.problems(root, record))
     damaged = [{"file": name, "problem": problem} for name, problem in checked if problem]
-    for each in damaged:
-        say(f"BAD  {each['file']}: {each['problem']}")
+    for file in damaged:
+        say(f"BAD  {file['file']}: {file['problem']}")
     write_json(damaged)
     if damaged:
         raise CorruptRecordError(f"{root}: {damaged[0]['file']} is damaged or missing", remedy=again)
-    say(f"as export.json says: {some(len(checked), 'file')}")
+    say(f"all files match export.json: {some(len(checked), 'file')}")
     return True
 
 
-@cloup.command(cls=WithFunctions, short_help="Show the source rows that a record was made from.")
+@cloup.command(cls=WithFunctions, short_help="Show the source rows of a record.")
 @takes_dataset
 @click.option("--split", required=True, help="Split of the record.")
-@click.option("--shard", type=click.IntRange(min=0), required=True, metavar="I", help="Number of its shard, from 0.")
-@click.option("--record", type=click.IntRange(min=0), required=True, metavar="J", help="Its number there, from 0.")
+@click.option("--shard", type=click.IntRange(min=0), required=True, metavar="I", help="Number of the shard, from 0.")
+@click.option(
+    "--record",
+    type=click.IntRange(min=0),
+    required=True,
+    metavar="J",
+    help="Number of the record in the shard, from 0.",
+)
 @takes_consent
 @common(progress=False)
 def trace(dataset: str, source: str | None, functions: Any, run_stored: bool, **record: Any) -> None:
-    """Show the source rows from which a record of a finished DATASET folder was made."""
+    """Show the source rows of a record in a finished DATASET folder."""
     from pipelines.cli import printing
     from pipelines.prepare.audit import reopened_dataset
     from pipelines.prepare.audit import trace as tracing
@@ -151,25 +158,25 @@ _size = functools.partial(click.option, type=click.IntRange(min=1), show_default
 @_size("--hosts", "num_hosts", default=1, help="TPU hosts, with --tpu.")
 @common(progress=False)
 def doctor(dataset: str | None, output: str | None, region: str | None, tpu: Any, **sizes: int) -> None:
-    """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU.
+    """Check whether a build can write to OUT, or whether a TPU can read a finished DATASET.
 
-    --tpu is by default node for a dataset on gs://, and vm for a local one.
+    The default of --tpu is node for a dataset on gs://, and vm for a local dataset.
 
-    In OUT, each operation of a build is tried on a small object: write, read, list, delete. Shows the credentials used.
+    For OUT, it writes, reads, lists and deletes a small object, and shows the credentials used.
 
-    With neither, it lists versions, cores and memory, for a report of a fault.
+    Without OUT and DATASET, it lists versions, cores and memory, for bug reports.
     """
     if output is not None and dataset is None and tpu is None:
         _check_place(output, region=region)
     elif dataset is not None and output is None:
-        # A TPU Node needs everything that a TPU VM does, and more; but it reads no local files.
+        # The check for a TPU Node is stricter, but a TPU Node cannot read local files.
         _check_dataset(dataset, tpu=tpu or ("node" if local_path(dataset) is None else "vm"), **sizes)
     elif dataset is None and output is None and tpu is None:
         from pipelines.prepare.launch import doctor as diagnosing
 
         facts = diagnosing.describe_machine()
-        for name, found in facts.items():
-            show(f"{name}: {found}")
+        for name, value in facts.items():
+            show(f"{name}: {value}")
         write_json(facts)
     else:
         raise ConfigError(
@@ -190,7 +197,7 @@ def _check_place(output: str, *, region: str | None) -> None:
     write_json([dataclasses.asdict(check) for check in checks])
     if failed := [check.name for check in checks if check.ok is False]:
         raise OutputError(
-            f"{output}: not ready for a build: {', '.join(failed)}", remedy="follow the advice below each BAD line"
+            f"{output}: not ready for a build: {', '.join(failed)}", remedy="follow the remedy below each BAD line"
         )
 
 
@@ -199,8 +206,8 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
 
     if own_files.read_manifest(dataset) is None:
         raise ManifestError(
-            f"{dataset}: no finished dataset is here, and names on the hub are not looked up",
-            remedy=f"to check where a build is to write, give --output {dataset}; `plan` checks the rows that it reads",
+            f"{dataset}: not the folder of a finished dataset (doctor does not look for datasets on the hub)",
+            remedy=f"to check the output of a build, give --output {dataset}; to check its source, run `plan`",
         )
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     try:
@@ -213,10 +220,10 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
 
     opened = reader.open(dataset)
     # Buckets of different lengths are read separately.
-    every = [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
-    splits = [(data, name) for data in every for name, split in data.splits.items() if split.num_examples]
-    found = (each for data, name in splits for each in readiness.check_data(data, name, tpu=tpu, **sizes))
-    findings = list(dict.fromkeys(found))
+    parts = [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
+    splits = [(data, name) for data in parts for name, split in data.splits.items() if split.num_examples]
+    checks = (readiness.check_data(data, name, tpu=tpu, **sizes) for data, name in splits)
+    findings = list(dict.fromkeys(itertools.chain.from_iterable(checks)))
     show(readiness.describe(findings), lines=True)
     write_json([dataclasses.asdict(finding) for finding in findings])
     readiness.require(findings)

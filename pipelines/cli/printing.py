@@ -1,4 +1,4 @@
-"""Human-readable output: progress and summary of `build` on stderr; tables of `plan`, `inspect`, `trace` on stdout."""
+"""Output for people: progress and summaries on stderr; tables of `plan`, `inspect` and `trace` on stdout."""
 
 import collections
 import contextlib
@@ -32,21 +32,21 @@ from tfrecord_io.shown import some, without_secrets
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
-# Minimum width for a complete line of progress.
+# Minimum terminal width for a complete line of progress.
 _WIDE = 100
-# Maximum number of listed shards with rejected rows.
+# Maximum number of shards with rejected rows to list.
 _LISTED = 5
 
 
 def count(number: int) -> str:
-    """Format a number: in full below ten million, else as 18.2 M or 18.2 G."""
+    """Format a number: 9,999,999, 18.2 M, 18.2 G."""
     if number < 10_000_000:
         return f"{number:,}"
     return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
 
 
 def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractContextManager[None]:
-    """Show the progress of making the shards of `tasks`, if any, during the context."""
+    """Show the progress of `tasks` during the context."""
     if not tasks:
         return contextlib.nullcontext()
     doing = f"making {some(len(tasks), 'shard')}, reading"
@@ -55,7 +55,7 @@ def watch(tasks: list[ShardTask], progress: Progress) -> contextlib.AbstractCont
 
 @contextlib.contextmanager
 def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
-    """Show progress over `total` rows during the context: a bar on a terminal, else lines."""
+    """Show progress over `total` rows during the context: a bar on a terminal, lines elsewhere."""
     out, bar, seconds = console(), None, _LINE_SECONDS
     out.print(f"{doing} {some(total, 'row')}")
     if not shows_progress():
@@ -106,9 +106,11 @@ def manifest_tables(manifest: Manifest) -> None:
     out = console(results())
     facts = manifest.tokenizer
     lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
-    _headed(out, manifest.name, f" layout {manifest.layout['name']}, rows of {lengths} tokens")
+    _headed(out, manifest.name, f" layout {manifest.layout['name']}, row length {lengths}")
     out.print(f"tokenizer {facts.name}, vocabulary {facts.vocab_size:,}, pads {facts.padding_side}")
-    features = ((each.name, each.dtype, str(list(each.shape)), each.meaning) for each in manifest.schema.features)
+    features = [
+        (feature.name, feature.dtype, str(list(feature.shape)), feature.meaning) for feature in manifest.schema.features
+    ]
     out.print(table("feature", "dtype", "shape", "meaning", rows=features))
     if manifest.label_names is not None:
         out.print("labels: " + ", ".join(f"{index} = {name}" for index, name in enumerate(manifest.label_names[:20])))
@@ -117,15 +119,15 @@ def manifest_tables(manifest: Manifest) -> None:
 
 
 def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
-    """Print decoded rows, with long texts shortened."""
+    """Print decoded rows. Long texts are cut."""
     out = console(results())
     pieces: list[TextPiece] = []
     for row in decoded:
         pieces += row.pieces
-        # Marks in the text show the learned parts.
+        # Marks in the text show the learned tokens.
         facts = {name: value for name, value in row.features.items() if name != "learned" or not row.pieces}
         extra = "".join(f", {name} {value!r}" for name, value in facts.items())
-        _headed(out, row.split, f"record {row.record} of {row.shard}: {row.num_tokens} tokens{extra}")
+        _headed(out, row.split, f"record {row.record} of {row.shard}: {some(row.num_tokens, 'token')}{extra}")
         for line in drawings.marked(out, row.pieces or (TextPiece(text=row.text),), width=width):
             out.print(Text("    ") + line, soft_wrap=True)
     if (legend := drawings.legend(out, pieces)) is not None:
@@ -133,7 +135,7 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
 
 
 def traced(record: Traced, *, width: int = 400) -> None:
-    """Print a record and its source rows, with long texts shortened."""
+    """Print a record's source rows. Long texts are cut."""
     out = console(results())
     rows = f"{some(len(record.rows), 'row')} of {record.source}"
     _headed(out, record.split, f"record {record.record} of {record.shard}: {rows}")
@@ -145,7 +147,7 @@ def traced(record: Traced, *, width: int = 400) -> None:
         for name, value in row.texts.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             text = text if len(text) <= width else f"{text[:width]} … ({some(len(text), 'character')})"
-            for line in f"{name}: {text}".split("\n"):  # indented, unlike our lines
+            for line in f"{name}: {text}".split("\n"):  # so that a text cannot look like our lines
                 out.print(f"    {line}", soft_wrap=True)
 
 
@@ -154,61 +156,61 @@ def _headed(out: Console, head: str, rest: str) -> None:
 
 
 def estimates(estimated: list[Estimate], *, free: int | None) -> None:
-    """Print the tables of `plan`. `free`: bytes of the output's disk, None if remote or not named."""
+    """Print the tables of `plan`. `free`: free bytes on the output's disk, None if unknown."""
     out = console(results())
-    filtered = any(each.rows_filtered for each in estimated)
+    filtered = any(split.rows_filtered for split in estimated)
     names = ["rows", *["filtered"] * filtered, "rejected", "tokens", "shards", "bytes", "tokenizing"]
-    splits = []
-    for each in estimated:
-        rows = (each.rows - each.rows_in_other_splits, *[each.rows_filtered] * filtered, each.rows_rejected)
-        made = (size(each.num_bytes), duration(each.seconds))
-        splits.append((each.split, *map(count, (*rows, each.num_tokens, each.shards)), *made))
-    out.print(table("split", *names, rows=splits, numbers=len(names), title="estimated output"))
-    seconds, num_bytes = sum(each.seconds for each in estimated), sum(each.num_bytes for each in estimated)
+    lines = []
+    for split in estimated:
+        rows = (split.rows - split.rows_in_other_splits, *[split.rows_filtered] * filtered, split.rows_rejected)
+        output = (size(split.num_bytes), duration(split.seconds))
+        lines.append((split.split, *map(count, (*rows, split.num_tokens, split.shards)), *output))
+    out.print(table("split", *names, rows=lines, numbers=len(names), title="estimated output"))
+    seconds, num_bytes = sum(split.seconds for split in estimated), sum(split.num_bytes for split in estimated)
     out.print(f"tokenizing on the {some(cores(), 'core')} of this machine: about {duration(seconds / cores())}")
     if free is not None:
-        short = "" if num_bytes <= free else ": too little, choose an --output on another disk"
+        short = "" if num_bytes <= free else ": not enough, choose an --output on another disk"
         out.print(f"output: {size(num_bytes)}, of {size(free)} free{short}")
-    for each in estimated[:1]:  # the same for every split
-        about = {
-            "tokenized with the engine": each.engine.partition(" ")[0],
-            "a row is": each.row,
-            "conversations:": each.chats,
+    for split in estimated[:1]:  # the same for every split
+        facts = {
+            "tokenized with the engine": split.engine.partition(" ")[0],
+            "a row is": split.row,
+            "conversations:": split.chats,
+            "functions:": ", ".join(split.functions),
         }
-        for words, value in (about | {"functions:": ", ".join(each.functions)}).items():
+        for words, value in facts.items():
             if value:
                 out.print(f"{words} {value}")
-    if requests := sum(each.requests for each in estimated):
+    if requests := sum(split.requests for split in estimated):
         out.print(f"requests to the hub for the rows: at most {count(requests)}")
-    for each in estimated:
-        _print_filtered(out, each.split, each.filtered, of=each.rows - each.rows_in_other_splits)
-    percentiles = [f"{percent} %" for percent in estimated[0].token_percentiles] if estimated else []
-    tokens = []
-    for each in estimated:
-        sides = {f"{each.split}, prompt and {side}": of for side, of in each.side_percentiles.items()}
-        tokens += [
-            (row, *map(count, of.values())) for row, of in (sides or {each.split: each.token_percentiles}).items()
-        ]
+    for split in estimated:
+        _print_filtered(out, split.split, split.filtered, of=split.rows - split.rows_in_other_splits)
+    percents = [f"{percent} %" for percent in estimated[0].token_percentiles] if estimated else []
+    lines = []
+    for split in estimated:
+        sides = {f"{split.split}, prompt and {side}": tokens for side, tokens in split.side_percentiles.items()}
+        sides = sides or {split.split: split.token_percentiles}
+        lines += [(name, *map(count, tokens.values())) for name, tokens in sides.items()]
     title = "tokens in a row, by percentile"
-    out.print(table("split", *percentiles, rows=tokens, numbers=len(percentiles), title=title))
-    for each in estimated:
-        if each.layouts:
-            out.print(_layouts_table(each))
-            for cost in each.layouts:
+    out.print(table("split", *percents, rows=lines, numbers=len(percents), title=title))
+    for split in estimated:
+        if split.layouts:
+            out.print(_layouts_table(split))
+            for cost in split.layouts:
                 if cost.lengths:
                     out.print(f"buckets are --bucket-lengths {','.join(map(str, cost.lengths))}", soft_wrap=True)
 
 
-def _layouts_table(each: Estimate) -> Constrain:
+def _layouts_table(split: Estimate) -> Constrain:
     names = ("length", "rows", "padding", "tokens cut", "rows cut", "waste")
-    best, rows = min(each.layouts, key=lambda cost: cost.waste), []
-    for cost in each.layouts:
+    best, rows = min(split.layouts, key=lambda cost: cost.waste), []
+    for cost in split.layouts:
         shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut))
         waste = f"{cost.waste:.1%}" if cost.waste < 10 else f"{cost.waste:,.0f} times"
         name = "buckets" if cost.lengths else cost.layout
         rows.append((name + " *" * (cost is best), str(cost.length), count(cost.records), *shares, waste))
-    caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
-    options = {"title": f"{each.split}, by layout", "caption": caption, "caption_justify": "left"}
+    caption = "waste: padding and cut tokens per token of the rows; * has the least waste"
+    options = {"title": f"{split.split}, by layout", "caption": caption, "caption_justify": "left"}
     return table("layout", *names, rows=rows, numbers=len(names), **options)
 
 
@@ -246,7 +248,7 @@ def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator
     buckets = []
     for length in bucket_lengths:
         of_length = [shard for shard in split.shards if shard.length == length]
-        rows, tokens = (sum(getattr(shard, what) for shard in of_length) for what in ("num_examples", "num_tokens"))
+        rows, tokens = sum(shard.num_examples for shard in of_length), sum(shard.num_tokens for shard in of_length)
         if rows:
             buckets.append(f"{rows:,} of {length} ({1 - tokens / (rows * length):.0%} padding)")
     if bucket_lengths:
@@ -254,9 +256,9 @@ def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator
     if rejected := split.ledger.rejected:
         reasons = ", ".join(f"{words_of(reason)} in {count:,}" for reason, count in sorted(rejected.items()))
         counts = [(shard.name, shard.ledger.rows_rejected) for shard in split.shards]
-        where = [f"{name} {count:,}" for name, count in counts if count]
-        more = f" and {some(len(where) - _LISTED, 'more shard')}" if len(where) > _LISTED else ""
-        yield f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})"
+        shards = [f"{name} {count:,}" for name, count in counts if count]
+        more = f" and {some(len(shards) - _LISTED, 'more shard')}" if len(shards) > _LISTED else ""
+        yield f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(shards[:_LISTED])}{more})"
     if split.labels:
         yield f"labels in {name}: {split.labels.text}"
     if split.num_unlabelled:
@@ -270,19 +272,19 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
             made[engine] += counts["rows"]
             checked[engine] += counts["rows_checked"]
     for engine, rows in sorted(made.items()):
-        also = f", {checked[engine]:,} of them also with the reference, with the same result" if checked[engine] else ""
+        also = f"; for {checked[engine]:,} of them, the reference had the same result" if checked[engine] else ""
         out.print(f"{some(rows, 'row')} tokenized with the engine {engine.partition(' ')[0]}{also}")
 
 
 def trained_tokenizer(trained: TrainedTokenizer) -> None:
     """Print the summary of a tokenizer's training."""
-    out, found = console(), trained.evaluation
+    out, evaluation = console(), trained.evaluation
     out.print(table("split", "rows", rows=((name, count(rows)) for name, rows in trained.splits.items()), numbers=1))
     read, size_of = (count(trained.rows.trained), size(trained.rows.text_bytes)), count(trained.vocab_size)
-    figures = (*read, size_of, f"{found.tokens_per_word:.3f}", f"{found.unknown_share:.3%}")
+    figures = (*read, size_of, f"{evaluation.tokens_per_word:.3f}", f"{evaluation.unknown_share:.3%}")
     out.print(table("rows", "text", "vocabulary", "tokens per word", "unknown", rows=[figures], numbers=5))
     out.print(
-        f"tokens per word (between spaces) and the unknown share of tokens: of its first {some(found.texts, 'text')}"
+        f"tokens per word (between spaces) and share of unknown tokens, in the first {some(evaluation.texts, 'text')}"
     )
     for kind, rows in (("filtered", trained.rows.filtered), ("rejected", trained.rows.rejected)):
         if rows:
@@ -293,5 +295,5 @@ def trained_tokenizer(trained: TrainedTokenizer) -> None:
         )
     out.print(
         f"{trained.request.kind} tokenizer in the style of {trained.request.chosen_style} in {trained.request.output}, "
-        f"served by the engine {found.engine}, in {duration(trained.seconds)}"
+        f"served by the engine {evaluation.engine}, in {duration(trained.seconds)}"
     )

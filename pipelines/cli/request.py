@@ -1,7 +1,7 @@
-"""Arguments and options that several commands share, and their parsing.
+"""Parse arguments and options that several commands share.
 
-The fields of a build's config declare its options (`pipelines.prepare.options`). Here are options without a field:
-functions, arguments for Beam, and options from a file.
+Most options of a build are fields of its config (`pipelines.prepare.options`). This module adds functions, arguments
+for Beam, and options from a file.
 """
 
 import itertools
@@ -19,10 +19,10 @@ from pipelines.terminal.click_options import ShortHelp, takes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Keys of `Context.meta` for the functions and the Beam arguments of an options file.
+# Keys of `Context.meta` for the functions and Beam arguments of an options file.
 _FUNCTIONS_OF_FILE, _BEAM_OF_FILE = (f"{__name__}.{name}" for name in ("functions", "beam"))
 
-# The options of SourceConfig that a tokenizer's training does not take.
+# Options of SourceConfig that the command `tokenizer` does not take.
 _OF_BUILDS = (
     *("hold_out", "hold_out_by", "dedup", "dedup_across_splits", "decontaminate", "decontaminate_words"),
     *("label_column", "label_classes", "keep_column"),
@@ -31,67 +31,67 @@ _DATASET = click.argument("datasets", nargs=-1, required=True, metavar="DATASET.
 
 
 def _function(kind: str, help_text: str) -> Callable[[Any], Any]:
-    # Not from the environment, which has no order.
+    # Environment variables have no order.
     return click.option(f"--{kind}", multiple=True, allow_from_autoenv=False, metavar="MODULE:FUNCTION", help=help_text)
 
 
 _FUNCTION_OPTIONS = [
     _function(
         "map",
-        "Your own function from a pyarrow.Table to a changed one with as many rows; or fix_text, mask_pii. Repeatable.",
+        "Your own function from a pyarrow.Table to a table with as many rows; or fix_text, mask_pii. Repeatable.",
     ),
     _function(
         "filter",
         "Your own function from a pyarrow.Table to a mask of rows to keep; or 'language(en)', 'length(200, 100000)'. "
-        "Runs with --map in this order.",
+        "--map and --filter run in the given order.",
     ),
 ]
 
 
 def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
-    """Add the options of a build to a command. `plan` takes all of them, too."""
+    """Add the options of a build to a command."""
     options_file = click.option(
         "--options",
         "options_file",
         metavar="FILE",
         expose_value=False,
         allow_from_autoenv=False,
-        is_eager=True,  # sets the defaults before any other option is parsed
+        is_eager=True,  # sets defaults before other options are parsed
         callback=_use_file,
-        help="YAML file of options by their long names, without dashes; those on the command line win.",
+        help="YAML file of options by their long names, without dashes. Options on the command line override it.",
     )
     more = {"Source": _FUNCTION_OPTIONS, "Options file": [options_file]}
-    # Titles in --help, in the order of the layouts' options.
-    by_layout = dict.fromkeys(each.group for config in (LayoutConfig, SourceConfig) for each in declared(config))
+    # Titles in --help, layout by layout.
+    by_layout = dict.fromkeys(option.group for config in (LayoutConfig, SourceConfig) for option in declared(config))
     groups = dict.fromkeys(("Source", "Tokenizer", *by_layout, "Shards", "Output", "Run", "Options file"))
     required = ("tokenizer", *["output"] * output_required)
     return lambda command: _DATASET(takes(CONFIGS, groups=groups, required=required, more=more)(command))
 
 
 def takes_source(command: Command) -> Command:
-    """Add to a command the options that select its rows."""
+    """Add the options that select rows to a command."""
     more = {"Source": _FUNCTION_OPTIONS}
     return _DATASET(takes([SourceConfig], groups=["Source"], leave_out=_OF_BUILDS, more=more)(command))
 
 
 def takes_consent(command: Command) -> Command:
-    """Add the options of consent: without them a command runs no code of a dataset and fetches nothing."""
+    """Add the options of consent. Without them a command neither runs a dataset's code nor downloads its source."""
     return cloup.option_group(
         "Source",
-        click.option("--source", metavar="DATASET", help="The source, if it was moved, or is not on this machine."),
-        _function("map", "The dataset's functions, named again as for build."),
-        _function("filter", "The dataset's filters, with --map in the same order."),
+        click.option("--source", metavar="DATASET", help="The source, if it was moved or is not on this machine."),
+        _function("map", "The dataset's functions, as given to build."),
+        _function("filter", "The dataset's filters, as given to build, in the same order with --map."),
         click.option(
             "--run-stored-functions",
             "run_stored",
             is_flag=True,
-            help="Run the functions stored in the dataset. Only if you trust whoever made it.",
+            help="Run the functions stored in the dataset. Use it only if you trust its author.",
         ),
     )(command)
 
 
 def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Return a dataset's folder, from its path or its manifest's path."""
+    """Return a dataset's folder, given its path or its manifest's path."""
     return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
 
 
@@ -99,7 +99,7 @@ takes_dataset = click.argument("dataset", callback=folder)
 
 
 def configure(config: PrepareConfig | None = None) -> None:
-    """Make allocators keep less memory and Numba import less, if the command owns the process."""
+    """Reduce the memory of allocators and the imports of Numba, if the command owns the process."""
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return
@@ -111,10 +111,10 @@ def configure(config: PrepareConfig | None = None) -> None:
 
 
 class WithFunctions(cloup.Command):
-    """Command that collects --map and --filter in one parameter `functions`, as pairs of name and value, in order."""
+    """Command that collects --map and --filter as the parameter `functions`: pairs of name and value, in order."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse twice: click does not keep the order between options."""
+        """Parse twice, since click does not keep the order between options."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         rest = super().parse_args(ctx, args)
         values: dict[str, Any] = {name: iter(ctx.params.pop(name) or ()) for name in FUNCTIONS}
@@ -125,10 +125,10 @@ class WithFunctions(cloup.Command):
 
 
 class BeamArguments(cloup.Command):
-    """Command that passes the arguments after `--` as its parameter `beam_args`."""
+    """Command that takes the arguments after `--` as the parameter `beam_args`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Split off the arguments for Beam, and parse the others."""
+        """Split off the arguments for Beam, and parse the rest."""
         at = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, args[:at])
         ctx.params["beam_args"] = (*ctx.meta.get(_BEAM_OF_FILE, ()), *args[at + 1 :])
@@ -140,22 +140,22 @@ class WithBeam(BeamArguments, WithFunctions, ShortHelp):
 
 
 def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
-    """Map long names without dashes to the parameter, and whether the name switches it on."""
-    found = {}
+    """Map each long name, without dashes, to its parameter, and to whether the name switches the parameter on."""
+    parameters = {}
     for parameter in command.params:
         names = (
             ("--dataset",) if isinstance(parameter, click.Argument) else (*parameter.opts, *parameter.secondary_opts)
         )
         for name in names:
             if name.startswith("--"):
-                found[name.removeprefix("--")] = parameter, name not in parameter.secondary_opts
-    return found
+                parameters[name.removeprefix("--")] = parameter, name not in parameter.secondary_opts
+    return parameters
 
 
 def default_of(
     known: Mapping[str, tuple[click.Parameter, bool]], name: str, value: Any, *, place: str
 ) -> dict[str, Any]:
-    """Convert a value to a default-map entry of click. `known`: from `by_name`. Raises: UsageError."""
+    """Convert a value of an options file to click's default map. `known`: see `by_name`. Raises: UsageError."""
     parameter, means_yes = known[name]
     if value is None:
         return {}
@@ -163,17 +163,17 @@ def default_of(
         if not isinstance(value, bool):
             raise click.UsageError(f"{place} is {value!r}, expected true or false")
         return {str(parameter.name): value == means_yes}
-    for each in listed(value):
-        if not is_word(each):
-            raise click.UsageError(f"{place} is {each!r}, expected a text, a number, or a list of these")
-    texts = [str(each) for each in listed(value)]
+    for word in listed(value):
+        if not is_word(word):
+            raise click.UsageError(f"{place} is {word!r}, expected a text, a number, or a list of texts or numbers")
+    texts = list(map(str, listed(value)))
     # Bucket lengths are one word on the command line.
     return {str(parameter.name): texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)}
 
 
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     """Set the command's defaults from an options file. Raises: UsageError for unknown names or wrong values."""
-    if not path or ctx.resilient_parsing:  # a shell completes the line
+    if not path or ctx.resilient_parsing:  # shell completion
         return
     known = by_name(ctx.command)
     defaults: dict[str, Any] = {}
@@ -184,12 +184,16 @@ def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
         if key == "functions":
             for entry in listed(value):
                 if not isinstance(entry, Mapping):
-                    raise click.UsageError(f"{path}: functions has {entry!r:.100}, expected entries such as `map: m:f`")
+                    raise click.UsageError(
+                        f"{path}: functions has {entry!r:.100}, expected entries such as `map: module:function`"
+                    )
                 functions += [(kind, _spec(kind, spec, path)) for kind, spec in entry.items()]
         elif key in FUNCTIONS:
             functions += [(key, _spec(key, spec, path)) for spec in listed(value)]
         elif key not in known:
-            raise click.UsageError(f"{path}: no option {key!r}, expected names such as tokenizer or max-length")
+            raise click.UsageError(
+                f"{path}: there is no option {key!r}, expected names such as tokenizer or max-length"
+            )
         else:
             defaults |= default_of(known, key, value, place=f"{path}: {key}")
     ctx.default_map = defaults
@@ -198,7 +202,9 @@ def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
 
 def _spec(kind: Any, spec: Any, path: str) -> str:
     if kind not in FUNCTIONS or not isinstance(spec, str):
-        raise click.UsageError(f"{path}: {kind!r:.50}: {spec!r:.100}, expected map or filter with a text such as m:f")
+        raise click.UsageError(
+            f"{path}: {kind!r:.50}: {spec!r:.100}, expected map or filter with a text such as module:function"
+        )
     return spec
 
 
@@ -208,8 +214,7 @@ def _read(path: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise click.UsageError(f"--options {path} cannot be read: {said}") from error
+        raise click.UsageError(f"--options {path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):
-        raise click.UsageError(f"--options {path}: expected lines such as `tokenizer: gpt2`")
+        raise click.UsageError(f"--options {path}: not a mapping, expected lines such as `tokenizer: gpt2`")
     return dict(content)

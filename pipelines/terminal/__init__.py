@@ -1,1 +1,1 @@
-"""Options on the command line, terminal output and error reports shared by `prep-tfrecords` and `train-tpu`."""
+"""Command-line options, terminal output and error reports of `prep-tfrecords` and `train-tpu`."""

@@ -1,4 +1,4 @@
-"""Conversion of declared options (`option_fields`) to click's options."""
+"""Convert declared options (`option_fields`) to click's options."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -11,24 +11,23 @@ from pipelines.option_fields import Option, declared
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-
 _REQUIRED = "Required"
 _SHOWS_ALL = f"{__name__}.shows_all"
 
 
 class DeclaredOption(click.Option):
-    """Click option with its line in the short help; `brief` is empty if only --help-all shows it."""
+    """Click option. `brief` is its line in --help, empty if only --help-all shows the option."""
 
-    def __init__(self, *names: Any, brief: str = "", **given: Any) -> None:
-        super().__init__(*names, **given)
+    def __init__(self, *names: Any, brief: str = "", **settings: Any) -> None:
+        super().__init__(*names, **settings)
         self.brief = brief
 
 
 class ShortHelp(cloup.Command):
-    """Command with many options: --help shows the brief ones; --help-all shows all, in groups."""
+    """Command with many options: --help shows those with a `brief`, --help-all shows all in groups."""
 
-    def __init__(self, *names: Any, **given: Any) -> None:
-        super().__init__(*names, **given)
+    def __init__(self, *names: Any, **settings: Any) -> None:
+        super().__init__(*names, **settings)
         self.params.append(
             DeclaredOption(
                 ["--help-all"],
@@ -43,19 +42,18 @@ class ShortHelp(cloup.Command):
         )
 
     def format_params(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, all of them for --help-all."""
+        """Write the options for --help or --help-all."""
         if ctx.meta.get(_SHOWS_ALL):
             super().format_params(ctx, formatter)
             return
-        brief = [each for each in self.get_params(ctx) if isinstance(each, DeclaredOption) and each.brief]
-        brief.sort(key=lambda each: not each.required)
-        records = [each.get_help_record(ctx) for each in brief]
+        options = [option for option in self.get_params(ctx) if isinstance(option, DeclaredOption) and option.brief]
+        options.sort(key=lambda option: not option.required)
         with formatter.section("Options"):
             formatter.write_dl(
                 [
-                    (record[0], each.brief + " Required." * each.required)
-                    for each, record in zip(brief, records, strict=True)
-                    if record is not None
+                    (record[0], option.brief + " Required." * option.required)
+                    for option in options
+                    if (record := option.get_help_record(ctx)) is not None
                 ]
             )
 
@@ -67,23 +65,23 @@ def _show_all(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
         ctx.exit()
 
 
-def click_option(each: Option, *, required: bool = False) -> Callable[[Any], Any]:
+def click_option(option: Option, *, required: bool = False) -> Callable[[Any], Any]:
     """Return the click option for a declared option."""
-    given: dict[str, Any] = {"help": each.text, "metavar": each.metavar, "required": required}
-    if each.kind is int and not each.parse:
-        given["metavar"] = each.metavar or "N"
-    if each.is_repeatable:
-        given["multiple"] = True
-    elif not required:  # click would take a default of None as a value
-        given["default"] = each.default if each.typed_default is None else each.typed_default
-        given["show_default"] = each.default is not False and each.default not in (None, "")
-    if each.choices:
-        given["type"] = click.Choice(list(each.choices))
-    elif each.kind is not bool:
-        given["type"] = str if each.parse else each.kind
-    elif "/" not in each.spellings[0]:
-        given["is_flag"] = True
-    return click.option(*each.spellings, each.name, cls=DeclaredOption, brief=each.brief, **given)
+    settings: dict[str, Any] = {"help": option.text, "metavar": option.metavar, "required": required}
+    if option.kind is int and not option.parse:
+        settings["metavar"] = option.metavar or "N"
+    if option.is_repeatable:
+        settings["multiple"] = True
+    elif not required:  # click would use a default of None as a value
+        settings["default"] = option.default if option.typed_default is None else option.typed_default
+        settings["show_default"] = option.default is not False and option.default not in (None, "")
+    if option.choices:
+        settings["type"] = click.Choice(list(option.choices))
+    elif option.kind is not bool:
+        settings["type"] = str if option.parse else option.kind
+    elif "/" not in option.spellings[0]:
+        settings["is_flag"] = True
+    return click.option(*option.spellings, option.name, cls=DeclaredOption, brief=option.brief, **settings)
 
 
 def takes(
@@ -94,19 +92,19 @@ def takes(
     more: Mapping[str, list[Any]] | None = None,
     leave_out: Iterable[str] = (),
 ) -> Callable[[Command], Command]:
-    """Add the options of these `configs` to a command, in this order of groups. The group "" has no title.
+    """Add the options of `configs` to a command, in the order of `groups`. The group "" has no title.
 
-    required: names of required options. more: options to append to a group. leave_out: names of options to omit.
+    required: names of required options, which form the first group. more: options to append to a group. leave_out:
+    names of options to omit.
     """
-    every = [each for config in configs for each in declared(config) if each.name not in set(leave_out)]
+    all_options = [option for config in configs for option in declared(config) if option.name not in set(leave_out)]
     needed = set(required)
 
     def options_of(title: str) -> list[Any]:
-        """Return the options of a group; the required ones are in the group `_REQUIRED`."""
         if title == _REQUIRED:
-            return [click_option(each, required=True) for each in every if each.name in needed]
-        named = [each for each in every if each.group == title and each.name not in needed]
-        return [*map(click_option, named), *(more or {}).get(title, ())]
+            return [click_option(option, required=True) for option in all_options if option.name in needed]
+        of_group = [option for option in all_options if option.group == title and option.name not in needed]
+        return [*map(click_option, of_group), *(more or {}).get(title, ())]
 
     def decorate(command: Command) -> Command:
         for title in reversed([_REQUIRED, *groups]):

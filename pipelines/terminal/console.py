@@ -1,4 +1,4 @@
-"""Common behaviour of all commands: two-line errors, quiet libraries, and a clean end on interrupts."""
+"""Common behaviour of all commands: errors in two lines, quiet libraries, and a clean end on interrupts."""
 
 import contextlib
 import errno
@@ -25,35 +25,35 @@ from pipelines.terminal.ending import own_temporary_folder, terminable
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import bounded, visible, visible_line, without_secrets
 
-# Limit for the message of an unexpected error.
+# Limit of an unexpected error's message.
 _MOST_CHARACTERS = 500
 _INTERRUPTED = ("interrupted", "run the same command again")
 _MORE_MEMORY = (
-    "give the process more memory (`ulimit -v`, a container's limit), or a smaller --shard-size or fewer --workers"
+    "give the process more memory (`ulimit -v`, a container's limit), or use a smaller --shard-size or fewer --workers"
 )
 _QUIET = "Show warnings and errors only."
 _MESSAGE_FLAGS = ("--json", "--quiet", "-q", "--no-progress", "--verbose", "-v")
 
 
 def common(*, interrupted: tuple[str, str] = _INTERRUPTED, progress: bool = True) -> Callable[[Any], Any]:
-    """Add the common options, two-line errors (`errors`) and quiet libraries to a command.
+    """Add the common options, errors in two lines (`errors`) and quiet libraries to a command.
 
-    `progress`: whether the command takes --no-progress.
+    `progress`: whether to add --no-progress.
     """
 
     def decorate(command: Callable[..., Any]) -> Any:
         @functools.wraps(command)
-        def run(*, as_json: bool, quiet: bool, verbose: bool, no_progress: bool = False, **given: Any) -> None:
-            del as_json, quiet, no_progress  # see `_is_given`
+        def run(*, as_json: bool, quiet: bool, verbose: bool, no_progress: bool = False, **options: Any) -> None:
+            del as_json, quiet, no_progress  # `_is_given` reads them
             with errors(verbose=verbose, interrupted=interrupted), _quiet(verbose=verbose):
-                command(**given)
+                command(**options)
 
         flag = functools.partial(click.option, is_flag=True)
         return cloup.option_group(
             "Messages",
             flag("--json", "as_json", help="Print the result as JSON on stdout."),
             flag("--quiet", "-q", cls=DeclaredOption, brief=_QUIET, help=_QUIET),
-            *([flag("--no-progress", help="Show no progress while it runs.")] if progress else []),
+            *([flag("--no-progress", help="Show no progress.")] if progress else []),
             flag("--verbose", "-v", help="Show the libraries' logs, and a traceback on errors."),
         )(run)
 
@@ -81,7 +81,7 @@ def shows_progress() -> bool:
 
 
 def results() -> TextIO:
-    """Return the stream for people's results: stdout, or stderr with --json."""
+    """Return the stream for readable results: stdout, or stderr with --json."""
     return sys.stderr if _is_given("as_json") else sys.stdout
 
 
@@ -92,7 +92,7 @@ def write_json(content: Any) -> None:
 
 
 class TwoLineErrors(click.Group):
-    """Group of commands that reports wrong options like other errors."""
+    """Command group that reports wrong options like other errors."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _replace_streams()
@@ -108,33 +108,33 @@ class TwoLineErrors(click.Group):
             status = error.exit_code
         except click.UsageError as error:
             page = f"`{error.ctx.command_path} --help`" if error.ctx else "--help"
-            said = error.format_message().removesuffix(".")
-            status = _fail(said[:1].lower() + said[1:], f"see {page}", status=error.exit_code).code
+            cause = error.format_message().removesuffix(".")
+            status = _fail(cause[:1].lower() + cause[1:], f"see {page}", status=error.exit_code).code
         except click.Abort:  # before the command starts
             status = 1
         sys.exit(status)
 
 
 class Program(TwoLineErrors):
-    """Group of all commands of a program.
+    """All commands of a program.
 
-    As the program, it exits after an error, and after a command that sets `leaves_at_once`, without waiting for a
-    runner's threads. As a function (`main.main(args)`), it only raises SystemExit.
+    Called as the program, it ends the process after an error, and after a command that sets `leaves_at_once`, without
+    waiting for a runner's threads. Called as a function (`main.main(args)`), it raises SystemExit.
     """
 
     leaves_at_once = False
-    # Whether the process runs only the command.
+    # Whether the process runs nothing else.
     owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the group's options; move message flags to after the command."""
+        """Parse the group's options, and move message flags behind the command's name."""
         own = {flag for parameter in self.params for flag in parameter.opts}
-        flags = [*itertools.takewhile(lambda each: each in _MESSAGE_FLAGS and each not in own, args)]
+        flags = [*itertools.takewhile(lambda flag: flag in _MESSAGE_FLAGS and flag not in own, args)]
         at = len(flags)
         return super().parse_args(ctx, [*args[at : at + 1], *flags, *args[at + 1 :]])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Nearly all objects from imports stay: collecting them repeatedly took a fifth of the start-up.
+        # Imported objects stay, and collecting them repeatedly took a fifth of the start-up.
         self.owns_process = True
         _replace_streams()
         gc.set_threshold(2_000_000, 50, 100)
@@ -153,7 +153,7 @@ class Program(TwoLineErrors):
 
 
 class _Unending(io.FileIO):
-    """File that drops its output without a reader, so that `build … | head` completes the dataset."""
+    """File that drops output after its reader has left, so that `build … | head` completes the dataset."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -163,9 +163,9 @@ class _Unending(io.FileIO):
 
 
 def _replace_streams() -> None:
-    # Replace characters that the terminal's encoding lacks by ?
+    # A character that the terminal's encoding lacks becomes "?".
     sys.stdout, sys.stderr = _unending(sys.stdout, errors="replace"), _unending(sys.stderr)
-    # With a closed output (`>&-`), libraries would print into the next file that is opened.
+    # With a closed output (`>&-`), libraries would print into the next opened file.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -176,15 +176,16 @@ def _unending(stream: TextIO, *, errors: str | None = None) -> TextIO:
         return stream
     stream.flush()
     raw = io.BufferedWriter(_Unending(stream.fileno(), "w", closefd=False))
-    given = {"encoding": stream.encoding, "errors": errors or stream.errors, "line_buffering": stream.line_buffering}
-    return io.TextIOWrapper(raw, **given)  # type: ignore[arg-type]
+    return io.TextIOWrapper(
+        raw, encoding=stream.encoding, errors=errors or stream.errors, line_buffering=stream.line_buffering
+    )
 
 
 @contextlib.contextmanager
 def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Iterator[None]:
-    """Report any error as two lines, and exit: 2 for a wrong option, 128 plus a signal's number, 1 for other errors.
+    """Report any error in two lines. Exit with 2 for a wrong option, 128 plus a signal's number, or 1 otherwise.
 
-    `interrupted`: the message after a signal, cause and remedy.
+    `interrupted`: cause and remedy after a signal.
     """
     try:
         with terminable():
@@ -201,10 +202,10 @@ def errors(*, verbose: bool, interrupted: tuple[str, str] = _INTERRUPTED) -> Ite
         if isinstance(error, OSError) and error.errno == errno.EPIPE:  # a closed stdout, which click handles
             raise
         lines = str(error).strip().splitlines() or ["no message"]
-        # A runner quotes its worker's traceback, with the error last.
+        # A runner quotes its worker's traceback, which ends with the error.
         text = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
         text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
-        remedy = "run the same command again with --verbose, and report its output to the project's issue tracker"
+        remedy = "run the same command again with --verbose, and report the output to the project's issue tracker"
         remedy = _MORE_MEMORY if _is_of_memory(error) else remedy
         raise _fail(f"unexpected {type(error).__name__}: {text}", remedy, status=1, verbose=verbose) from None
 
@@ -225,12 +226,12 @@ def _fail(cause: str, remedy: str, *, status: int, verbose: bool = False) -> Sys
 
 
 def say(text: str, *, lines: bool = False) -> None:
-    """Print a line, or several with `lines`, on stderr, without secrets and escape sequences."""
+    """Print a line (or several, with `lines`) on stderr, without secrets and escape sequences."""
     click.echo(visible(without_secrets(text), lines=lines), err=True)
 
 
 def show(text: str, *, lines: bool = False) -> None:
-    """Print a result like a message of `say`."""
+    """Print a result, as `say` prints a message."""
     click.echo(visible(without_secrets(text), lines=lines), file=results())
 
 
@@ -240,23 +241,23 @@ def _signal_status(error: BaseException | None) -> int:
         return 128 + int(number)
     if isinstance(error, KeyboardInterrupt):
         return 128 + signal.SIGINT
-    # On a signal, remote jobs and trainings raise a PrepError.
+    # Remote jobs and trainings raise a PrepError after a signal.
     return _signal_status(error.__context__) if isinstance(error, PrepError) else 0
 
 
 @contextlib.contextmanager
 def _quiet(*, verbose: bool) -> Iterator[None]:
-    """Hide the libraries' logs unless `verbose`; show our warnings, and on a terminal the stages."""
+    """Show our warnings, and stages on a terminal. Hide the libraries' logs unless `verbose`."""
     handler, ours = logging.StreamHandler(), logging.getLogger("pipelines")
     if verbose:
         handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))
-        # Has no effect if logging is already configured.
+        # No effect if logging is already configured.
         logging.basicConfig(handlers=[handler], level=logging.INFO)
         yield
         return
     handler.setFormatter(_SafeFormatter("%(shown)s%(message)s"))
     ours.addHandler(handler)
-    # Without a handler at the root, Python prints warnings.
+    # Without a handler at the root, Python would print warnings itself.
     logging.getLogger().addHandler(logging.NullHandler())
     level = ours.level
     if sys.stderr.isatty() and shows_progress():
@@ -270,7 +271,7 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Log formatter without secrets and escape sequences. `shown`: the level, as in `warning: …`; empty for INFO."""
+    """Formatter without secrets and escape sequences. `shown` is the level, as in `warning: …`, empty for INFO."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "

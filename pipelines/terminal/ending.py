@@ -1,4 +1,4 @@
-"""End of a program: reliable signals, and a temporary folder that is removed."""
+"""End a program cleanly: reliable signals, and a temporary folder that is removed."""
 
 import contextlib
 import os
@@ -8,19 +8,19 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-# Delay before a signal is sent again.
+# Delay before a discarded signal is sent again.
 _AGAIN_SECONDS = 0.05
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, the signal that schedulers send to stop a job."""
+    """SIGTERM, by which schedulers stop a job."""
 
     signal_number = signal.SIGTERM
 
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, and raise neither where Python discards exceptions."""
+    """Treat SIGTERM like Ctrl-C. Where Python would discard the exception, the signal is sent again."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -45,7 +45,7 @@ def _raising(error: type[KeyboardInterrupt]) -> Callable[[int, FrameType | None]
 
 
 def _is_discarded(frame: FrameType | None) -> bool:
-    """Return whether Python may discard an exception now: in callbacks of LLVM (ctypes), and in finalizers."""
+    """Return whether Python may discard an exception now: in callbacks of LLVM (ctypes) and in finalizers."""
     while frame is not None:
         if frame.f_code.co_name == "__del__" or str(frame.f_globals.get("__name__")).startswith("llvmlite."):
             return True
@@ -55,16 +55,16 @@ def _is_discarded(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Keep temporary files of this process and its children in one folder, and remove it at the end.
+    """Keep temporary files of this process and its children in one folder, and remove the folder at the end.
 
-    It also removes files of killed children. Users without a home folder get it as HOME.
+    Files of killed children are removed, too. The folder is HOME for users without a home folder.
     """
     before = os.environ.get("TMPDIR", "")
     with contextlib.ExitStack() as removed:
-        with contextlib.suppress(OSError):  # the first user reports the error
+        with contextlib.suppress(OSError):  # the first use of a temporary file reports the error
             folder = tempfile.TemporaryDirectory(prefix="prep-tfrecords-", ignore_cleanup_errors=True)
             os.environ["TMPDIR"] = tempfile.tempdir = removed.enter_context(folder)
-            if os.path.expanduser("~") == "~":  # a container's --user; kagglehub needs a home
+            if os.path.expanduser("~") == "~":  # as with a container's --user; kagglehub needs a home
                 os.environ["HOME"] = folder.name
                 removed.callback(os.environ.pop, "HOME", None)
         try:

@@ -1,7 +1,4 @@
-"""Console for tables and lines that prints names and texts from data safely.
-
-Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji.
-"""
+"""Print tables and lines with names and texts from data, literally: `[/INST]` is not markup, `:heart:` no emoji."""
 
 import sys
 from collections.abc import Iterable
@@ -21,28 +18,28 @@ _TABLE_COLUMNS = 80
 
 
 class _Console(Console):
-    """Console that escapes every plain text; rich renders all of them by `render_str`."""
+    """Console that escapes plain texts. Rich renders each of them by `render_str`."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
 
 
 def console(file: TextIO | None = None, *, always: bool = False) -> Console:
-    """Return a console on `file`, by default stderr; with --quiet it prints nothing, unless `always`."""
+    """Return a console on `file`, by default stderr. With --quiet it prints nothing, unless `always`."""
     file = file or sys.stderr
     width, quiet = None if file.isatty() else _FILE_COLUMNS, is_quiet() and not always
     return _Console(file=file, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def table(*names: str, rows: Iterable[Iterable[str]], numbers: int = 0, **options: Any) -> Constrain:
-    """Return a table of at most 80 columns; the last `numbers` of `names` are right-aligned."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
+    """Return a table at most 80 characters wide. The last `numbers` columns are right-aligned."""
+    rendered = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
     for at, name in enumerate(names):
         number = at >= len(names) - numbers
-        made.add_column(name, overflow="fold", justify="right" if number else "left", no_wrap=number)
+        rendered.add_column(name, overflow="fold", justify="right" if number else "left", no_wrap=number)
     for row in rows:
-        made.add_row(*row)
-    return Constrain(made, _TABLE_COLUMNS)
+        rendered.add_row(*row)
+    return Constrain(rendered, _TABLE_COLUMNS)
 
 
 def duration(seconds: float) -> str:

@@ -1,9 +1,9 @@
-"""Import of TensorFlow without its messages; no setting turns off all of them:
+"""Import TensorFlow without messages that no setting turns off, such as:
 
     WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
     E0000 00:00:1795341078.929193   29615 cuda_platform.cc:52] failed call to cuInit: …
 
-Its C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL applies.
+C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL applies.
 """
 
 import glob
@@ -19,24 +19,24 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 def load(*, verbose: bool = False) -> None:
     """Import TensorFlow, and let it look for GPUs. Raises: ImportError.
 
-    Its messages are shown if the import fails or it cannot use a GPU of this machine; with `verbose`, or if
-    TF_CPP_MIN_LOG_LEVEL asks for messages, they are shown at once.
+    Messages are shown if the import fails, or if TensorFlow cannot use a GPU of this machine. With `verbose`, or if
+    TF_CPP_MIN_LOG_LEVEL asks for them, they are shown at once.
     """
     if verbose or os.environ.setdefault(_LOG_LEVEL, "2") in ("0", "1") or "tensorflow" in sys.modules:
         importlib.import_module("tensorflow")
         return
     sys.stderr.flush()
-    matters = True
-    with tempfile.TemporaryFile() as notes, open(os.dup(2), "wb", buffering=0) as terminal:
-        os.dup2(notes.fileno(), 2)
+    is_shown = True
+    with tempfile.TemporaryFile() as messages, open(os.dup(2), "wb", buffering=0) as terminal:
+        os.dup2(messages.fileno(), 2)
         try:
             tensorflow = importlib.import_module("tensorflow")
-            gpus = tensorflow.config.list_physical_devices("GPU")  # prints notes too
+            gpus = tensorflow.config.list_physical_devices("GPU")  # prints messages, too
             hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
-            matters = bool(glob.glob("/dev/nvidia[0-9]*")) and not hidden and not gpus
+            is_shown = bool(glob.glob("/dev/nvidia[0-9]*")) and not hidden and not gpus
         finally:
             sys.stderr.flush()
             os.dup2(terminal.fileno(), 2)
-            if matters:
-                notes.seek(0)
-                shutil.copyfileobj(notes, terminal)
+            if is_shown:
+                messages.seek(0)
+                shutil.copyfileobj(messages, terminal)

@@ -151,8 +151,8 @@ def test_doctor_takes_nothing_but_a_finished_dataset_for_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cause, remedy = building.command("doctor", name).error
-    assert cause == f"{name}: no finished dataset is here, and names on the hub are not looked up"
-    assert f"give --output {name}; `plan`" in remedy
+    assert cause == f"{name}: not the folder of a finished dataset (doctor does not look for datasets on the hub)"
+    assert f"give --output {name}; " in remedy
 
 
 def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:

@@ -41,13 +41,13 @@ def test_colours_say_what_tokens_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "«" not in text
     legend = drawings.legend(out, PIECES)
     assert legend is not None
-    assert str(legend) == "marks: to be learned, the answer, | the next document"
+    assert str(legend) == "marks: learned, the answer, | the next document"
 
 
 def test_without_colours_there_are_plain_marks() -> None:
     text = printed(out := console(), drawings.marked(out, PIECES, width=99))
     assert text == "ask\n«told» | ask{that}\n"
-    assert str(drawings.legend(out, PIECES)) == "marks: «to be learned», {the answer}, | the next document"
+    assert str(drawings.legend(out, PIECES)) == "marks: «learned», {the answer}, | the next document"
     assert drawings.legend(out, PIECES[:1]) is None
 
 

@@ -50,7 +50,7 @@ def test_a_missing_package_is_named_in_two_lines(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [
         "error: prep-tfrecords needs the package click, which is not installed",
-        "remedy: pip install prep-tfrecords, without --no-deps",
+        "remedy: run `pip install prep-tfrecords`, without --no-deps",
     ]
 
 

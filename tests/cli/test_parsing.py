@@ -59,7 +59,7 @@ def test_nothing_behind_a_name_in_a_file_means_the_default(tmp_path: Path) -> No
         ("- a", "expected lines such as"),
         ("a: [", "cannot be read"),
         pytest.param("a: " + "[" * 5000, "cannot be read", id="deep"),
-        ("functions: [abc]", "functions has 'abc', expected entries such as `map: m:f`"),
+        ("functions: [abc]", "functions has 'abc', expected entries such as `map: module:function`"),
         ("functions: [{map: [1, 2]}]", "'map': [1, 2], expected map or filter with a text"),
         ("functions: [{sort: 'm:f'}]", "'sort': 'm:f', expected map or filter"),
         ("map: 3", "'map': 3, expected map or filter with a text"),

@@ -153,7 +153,7 @@ def test_what_is_no_dataset_is_an_error_of_ours(tmp_path: Path) -> None:
         ({"shuffle": "no"}, "shuffle='no', expected True or False"),
         ({"seed": True}, "seed=True, expected a whole number"),
         ({"text_column": {"a": 1}}, "text_column={'a': 1}, expected a text"),
-        ({"beam_args": "--x"}, "beam_args='--x', expected a list of words"),
+        ({"beam_args": "--x"}, "beam_args='--x', expected a list of arguments"),
         ({"tokenizer": None}, "tokenizer=None, expected a tokenizer"),
     ],
     ids=lambda value: str(value)[:20],

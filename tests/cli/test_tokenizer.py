@@ -23,7 +23,7 @@ def test_the_summary_says_what_was_made(tmp_path: Path) -> None:
     assert outcome.status == 0, outcome.err
     assert "learning from 320 rows" in outcome.err
     assert "byte-bpe tokenizer in the style of gpt2" in outcome.err
-    assert "of its first 320 texts" in " ".join(outcome.err.split())
+    assert "in the first 320 texts" in " ".join(outcome.err.split())
     said = json.loads(outcome.out)
     assert said["rows"].items() > {"trained": 320, "rejected": {}, "filtered": {}}.items()
     assert (said["vocab_size"], said["engine"], said["evaluation"]["unknown_share"]) == (600, "fastokens", 0.0)

@@ -39,7 +39,7 @@ def problems(root: Path) -> dict[str, str]:
         cause, remedy = outcome.error
         count = "1 file" if len(every) == 1 else f"{len(every)} files"
         assert cause == f"{root}: {count} damaged or missing, the first is {every[0]['file']}"
-        assert remedy == f"run `prep-tfrecords verify {root} --repair`, which makes them again"
+        assert remedy == f"run `prep-tfrecords verify {root} --repair` to remake damaged and missing files"
     else:
         assert outcome.status == 0
     return found

@@ -77,7 +77,7 @@ def push(hub: Receiver, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_hub_gets_the_export_with_its_card_and_datasets_reads_it(tmp_path: Path, hub: Receiver) -> None:
     done = push(hub, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "uploaded to the hub's dataset me/reviews" in done.stderr
+    assert "uploaded to the dataset me/reviews on the hub" in done.stderr
     assert hub.repositories["me/reviews"].files == building.files(tmp_path / "out")
     assert hub.created == [{"name": "reviews", "organization": "me", "type": "dataset", "visibility": "private"}]
     read = run(hub, tmp_path, "-c", _READ)

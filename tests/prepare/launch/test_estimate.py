@@ -91,7 +91,7 @@ def test_time_and_space_are_compared_with_this_machine(tmp_path: Path, monkeypat
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10_000))
     plan = building.command("plan", REVIEWS, *building.options(tmp_path / "out"))
     assert "of this machine: about " in plan.out
-    assert "of 10.0 kB free: too little, choose an --output on another disk" in plan.out
+    assert "of 10.0 kB free: not enough, choose an --output on another disk" in plan.out
     build = building.command("build", REVIEWS, *building.options(tmp_path / "out"))
     assert re.search(r"out: the shards take about 0\.\d+ GB, but 0\.000 GB are free", build.error[0])
     assert not [*(tmp_path / "out").glob("*.tfrecord")]
