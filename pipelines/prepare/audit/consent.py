@@ -105,10 +105,10 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
 
 def require_own_addresses(stored: Sequence[str], consent: Consent, *, root: str) -> None:
     """Check that stored data files and options name no address outside the user's --source. Raises: SourceError."""
-    named = consent.source.rstrip("/") + "/" if consent.source and "://" in consent.source else None
+    prefix = consent.source.rstrip("/") + "/" if consent.source and "://" in consent.source else ""
     for text in stored:
         rest = _MEMBER.sub("", text)
-        if "://" in (rest.replace(named, "") if named else rest):
+        if "://" in (rest.replace(prefix, "") if prefix else rest):
             raise SourceError(
                 f"{root}: the dataset names the address {without_secrets(text)!r}, which is not below --source",
                 remedy="if you trust the address, download the files and build the dataset again from them",

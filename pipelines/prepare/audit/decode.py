@@ -127,8 +127,8 @@ def _shown_pair(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Ma
         answers[side] = whole[len(prompt) :] if whole.startswith(prompt) else decoded(ids[is_answer], tokenizer)
         num_tokens += int(np.count_nonzero(kept))
     text = max(prompts, key=len)  # if prompts were cut on the left, the longer one contains the other
-    named = (TextPiece(text=answer, learned=True, name=side) for side, answer in answers.items())
-    return _Shown(text, num_tokens, (TextPiece(text=text), *named), answers)
+    answer_pieces = (TextPiece(text=answer, learned=True, name=side) for side, answer in answers.items())
+    return _Shown(text, num_tokens, (TextPiece(text=text), *answer_pieces), answers)
 
 
 def _shown_row(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
@@ -162,13 +162,12 @@ def _annotations(
         chosen = np.flatnonzero(tagged)
         tokens = tokenizer.convert_ids_to_tokens(ids[chosen].tolist())
         tags = labels[chosen].tolist()
-        named = tags if manifest.label_names is None else [manifest.label_names[tag] for tag in tags]
-        annotations["tags"] = [f"{token} {tag}" for token, tag in zip(tokens, named, strict=True)]
+        names = tags if manifest.label_names is None else [manifest.label_names[tag] for tag in tags]
+        annotations["tags"] = [f"{token} {name}" for token, name in zip(tokens, names, strict=True)]
     starts, ends = schema.values(row, "char_starts"), schema.values(row, "char_ends")
     if starts is not None and ends is not None:
         covered = ends > 0
-        is_empty = not covered.any()
-        annotations["characters"] = [] if is_empty else [int(starts[covered].min()), int(ends.max())]
+        annotations["characters"] = [int(starts[covered].min()), int(ends.max())] if covered.any() else []
     return annotations
 
 

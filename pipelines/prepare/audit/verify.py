@@ -30,6 +30,7 @@ from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.layouts.base import count_tokens
 from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.rows.unused_rows import words_of
 from pipelines.prepare.tokenize.saved_copy import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, OutputError, PrepError
@@ -105,8 +106,11 @@ def _rejected_problem(path: str, shard: Shard) -> str:
         return error.cause
     if counts == expected:
         return ""
-    found, wanted = (", ".join(f"{reason} {n:,}" for reason, n in sorted(by.items())) for by in (counts, expected))
-    return f"rejected rows by reason: {found or 'none'}, expected {wanted or 'none'}"
+    listed, wanted = (
+        ", ".join(f"{words_of(reason)} in {rows:,}" for reason, rows in sorted(by_reason.items())) or "none"
+        for by_reason in (counts, expected)
+    )
+    return f"rejected rows: {listed}, expected: {wanted}"
 
 
 def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
@@ -154,7 +158,7 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
         raise CorruptRecordError(f"{path}: {some(stored, 'byte')}, expected {shard.num_bytes:,}", remedy=REPAIR)
     num_examples = 0
     with storage.read_stream(path) as stream:
-        counting = _Digesting(stream)
+        counting = _HashingStream(stream)
         for payloads in records.read_payloads(
             cast(BinaryIO, counting),
             compression=manifest.compression,
@@ -180,9 +184,7 @@ def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads
         )
 
 
-class _Digesting:
-    """Stream that hashes the bytes read through it."""
-
+class _HashingStream:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._digest = hashlib.sha256()

@@ -141,9 +141,9 @@ def write_keys(comparison: Comparison, task: Part, progress: Progress) -> dict[s
                 batch_keys["label"] = text_hashes.row_keys([label], verbatim=True)[:, 0]
             keys.append(batch_keys)
         if runs is not None:
-            of = np.max([runs.find(column) for column in columns], axis=0)
-            hits = np.empty(int((of >= 0).sum()), _FOUND)
-            hits["at"], hits["of"], hits["same_label"] = places[of >= 0], of[of >= 0], 1
+            sets = np.max([runs.find(column) for column in columns], axis=0)
+            hits = np.empty(int((sets >= 0).sum()), _FOUND)
+            hits["at"], hits["of"], hits["same_label"] = places[sets >= 0], sets[sets >= 0], 1
             contaminated.append(hits)
     all_keys = np.concatenate(keys)
     ranges = all_keys["high"] % np.uint64(comparison.num_ranges)
@@ -202,6 +202,6 @@ def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.
     ]
     arrays = [pa.array((at & _ROW_MASK).astype(np.int64)), *map(pa.chunked_array, columns)]
     table = pa.Table.from_arrays(arrays, schema=unused_rows.TYPES)
-    of = at >> _ROW_BITS
-    conflicts = int(np.count_nonzero(same["same_label"] == 0))
-    return {name: table.filter(pa.array(of == number)).sort_by("row") for number, name in enumerate(splits)}, conflicts
+    numbers = at >> _ROW_BITS
+    by_split = {name: table.filter(pa.array(numbers == number)).sort_by("row") for number, name in enumerate(splits)}
+    return by_split, int(np.count_nonzero(same["same_label"] == 0))

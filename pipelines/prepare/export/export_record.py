@@ -94,8 +94,7 @@ def read(root: str) -> ExportRecord | None:
         )
     except WRONG as error:
         raise FormatError(
-            f"{path}: not the record of an export ({error!r:.200})",
-            remedy="delete the folder of the export, and export again",
+            f"{path}: not the record of an export ({error!r:.200})", remedy="delete this folder, and export again"
         ) from error
 
 

@@ -100,7 +100,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
     job = _Job(root=root, manifest=manifest, settings=dataclasses.replace(settings, output=output))
     with local_storage.held(output, work_folder=WORK_FOLDER):
         job.claim()
-        kept = job.made()
+        kept = job.finished()
         missing = [task for task in job.tasks if task.shard.name not in kept]
         progress, total = Progress(), sum(task.shard.num_examples for task in missing)
         if missing:
@@ -181,7 +181,7 @@ class _Job:
     def tasks(self) -> list[ExportTask]:
         slim = dataclasses.replace(self.manifest, source={}, options={}, engines={}, generations=(), splits={})
         described: dict[int | None, Manifest] = {length: slim.bucket(length) for length in slim.bucket_lengths}
-        made = functools.partial(ExportTask, root=self.root, settings=self.settings, key=self.key)
+        new_task = functools.partial(ExportTask, root=self.root, settings=self.settings, key=self.key)
         tasks = []
         for split in self.items["splits"]:
             shards = self.manifest.splits[split].shards
@@ -190,19 +190,19 @@ class _Job:
                 if self.manifest.generations and shard.length is None:  # number the shards of all generations together
                     name = manifests.shard_name(name=self.manifest.name, split=split, index=index, count=len(shards))
                 stem = name.removesuffix(".gz").removesuffix(".tfrecord")
-                tasks.append(made(manifest=described.get(shard.length, slim), split=split, shard=shard, stem=stem))
+                tasks.append(new_task(manifest=described.get(shard.length, slim), split=split, shard=shard, stem=stem))
         return tasks
 
     def claim(self) -> None:
         own_files.refuse_links(self.output)
         works = storage.list_names(storage.join(self.output, WORK_FOLDER))
         keys = {name for name in works if name != local_storage.LOCK_FILE}
-        others = [name for name in storage.list_names(self.output) if name != WORK_FOLDER]
+        content = [name for name in storage.list_names(self.output) if name != WORK_FOLDER]
         if (record := export_record.read(self.output)) is not None:
             keys.add(record.key)
-        if keys - {self.key} or (others and not keys):
+        if keys - {self.key} or (content and not keys):
             raise OutputError(
-                f"{self.output}: the folder holds {'another export' if keys else ', '.join(others[:3])}, expected a "
+                f"{self.output}: the folder holds {'another export' if keys else ', '.join(content[:3])}, expected a "
                 "new folder or an unfinished export of the same dataset and options",
                 remedy="choose another --output, or delete that folder",
             )
@@ -210,7 +210,7 @@ class _Job:
         storage.sweep(self.output, below=True)
         storage.write_bytes(storage.join(self.work, "begun"), b"", inside=self.output)
 
-    def made(self) -> dict[str, ExportedShard]:
+    def finished(self) -> dict[str, ExportedShard]:
         record, sizes = export_record.read(self.output), storage.sizes(self.output)
         paths = [storage.join(self.work, name) for name in storage.list_names(self.work) if name.endswith(".json")]
         receipts = (export_record.receipt_of(content) for content in storage.read_many(paths) if content is not None)
@@ -224,8 +224,8 @@ class _Job:
         }
 
     def commit(self) -> ExportRecord:
-        made = self.made()
-        if missing := [task.shard.name for task in self.tasks if task.shard.name not in made]:
+        finished = self.finished()
+        if missing := [task.shard.name for task in self.tasks if task.shard.name not in finished]:
             raise OutputError(
                 f"{self.output}: the job is done, but {some(len(missing), 'exported shard')} cannot be found here, "
                 f"first that of {missing[0]}",
@@ -233,7 +233,7 @@ class _Job:
             )
         tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
         exported = {
-            split: [(shard, made[shard.name].files[0]) for shard in self.manifest.splits[split].shards]
+            split: [(shard, finished[shard.name].files[0]) for shard in self.manifest.splits[split].shards]
             for split in self.items["splits"]
         }
         beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
@@ -243,7 +243,7 @@ class _Job:
         record = ExportRecord(
             key=self.key,
             items=self.items,
-            shards=tuple(made.values()),
+            shards=tuple(finished.values()),
             files=tuple(ExportedFile.of(name, content) for name, content in sorted(beside.items())),
         )
         place = storage.join(self.output, export_record.FILE_NAME)

@@ -36,27 +36,25 @@ class ParquetWriter(Writer):
 
     def check(self) -> None:
         """Check the columns, and that --documents has documents to write. Raises: ConfigError."""
-        manifest = self._manifest
-        joined = {"segment_ids", "num_tokens"} & {feature.role for feature in manifest.schema.features}
-        if self._settings.documents and not joined:
-            raise ConfigError(
-                f"--documents with layout {manifest.layout['name']}: no row holds several documents",
-                remedy="leave --documents out: the rows are already documents without padding",
-            )
-        if manifest.schema.with_role("token_ids") is None and self._settings.extra:
-            raise ConfigError(
-                f"--add with layout {manifest.layout['name']}: its columns have other names",
-                remedy="leave --add out",
-            )
-        if manifest.schema.with_role("token_ids") is not None and self._settings.join_prompts:
-            raise ConfigError(
-                f"--join-prompts with layout {manifest.layout['name']}, expected preference pairs",
-                remedy="leave --join-prompts out",
-            )
-        if not self._settings.documents:
-            features = manifest.schema.features
+        schema, settings = self._manifest.schema, self._settings
+        has_documents = bool({"segment_ids", "num_tokens"} & {feature.role for feature in schema.features})
+        has_pairs = schema.with_role("token_ids") is None
+        for flag, is_wrong, cause in (
+            (
+                "--documents",
+                settings.documents and not has_documents,
+                "each row is one document, without padding already",
+            ),
+            ("--add", settings.extra and has_pairs, "its columns have other names"),
+            ("--join-prompts", settings.join_prompts and not has_pairs, "its rows are not preference pairs"),
+        ):
+            if is_wrong:
+                layout = self._manifest.layout["name"]
+                raise ConfigError(f"{flag} with layout {layout}: {cause}", remedy=f"leave {flag} out")
+        if not settings.documents:
+            features = schema.features
             no_rows = {feature.name: np.zeros((0, *feature.shape), feature.array_dtype) for feature in features}
-            self._settings.chosen(next(iter(self._rows([no_rows]))))
+            settings.chosen(next(iter(self._rows([no_rows]))))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, pa.Buffer]:
         """Encode batches as a Parquet file. Row groups have a fixed size, so that bytes do not depend on batches."""

@@ -47,8 +47,8 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
         return None
     sets: dict[str, list[np.ndarray]] = {}
     for address in config.decontaminate:
-        named = re.fullmatch(r"(.+):([^\W\d][\w.]*)", address)
-        dataset, column = (named[1], named[2]) if named else (address, "text")
+        match = re.fullmatch(r"(.+):([^\W\d][\w.]*)", address)
+        dataset, column = (match[1], match[2]) if match else (address, "text")
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
             set_config = SourceConfig(dataset=dataset, text_columns=(column,))
             opened = opening.open_source(set_config, columns=(column,))

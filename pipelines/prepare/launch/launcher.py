@@ -97,8 +97,9 @@ def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
         return None
     requested = selection.select_ranges(config.source, rows)
     for name, (source_split, ranges) in requested.items():
-        is_present = name in dataset.splits and dataset.source["splits"].get(name) == list(map(list, ranges))
-        if not is_present or source_record.origin_of(dataset, name) != source_split:
+        if name not in dataset.splits or dataset.source["splits"].get(name) != list(map(list, ranges)):
+            return None
+        if source_record.origin_of(dataset, name) != source_split:
             return None
     engine_names = {name for names in dataset.engines.get("splits", {}).values() for name in names}
     shards = [shard for name in requested for shard in dataset.splits[name].shards]
@@ -189,10 +190,10 @@ def _run(opened: OpenJob, missing: list[ShardTask], runner: Runner, *, progress:
         workers=config.workers,
         progress=progress,
     )
-    made = own_files.read_manifest(job.root)
-    if made is None or made.fingerprint != job.fingerprint:
+    manifest = own_files.read_manifest(job.root)
+    if manifest is None or manifest.fingerprint != job.fingerprint:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
             remedy=f"workers on other machines need an --output that they share with this one, such as {ADDRESS}",
         )
-    return made
+    return manifest

@@ -290,12 +290,9 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
     if append is not None:
         source = append.new_rows(source)
     observed = plan_columns(config.source, source, inputs=request.inputs, plan=request.columns)
+    hold_outs = [hold_out for hold_out in held if hold_out.from_split in source.splits]
     splits = selection.divide(
-        source.splits,
-        [hold_out for hold_out in held if hold_out.from_split in source.splits],
-        columns=observed.content,
-        optional=observed.optional,
-        seed=config.seed,
+        source.splits, hold_outs, columns=observed.content, optional=observed.optional, seed=config.seed
     )
     columns = complete_from_manifest(observed, append.former) if append else observed
     encoder = request.open_encoder(columns)

@@ -84,12 +84,12 @@ class CalledFunction(NamedTuple):
         match = _FUNCTION.match(spec)
         assert match is not None, "FunctionOption checks the spec"
         arguments = [text.strip() for text in match["arguments"].split(",")] if match["arguments"] else []
-        named = dict(text.split("=", 1) for text in arguments if "=" in text)
+        keywords = dict(text.split("=", 1) for text in arguments if "=" in text)
         return cls(
             match["module"] or _READY_MODULE,
             match["name"],
             tuple(_value(text) for text in arguments if "=" not in text),
-            {name.strip(): _value(value.strip()) for name, value in named.items()},
+            {name.strip(): _value(value.strip()) for name, value in keywords.items()},
         )
 
 

@@ -15,10 +15,9 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     """
     lower = {known_name.lower(): known_name for known_name in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.6)
+    longer = [word for word in lower if name.lower() in word.split("_")]
     # Names of columns come first, since users often shorten them to one word.
-    near = near or sorted(
-        (word for word in lower if name.lower() in word.split("_")), key=lambda word: not word.endswith("_column")
-    )
+    near = near or sorted(longer, key=lambda word: not word.endswith("_column"))
     return f"did you mean {lower[near[0]]!r}? " if near else ""
 
 

@@ -180,19 +180,14 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
 
 
 def _tokenize(
-    spec: ShardSpec,
-    encoder: BatchEncoder,
-    split: SplitSource,
-    in_runs: np.ndarray,
-    table: pa.Table,
-    read_rows: ReadRows,
+    spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, in_run: np.ndarray, table: pa.Table, read: ReadRows
 ) -> SampledRows:
-    positions = len(in_runs) * spec.length
-    first = in_runs["run"] % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
-    fits = in_runs["fits"]
-    if in_runs["text_bytes"][fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
+    positions = len(in_run) * spec.length
+    first = in_run["run"] % (_FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))) == 0
+    fits = in_run["fits"]
+    if in_run["text_bytes"][fits & first].sum() > _ENOUGH_BYTES or positions > _ENOUGH_POSITIONS:
         fits, table = fits & first, table.filter(pa.array(first[fits]))
-    numbers = in_runs["number"][fits]
+    numbers = in_run["number"][fits]
     (batch,) = table.combine_chunks().to_batches()
     rows = dataclasses.replace(extract(batch, spec.columns)[0], numbers=numbers, split=split.name)
     began = time.perf_counter()
@@ -202,22 +197,19 @@ def _tokenize(
     checks = CrossCheck(encoder, split=split.name)
     checks.add(rows, encoded, which=np.flatnonzero(first[fits]))
     checks.finish()
-    refused = np.flatnonzero(encoded.reasons != "").tolist()
+    refused = tuple(
+        RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at]), detail=encoded.details.get(at, ""))
+        for at in np.flatnonzero(encoded.reasons != "").tolist()
+    )
     return SampledRows(
-        row_indices=in_runs["index"][fits],
-        text_bytes=in_runs["text_bytes"][fits],
+        row_indices=in_run["index"][fits],
+        text_bytes=in_run["text_bytes"][fits],
         tokens=encoded.full_lengths,
         records=encoded.num_sequences * (encoded.reasons == ""),
         encoded=encoded,
-        weighed_indices=in_runs["index"][~fits],
-        weighed_bytes=in_runs["text_bytes"][~fits],
-        read=dataclasses.replace(
-            read_rows,
-            refused=tuple(
-                RejectedRow(row=int(numbers[at]), reason=str(encoded.reasons[at]), detail=encoded.details.get(at, ""))
-                for at in refused
-            ),
-        ),
+        weighed_indices=in_run["index"][~fits],
+        weighed_bytes=in_run["text_bytes"][~fits],
+        read=dataclasses.replace(read, refused=refused),
         seconds=seconds,
         notes=encoder.notes_on(rows.take(np.arange(0, len(rows), -(-len(rows) // _NOTED_ROWS)))),
     )

@@ -168,8 +168,8 @@ def _tokens_held(spec: ShardSpec, rows: SampledRows, laid_out: np.ndarray) -> tu
     layout = layout_of(spec.layout)
     if layout.joins_rows:
         # The records may repeat a short sample, and the last record may have been dropped.
-        held = min(1.0, laid_out["tokens"].sum() / max(rows.tokens.sum(), 1))
-        return float(_with_predicted(rows, rows.tokens * held, rising=True).sum()), None
+        share = min(1.0, laid_out["tokens"].sum() / max(rows.tokens.sum(), 1))
+        return float(_with_predicted(rows, rows.tokens * share, rising=True).sum()), None
     tokens, positions = (
         float(_with_predicted(rows, _per_row(rows, laid_out[name]), rising=not layout.one_record).sum())
         for name in ("tokens", "positions")

@@ -77,6 +77,5 @@ def render(*, title: str, says: str, sections: Sequence[Section]) -> bytes:
 
 
 def _unbroken_options(text: str) -> Markup:
-    """Keep options such as `--max-length` on one line of HTML."""
     escaped = str(escape(visible(text, lines=True)))  # not Markup, since `re.sub` would escape its pieces again
     return Markup(re.sub(r"--[a-z][a-z-]*[a-z]", r'<span class="option">\g<0></span>', escaped))

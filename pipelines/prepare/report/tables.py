@@ -40,9 +40,7 @@ def overview_section(subject: Subject) -> Section:
         more = (split.num_tokens, ledger.tokens_cut, len(split.shards))
         rows.append((name, *map(count, (*figures, *more)), size(split.num_bytes)))
     left_out = [name for name in subject.manifest.splits if name not in {split.name for split in subject.splits}]
-    texts = (
-        (f"The sections below leave out {some(len(left_out), 'split')}: {', '.join(left_out)}.",) if left_out else ()
-    )
+    texts = (f"The sections below omit {some(len(left_out), 'split')}: {', '.join(left_out)}.",) if left_out else ()
     caption = "Splits (exact, from the manifest)"
     table = Table(caption=caption, head=head, rows=tuple(rows), numbers=len(head) - 1)
     return Section(name="overview", title="At a glance", groups=(Group(tables=(table,), texts=texts),))
@@ -55,11 +53,12 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
     for length in manifest.bucket_lengths or (None,):
         described = manifest if length is None else manifest.bucket(length)
         shards = [shard for shard in split.finished.shards if length in (None, shard.length)]
-        records, held = sum(shard.num_examples for shard in shards), sum(shard.num_tokens for shard in shards)
-        here = records * sum(feature.num_values for feature in described.schema.token_features)
-        positions, tokens = positions + here, tokens + held
-        name = f"{described.row_length:,}"
-        rows.append((name, *map(count, (len(shards), records, held)), share(here - held, here)))
+        records = sum(shard.num_examples for shard in shards)
+        positions_here = records * sum(feature.num_values for feature in described.schema.token_features)
+        tokens_here = sum(shard.num_tokens for shard in shards)
+        positions, tokens = positions + positions_here, tokens + tokens_here
+        figures = map(count, (described.row_length, len(shards), records, tokens_here))
+        rows.append((*figures, share(positions_here - tokens_here, positions_here)))
     cut = split.finished.ledger.tokens_cut
     says = f"Layout {manifest.layout['name']} (exact, from the manifest). "
     says += f"Cut: {some(cut, 'token')}, {share(cut, tokens + cut)} of all."
@@ -108,11 +107,8 @@ def rows_group(split: SplitSubject, subject: Subject) -> Group:
     """Return the numbers of rows used, rejected and filtered in a split, and examples of rejected rows."""
     ledger = split.finished.ledger
     figures = [("used", ledger.rows_used)]
-    for kind, by_reason, words in (
-        ("rejected", ledger.rejected, words_of),
-        ("filtered", ledger.filtered, _filter_words),
-    ):
-        ordered = sorted(by_reason.items(), key=lambda item: (-item[1], item[0]))
+    for kind, reasons, words in (("rejected", ledger.rejected, words_of), ("filtered", ledger.filtered, _filter_words)):
+        ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
         figures += [(f"{kind}: {words(reason)}", number) for reason, number in ordered]
     rows = [(name, count(number), share(number, ledger.rows_in)) for name, number in figures]
     rows.append(("total", count(ledger.rows_in), share(1)))
