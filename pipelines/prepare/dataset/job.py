@@ -1,7 +1,7 @@
-"""Job: one run of `build` in the form that travels to workers.
+"""Job: one run of `build`, in the form that is sent to workers.
 
-It holds everything that determines a dataset's bytes, and its output, as names, numbers and column types: no tokenizer
-object, no open file, no secret and no list of files.
+A job holds its output and everything that determines the dataset's bytes, as names, numbers and column types. It holds
+no tokenizer object, open file, secret or list of files.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Job:
         Raises: FormatError if the saved tokenizer has changed.
         """
         spec, tokenizer = self.spec, saved_copy.load(tokenizer_files(self))
-        given = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
-        return layouts.open_encoder(spec.layout, **given, engine=self.engine, seed=spec.seed)
+        inputs = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
+        return layouts.open_encoder(spec.layout, **inputs, engine=self.engine, seed=spec.seed)
 
 
 def decided_path(root: str, fingerprint: str, split: str) -> str:
@@ -81,7 +81,7 @@ def tokenizer_files(job: Job) -> saved_copy.Files:
     """Read the saved tokenizer from the job's folder. Raises: FormatError if it has changed."""
     folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
     files = storage.read_folder(folder)
-    # A delayed worker of an earlier job may have changed it.
+    # A delayed worker of an earlier job may have changed the files.
     if (got := bytes_digest(files)) != expected:
         raise FormatError(
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",

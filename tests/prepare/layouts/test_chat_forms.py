@@ -136,7 +136,7 @@ def test_what_is_no_known_form_is_told_the_known_ones(tmp_path: Path) -> None:
     chosen = ("--layout", "chat", "--tokenizer", building.tokenizer("chats"))
     cause, remedy = building.command("plan", place, *chosen).error
     assert cause == "split 'train' has no column 'messages'"
-    assert "question, answer; conversations are found in messages, conversations, prompt with completion" in remedy
+    assert "question, answer; chats have the columns messages, conversations, prompt with completion" in remedy
 
 
 def test_a_template_from_a_file_becomes_part_of_the_tokenizer(tmp_path: Path) -> None:
