@@ -115,7 +115,7 @@ def test_a_job_holds_no_heavy_object(finished: Path) -> None:
 def test_nothing_is_committed_while_something_is_missing(finished: Path, missing: str) -> None:
     (finished / "manifest.json").unlink()
     sorted(finished.glob(missing))[0].unlink()
-    with pytest.raises(OutputError, match="split '(train|validation)' lacks (1 shard|its plan)") as caught:
+    with pytest.raises(OutputError, match=r"split '(train|validation)' lacks (1 shard|its plan)") as caught:
         committed(resolved(finished))
     assert caught.value.remedy == "run the same command again; only the missing files are made"
     assert not (finished / "manifest.json").exists()
