@@ -1,7 +1,7 @@
 """Job: one run of `build`, in the form that is sent to workers.
 
-A job holds its output and everything that determines the dataset's bytes, as names, numbers and column types. It holds
-no tokenizer object, open file, secret or list of files.
+A job holds its output and everything that determines the bytes, as names, numbers and column types. It holds no
+tokenizer object, open file, secret or list of files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tfrecord_io.errors import FormatError
 class Job:
     """Build job: the determinants of its bytes (`spec`), the rows to read (`splits`), and the output (`root`, `name`).
 
-    `engine` affects only the speed. `ingested`: the folder of the source's ingested copy, if any. A `strict` job ends
-    at the first rejected row. `appends_to`: the fingerprint of the dataset to append to, or None.
+    `engine` affects only the speed. `ingested`: folder of the source's ingested copy, if any. `strict`: end at the
+    first rejected row. `appends_to`: fingerprint of the dataset to append to, if any.
     """
 
     root: str
@@ -43,7 +43,7 @@ class Job:
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
     def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
-        """Return the file name of a task's shard, or of its shard with records of `length`."""
+        """Return the file name of a task's shard, or of its shard of records of `length`."""
         return manifest.shard_name(
             name=self.name,
             split=task.split,

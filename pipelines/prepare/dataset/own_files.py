@@ -3,8 +3,8 @@
     build        train  shards 0, 1, 2    rows [0, 1000)         manifest.json
     append       train  shards 3, 4       rows [1000, 1500)      new manifest.json; the former is manifest-0.json
 
-Jobs change and delete only these files. Each generation has its fingerprint, and a folder with its plan and receipts.
-Task and row numbers continue from one generation to the next.
+Jobs change and delete only these files. Each generation has a fingerprint, and a folder with plan and receipts. Task
+and row numbers continue from one generation to the next.
 """
 
 import os

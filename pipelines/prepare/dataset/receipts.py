@@ -50,7 +50,7 @@ class Receipt:
 
 
 def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Return the distinct labels in ascending order; of more than 10,000, only the 10,000 smallest and the largest."""
+    """Return the distinct labels, ascending; of more than 10,000, only the smallest 10,000 and the largest."""
     labels = np.union1d(known, more)
     return np.append(labels[:_MOST_LABELS], labels[-1]) if len(labels) > _MOST_LABELS else labels
 
@@ -65,7 +65,7 @@ def parse(text: bytes, *, path: str) -> Receipt:
     """Parse a receipt; `path` names the file in errors. Raises: FormatError."""
     try:
         receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
-        # A manifest would refuse such shards, so they are made again.
+        # A manifest would refuse such shards.
         if not receipt.shards or not all(shard.num_examples and shard.ledger.balanced for shard in receipt.shards):
             raise ValueError("no shard, no example, or rows that are neither used nor rejected")
     except WRONG as error:
@@ -103,8 +103,8 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     """Return each task's receipt if it is valid, or else None. Receipts are read concurrently.
 
-    A valid receipt belongs to exactly this task. Its shards have the recorded sizes; with --engine hf, the reference
-    engine made them.
+    A valid receipt belongs to exactly this task, and its shards have the recorded sizes. With --engine hf, the
+    reference engine made them.
     """
     sizes = storage.sizes(job.root)
     existing = {

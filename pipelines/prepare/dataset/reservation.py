@@ -81,7 +81,7 @@ def reserve(
     path = source_record.source_path(job.root, job.fingerprint)
     for name, document in ((path, known), (job.work_path(JOB_FILE), dict(items))):
         storage.write_bytes(name, (json.dumps(document, sort_keys=True) + "\n").encode(), inside=job.root)
-    # Without a lock, another job may have started. At least one of the two jobs sees the other one here.
+    # Without a lock, another job may have started: at least one of the two sees the other here.
     _refuse_another(job.root, items, former=former)
 
 

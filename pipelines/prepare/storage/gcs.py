@@ -235,7 +235,7 @@ def require_bucket(name: str) -> None:
 
 
 def checks(output: str, *, region: str | None) -> Iterator[Check]:
-    """Check the credentials and the bucket of an output, and whether the bucket is in the TPU's `region`."""
+    """Check credentials and bucket of an output, and whether the bucket is in the TPU's `region`."""
     yield gcs_account.credentials_check()
     try:
         with storage_errors.as_output_error(output), bucket(output) as (described, _):
@@ -285,7 +285,7 @@ class _Content:
         return self._num_bytes
 
     def is_same(self, metadata: dict[str, Any]) -> bool:
-        """Read the rest; return whether an object with this `metadata` has the same size and CRC-32C."""
+        """Read the rest; return whether an object's metadata has the same size and CRC-32C."""
         while self.read():
             pass  # updates the checksum
         checksum = base64.b64encode(self._checksum.digest()).decode()

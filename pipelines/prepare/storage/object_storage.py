@@ -56,7 +56,7 @@ def entries(path: str) -> dict[str, int | None]:
     sizes: dict[str, int | None] = {}
     for entry in retry_transient(lambda: fs.ls(inner, detail=True), path=path):
         name = str(entry["name"]).rstrip("/")
-        # The listing of a file contains the file itself; of a folder with a marker object, the marker.
+        # A listing contains the file itself, or the folder's marker object.
         if name != inner.rstrip("/"):
             name = posixpath.basename(name) + "/" * (entry["type"] == "directory")
             sizes[name] = int(entry["size"]) if entry["type"] == "file" else None

@@ -94,7 +94,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
-    """Return the form and its columns, such as `ShareGPT (conversations)`; empty if no form matches."""
+    """Return a phrase such as `ShareGPT (conversations)`; empty if no form matches."""
     if "messages" in nested:
         name = nested["messages"]
         form = "ShareGPT" if name == "conversations" or is_sharegpt(columns[name].kind) else "messages"
@@ -104,7 +104,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def form_of(names: Sequence[str]) -> str:
-    """Return the remedy if the columns look like conversations, or else an empty string."""
+    """Return the remedy for columns that look like conversations, or an empty string."""
     if {"chosen", "rejected"} <= set(names):
         return (
             "the columns hold preference pairs: add --layout preference; to learn only the chosen answers, "
@@ -117,7 +117,7 @@ def form_of(names: Sequence[str]) -> str:
 
 
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
-    """List the unused columns. A struct counts as used if one of its fields is used."""
+    """List the unused columns. A struct is used if one of its fields is."""
     names = dict.fromkeys(itertools.chain(*splits))
     return listing([name for name in names if not any(f"{field}.".startswith(f"{name}.") for field in used)], most=10)
 
@@ -191,7 +191,7 @@ def _are_sharegpt(messages: pa.Array) -> np.ndarray:
 
 
 def turns(column: pa.Array, role: str) -> pa.Array:
-    """Return lists of messages as `with_roles` does, or each text as one message of this role."""
+    """Return lists of messages like `with_roles`, or each text as a message of this role."""
     return with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
 
 
@@ -208,7 +208,7 @@ def _lines(first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
-    """Return one list per row with its system prompt, empty if the messages already begin with one."""
+    """Return the system prompt of each row as a list, empty if the messages begin with one."""
     lengths = list_lengths(messages)
     filled = np.flatnonzero(lengths > 0)
     firsts = objects_of(messages.flatten().take(pa.array((np.cumsum(lengths) - lengths)[filled])))

@@ -1,4 +1,4 @@
-"""Plan on the launcher which columns to read and how to use them, from the schemas of all splits."""
+"""Plan which columns to read and how to use them, from the schemas of all splits."""
 
 import dataclasses
 import functools
@@ -253,7 +253,7 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
 
 
 def _is_frame(kind: pa.DataType) -> bool:
-    """Return whether a column has one field per row, as `DataFrame.to_json` writes it by default."""
+    """Return whether a column has one field per row, the default of `DataFrame.to_json`."""
     return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
 
 

@@ -1,6 +1,6 @@
 """Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
-docs/format.md lists the reasons. They depend only on the row's columns, so the launcher can count rejected rows before
+docs/format.md lists the reasons. They depend only on the row's columns, so rejected rows can be counted before
 tokenizing. A class is known if any split of the source has it.
 """
 
@@ -55,13 +55,12 @@ class Inputs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the input columns."""
         return (*self.texts, *self.nested.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnPlan:
-    """Plan of the columns to read and their uses, made on the launcher and sent to workers.
+    """Columns to read and their uses, planned on the launcher and sent to workers.
 
     `nested` and `joins_pairs`: as in `Inputs`. `chats`: description of the conversations.
     """
@@ -93,7 +92,7 @@ class ColumnPlan:
 
     @property
     def flags(self) -> str:
-        """Command-line options that name these columns, such as `--text-column, --label-column`."""
+        """Options that name these columns, such as `--text-column, --label-column`."""
         uses = ["text"] if self.texts else []
         named = preferences.TEXTS if "chosen" in self.nested else ()
         required = [purpose for purpose in self.nested if purpose not in chats.OPTIONAL]
@@ -194,7 +193,7 @@ def extract(
 
 
 def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """Return the number of UTF-8 bytes in each row's texts, int64 [N]; reads only offsets."""
+    """Return the UTF-8 bytes of each row's texts, int64 [N]; reads only offsets."""
     return sum((_text_bytes(batch.column(name)) for name in columns), np.zeros(batch.num_rows, np.int64))
 
 

@@ -45,8 +45,8 @@ MAX_LABEL_NAMES = 10_000
 class LabelPlan:
     """Conversion of a column to row labels or word tags. `names` is None for plain numbers.
 
-    `several`: each row has a list of classes, which becomes a vector of 0 and 1. With the kind `hot`, the source
-    already has such vectors, of `size` values.
+    `several`: each row has a list of classes, which becomes a vector of 0 and 1. Kind `hot`: the source has such
+    vectors, of `size` values.
     """
 
     column: str
@@ -209,7 +209,7 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
-    """Set the reasons of rows with unusable tags or words, except null lists. `reasons`: as in `reject_labels`."""
+    """Set the reasons of rows with unusable tags or words, except null lists, like `reject_labels`."""
     values, owners = tags.flatten(), _owners(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"

@@ -1,9 +1,9 @@
 """Convert messages and other nested values to Python objects, and rename ShareGPT's fields and roles.
 
-An Arrow struct can't omit a field; the field is null instead. So a null in a struct counts as missing, as in TRL 1.16
-(`remove_none_values`), Axolotl 0.19 and ms-swift. Nulls stay in values that `datasets` stores as JSON.
+An Arrow struct can't omit a field, so a null in a struct counts as missing, as in TRL 1.16 (`remove_none_values`),
+Axolotl 0.19 and ms-swift. Nulls stay in values that `datasets` stores as JSON.
 
-The processes that run chat templates import this module, so it imports nothing heavier than PyArrow.
+Processes that run chat templates import this module, so it imports nothing heavier than PyArrow.
 """
 
 import json
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 # Marks answers inside a prompt, which are not learned. No source has a field of this name.
 OF_PROMPT = "\0prompt"
-# ShareGPT's fields and roles. A function_call is an answer that calls tools, with the calls as JSON text.
+# ShareGPT's fields and roles. A function_call is an answer that calls tools, as JSON text.
 FIELDS = {"from": "role", "value": "content"}
 FUNCTION_CALL = "function_call"
 # As in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).

@@ -5,7 +5,7 @@ A task is a group of consecutive shards of a stream:
     shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      usually one per file
     parts                   |  0, about 16 MB   |  1, about 16 MB  |       FOLDER/SPLIT-00000-of-00012.parquet, ...
 
-A task depends only on the source, so it can run anywhere, and more than once. It is done when its part exists.
+A task depends only on the source, so it can run anywhere, repeatedly. It is done when its part exists.
 """
 
 import bisect
@@ -37,7 +37,7 @@ from tfrecord_io.shown import some, without_access
 
 # Bytes that one second of CPU ingests, the time to start a child process.
 _LEAST_BYTES = 32_000_000
-# Version of the parts. Files ingested by another version are ingested again.
+# Files of another version are ingested again.
 VERSION = 4
 
 _PART_BYTES = 16_000_000
@@ -45,7 +45,7 @@ _MOST_PARTS = 2000
 
 MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
-# Row groups with the same number of rows differ in bytes, so some may exceed MOST_BYTES.
+# Row groups with equal rows differ in bytes, so some may exceed MOST_BYTES.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 
 
@@ -81,7 +81,6 @@ class SplitStream:
 
     @property
     def num_shards(self) -> int:
-        """Number of shards of the stream."""
         return int(self.dataset.num_shards)
 
     def tasks(self, split: str) -> list[IngestTask]:
@@ -95,7 +94,7 @@ class SplitStream:
         return IngestTask(split, shard, self.num_shards)
 
     def shards_of(self, task: IngestTask) -> range:
-        """Return the shard numbers of a task. If shards are left over, the first tasks get one more each."""
+        """Return the shard numbers of a task. The first tasks may have one shard more."""
         size, left_over = divmod(self.num_shards, task.parts)
         first = size * task.part + min(task.part, left_over)
         return range(first, first + size + (task.part < left_over))
@@ -105,7 +104,7 @@ class SplitStream:
         return self.files[self.shard_files[shard]] if self.shard_files else None
 
     def row_group_of(self, shard: int) -> tuple[DataFile, int] | None:
-        """Return the Parquet file and row group of a shard, or None if shards are not row groups."""
+        """Return a shard's Parquet file and row group, or None if it is no row group."""
         if not self.in_groups or not self.shard_files:
             return None
         file = self.shard_files[shard]
@@ -149,7 +148,7 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
     """Return the number of child processes for reading: 0, 1 if there is little to do, or `most`.
 
-    0 means to read in this process, because a child can't see the files, or would take longer to start than to read.
+    0 means to read in this process: a child can't see the files, or would take longer to start than to read.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
@@ -211,7 +210,7 @@ def read_groups(
 
 
 def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-    """Run tasks in one child process, or in this process if `children` returns 0. Raises: like `run`."""
+    """Run tasks in a child process, or here if `children` returns 0. Raises: like `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
         here.run(functools.partial(run, source), tasks, processes=processes)

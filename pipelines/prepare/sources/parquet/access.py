@@ -5,7 +5,7 @@
     hf://        the address holds the commit
     other        size and etag are compared with the plan's once per process
 
-Files are not memory-mapped, so a file that shrinks causes an error rather than a signal that ends the process.
+Files are not memory-mapped, because reading a file that shrinks would end the process by a signal.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def opened(
         with opened_file as handle:
             yield handle
     finally:
-        # Also after an error, because a change of the file may have caused it.
+        # A change of the file may have caused an error.
         _require_unchanged(local, file)
 
 
@@ -100,7 +100,7 @@ def _reading(address: str) -> Iterator[None]:
 
 
 def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]]) -> object_storage.RemoteFile:
-    """Open a remote file, at the planned version if possible; every read outside `ahead` is a request."""
+    """Open a remote file, at the planned version if possible. Reads outside `ahead` are requests."""
     with _reading(address):
         fs, inner = storage.file_system(address)
     options = {} if is_pinned(address) else storage.pinned(address, file.version)

@@ -1,4 +1,4 @@
-"""Locate a split's rows: groups, which can be read separately, and the pieces that a task reads.
+"""Locate a split's rows in groups, which can be read separately, and in the pieces that a task reads.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of the source's files, or of ingested parts
@@ -40,7 +40,6 @@ class Pieces:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in all pieces."""
         return int(self.counts.sum())
 
     def part(self, which: slice) -> Pieces:
@@ -142,7 +141,6 @@ class Groups:
 
     @property
     def total_rows(self) -> int:
-        """Number of rows in the split."""
         return int(self.ends[-1]) if len(self) else 0
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:

@@ -29,12 +29,12 @@ from tfrecord_io.shown import some, visible_line, without_access
 # Limits for reading row groups in place. Row groups are shuffled and decoded as a whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
-# Keys in the footer of an ingested part: the rows per shard, and notes for the user by kind.
+# Footer keys of an ingested part: rows per shard, and notes for the user by kind.
 SHARD_ROWS = b"prep_tfrecords.shard_rows"
 NOTES = b"prep_tfrecords.notes"
 
 _THREADS = 32
-# Threads for remote files, and serialized bytes of footers to cache; parsed footers take about eight times as much.
+# Threads for remote files. Serialized bytes of cached footers; parsed ones take about eight times as much.
 _READERS = 8
 _CACHED_BYTES = 8 << 20
 # Largest request for neighbouring row groups, their largest decoded size, and the largest hole between two columns that
@@ -46,7 +46,7 @@ _DECODED_ROWS = 1_000
 # Errors that damaged files cause.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, IndexError, KeyError, TypeError, ValueError, StopIteration)
 
-# Indices of pieces that are decoded together, int64 [n], and the byte ranges to request from a remote file.
+# Indices of pieces that are decoded together, int64 [n], and the ranges of a remote file to request.
 _Fetch = tuple[np.ndarray, Sequence[tuple[int, int]]]
 
 _footers: dict[DataFile, pq.FileMetaData] = {}
@@ -101,7 +101,7 @@ def _remedy(file: DataFile) -> str:
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
-    """Return the indices of the columns' Parquet leaves; and for leaves outside lists, their positions by name."""
+    """Return the columns' Parquet leaves, and by name the positions of those that are not in lists."""
     leaves: list[int] = []
     flat: dict[str, int] = {}
     for index, column in enumerate(schema):

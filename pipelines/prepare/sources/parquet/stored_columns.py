@@ -1,8 +1,8 @@
 """Select stored columns and struct fields by dotted names, and cast them to the types of the split.
 
 `translation.en` is the field `en` of the column `translation`; a column named `translation.en` takes precedence. A
-field of a null struct is null. Casts follow `datasets`, which casts files to the types of the first file: dictionaries
-to strings, integers if all values fit, lists by item, and structs by field name, with nulls for missing fields.
+field of a null struct is null. Like `datasets`, files are cast to the types of the first file: dictionaries to strings,
+integers if all values fit, lists by item, and structs by field name, with nulls for missing fields.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Detect JSON files that `datasets` 5.2 mistakes for agent traces because of their column names and types.
 
-`datasets` replaces the columns of agent traces by columns that the package teich makes. Ordinary conversations may have
-the same columns as traces. So rows with the requested columns are read unchanged.
+`datasets` replaces the columns of agent traces by those of the package teich. Conversations may have the same columns,
+so rows with the requested columns are read unchanged.
 """
 
 from collections.abc import Sequence

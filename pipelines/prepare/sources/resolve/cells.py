@@ -27,7 +27,7 @@ from tfrecord_io.errors import SourceError
 _PLAIN_QUOTES = "if quotes are plain characters in the file, add --source-option quoting=3"
 REMEDY = f"{library.CORRECT}; {_PLAIN_QUOTES}"
 _ROWS = 10_000
-# Options for numbers and booleans that only pandas can apply. With one of these, pandas chooses the types.
+# Options that only pandas can apply. With one of these, pandas chooses the types.
 _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
@@ -92,7 +92,7 @@ def delimiter_of(builder: Any) -> str:
 
 
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
-    """Parse numbers and booleans, so that the table has `types`; add a note on numbers that change, such as +7.
+    """Parse numbers and booleans to `types`; add a note on numbers that change, such as +7.
 
     `row` is the number of the table's first row in the file `where`. Raises: SourceError if a cell can't be parsed.
     """
@@ -130,7 +130,7 @@ def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> p
 
 
 def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapping[str, str], where: str) -> None:
-    r"""Add a note if a quoted cell holds lines that look like rows, probably because of a stray quote.
+    r"""Add a note if a quoted cell holds lines that look like rows, as after a stray quote.
 
     one \t 0
     "two \t 1        the cell `two\t1\nthree\t0\nfour` of a single row

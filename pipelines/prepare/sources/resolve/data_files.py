@@ -30,7 +30,7 @@ from tfrecord_io.shown import is_web, without_access
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-# Endings of compressed files by their first bytes. Readers look only at the file name.
+# Endings of compressed files by their first bytes. Readers go by the name.
 _COMPRESSED = {
     b"\x1f\x8b": ".gz",
     b"\x28\xb5\x2f\xfd": ".zst",
@@ -42,9 +42,9 @@ _TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".txt")
 _THREADS = 16
 # Every output of a build contains this folder from the start.
 _WORK_FOLDER = ".prep"
-# Metadata keys that identify content. Digests come first because they depend only on the content.
+# Metadata keys that identify content, digests first.
 _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
-# Metadata keys for an object's version. The number of the upload comes first.
+# Metadata keys for an object's version, the number of the upload first.
 _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 
@@ -108,7 +108,7 @@ def version_of(info: Mapping[str, Any]) -> str:
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a 63-bit digest of a local file's inode, modification time and change time, to detect replacement."""
+    """Return a 63-bit digest of a local file's inode and times, to detect replacement."""
     return xxhash.xxh3_64_intdigest(f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()) >> 1
 
 
@@ -128,7 +128,7 @@ def list_folder(folder: str) -> tuple[list[DataFile], bool]:
     Raises: SourceError if it can't be listed, or is the output of a build.
     """
     infos, root = _below(folder)
-    # If --output is inside the source, the same command would otherwise see different files each time.
+    # If --output is inside the source, each run of a command would otherwise see different files.
     inside = f"/{_WORK_FOLDER}/"
     outputs = {f"/{name}".partition(inside)[0][1:] for name in infos if inside in f"/{name}"}
     if "" in outputs:
@@ -235,7 +235,7 @@ def _is_visible(path: str, pattern: str) -> bool:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether to retry: only after a response, because a server that never answers is probably misspelled."""
+    """Return whether to retry: only after a response, since a silent server is probably misspelled."""
     return storage_errors.status_of(error) is not None and storage_errors.is_transient(error)
 
 

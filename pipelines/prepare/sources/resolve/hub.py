@@ -1,4 +1,4 @@
-"""Resolve hub datasets to commits, check whether they need a token, and explain errors of the hub's client."""
+"""Resolve hub datasets to commits, and explain errors of the hub's client."""
 
 import contextlib
 import dataclasses
@@ -61,7 +61,7 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
         if not hub_libraries.hub_answers():
             raise ConnectionError("no answer in 10 seconds")
         info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name)
-    # The hub resolves old short names such as `imdb`; addresses need the full name.
+    # Addresses need the full name of old short names such as `imdb`.
     full = info.id if "/" in info.id else name
     return Repository(name=full, commit=str(info.sha), needs_token=bool(info.private or info.gated))
 

@@ -1,7 +1,7 @@
 """Keep values of JSON files as the characters in the file.
 
-`datasets` infers the types of each chunk of a file, and casts the chunk to the types of the first rows. This module
-prevents casts that change characters:
+`datasets` infers the types of each chunk of a file, and casts it to the types of the first rows. This module prevents
+casts that change characters:
 
     in the file                      first rows    `datasets` gives         here
     "2024-02-01T10:30:00Z"           any           2024-02-01 10:30:00      the same characters
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-# Pairs of a type and a target type, for casts that may change how a value is written.
+# Types and target types of casts that may change how a value is written.
 _OTHER_SPELLINGS = (
     (pa.types.is_floating, pa.types.is_string),
     (pa.types.is_boolean, lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind)),

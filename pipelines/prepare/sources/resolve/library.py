@@ -32,13 +32,13 @@ from tfrecord_io.shown import first_line, without_access
 _ROWS = 1000
 _CUT = 16
 _SMALL_BYTES = 16_000_000
-# For more files than this, the manifest holds one digest instead of a list.
+# For more files, the manifest holds one digest instead of a list.
 _MOST_NAMED = 1_000
 CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or {}"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
-# Warning of pandas when rows have more cells than the header, so that it drops the last ones.
+# Warning of pandas when it drops cells of rows longer than the header.
 _LONG_ROWS = "Length of header or names does not match length of data"
 # Option of a reader, its default in `datasets`, and our value. The defaults keep byte order marks in texts; take the
 # first cells for row names if rows end with a delimiter; and put texts in quotes if numbers follow later.
@@ -48,7 +48,7 @@ _OURS: Mapping[str, tuple[str, Any, Any]] = {
     "json": ("on_mixed_types", "use_json", None),
 }
 
-# Registered on import, so that any process can read a stream that another process opened.
+# Registered on import, so that any process can read the streams of another.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
 
 # The settings of `datasets` are process-wide, and the first use of a reader patches its module.
@@ -57,7 +57,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets` with quiet settings, to one thread at a time; then restore the user's settings."""
+    """Yield `datasets` with quiet settings, to one thread at a time, and restore the user's."""
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
@@ -145,7 +145,7 @@ def with_members(builder: Any) -> Any:
 
 
 def members(path: str) -> list[str]:
-    """Return the names of the files in a zip or tar archive; none for other files. Raises: like `with_members`."""
+    """Return the file names in a zip or tar archive; none for other files. Raises: like `with_members`."""
     if path.endswith(".zip"):
         return sorted(fsspec.core.url_to_fs(f"zip://::{path}")[0].find(""))
     return [inner.partition("::")[0].removeprefix("tar://") for inner in _members(path) if inner != path]
@@ -188,7 +188,7 @@ def with_ours(builder: Any) -> Any:
 
 
 def asked_options(builder: Any) -> dict[str, Any]:
-    """Return the options of a builder that come from the user, a card or file names, without `_OURS`."""
+    """Return the options of a builder from the user, a card or file names, without `_OURS`."""
     option, _, ours = _OURS.get(builder.name, ("", None, None))
     return {name: value for name, value in options_of(builder.config).items() if (name, value) != (option, ours)}
 
@@ -261,8 +261,8 @@ class SourceListing:
     """Splits of a dataset and their files, both in the order of `datasets`.
 
     `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: one for all
-    splits under the key None, or one by split name (`save_to_disk`). `needs_token`: workers can't read the files
-    without the user's token. `named`: see `agent_traces`.
+    splits under the key None, or one by split name (`save_to_disk`). `needs_token`: reading needs the user's token.
+    `named`: see `agent_traces`.
     """
 
     kind: str
@@ -289,7 +289,7 @@ class SourceListing:
         return [{**file.entry, "split": split} for split, files in self.splits.items() for file in files]
 
     def with_first(self, entries: Sequence[Mapping[str, Any]]) -> "SourceListing":
-        """Return the listing with the files of `entries` first in their splits, in the order of `entries`."""
+        """Return the listing with the files of `entries` first in their splits, in this order."""
         splits = {
             name: data_files.with_first(files, [entry for entry in entries if entry["split"] == name])
             for name, files in self.splits.items()
@@ -361,7 +361,7 @@ def is_seen_by_others(paths: Iterable[str]) -> bool:
 
 
 def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
-    """Return whether all files are small plain texts, which are read faster than a child process starts."""
+    """Return whether all files are small plain texts, read faster than a child starts."""
     is_plain = reader == "text" and all(path.endswith(".txt") and "://" not in path for path in paths)
     return is_plain and sum(map(os.path.getsize, paths)) < _SMALL_BYTES
 
@@ -380,7 +380,7 @@ def features_of_rows(splits: Mapping[str, Any]) -> Any:
     """Return the features of the first rows, which `load_dataset` uses for all rows. Raises: SourceError."""
     import datasets
 
-    # Go shard by shard, because a stream would read further files to fill a batch.
+    # By shard, because a stream would read further files to fill a batch.
     shards = (shard for dataset in splits.values() for shard in shards_of(dataset.with_format("arrow")))
     tables = (next(shard.iter(_ROWS), None) for shard in shards)
     first = next((table for table in tables if table is not None), None)

@@ -16,7 +16,7 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access, without_secrets
 
-# Modules beside the readers. For such a name, `load_dataset` would look for a dataset on the hub.
+# Other modules in the folder of the readers.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 
 _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--revision"}
@@ -126,8 +126,8 @@ def resolved(
 ) -> dict[str, Any]:
     """Return a card's options and features, unless a revision pins them, and the chunk size of JSON files.
 
-    The chunk size may change values: in a nested object, 1 becomes 1.0 if its chunk also holds 1.5. All sizes that hold
-    whole files count as equal. `largest_chunk` is left out, because a build chooses it if the default doesn't fit.
+    The chunk size may change values: in a nested object, 1 becomes 1.0 if its chunk also holds 1.5. Sizes that hold
+    whole files count as equal. `largest_chunk` is left out, because a build may choose it.
     """
     options, entry = _options(config), {}
     if builder is not None and not is_pinned:

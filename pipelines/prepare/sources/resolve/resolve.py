@@ -145,7 +145,7 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
 
 
 def _visible(path: str) -> str:
-    """Remove the prefixes that make files hidden, because `datasets` leaves out hidden files."""
+    """Remove the prefixes of hidden files, because `datasets` leaves those out."""
     return re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path)
 
 

@@ -4,7 +4,7 @@
     train/state.json           {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...], "_split": ...}
     train/dataset_info.json    {"features": {...}, ...}
 
-`load_from_disk` is not used, because it would first copy a remote folder to this machine.
+`load_from_disk` would first copy a remote folder to this machine.
 """
 
 import json
@@ -59,7 +59,7 @@ def _split(folder: str, split: str) -> tuple[list[str], Any]:
 
 
 def own_name(loaded: str) -> str:
-    """Return the split that a specification such as `test[:10%]` names; `train` if there is not exactly one."""
+    """Return the split that a specification such as `test[:10%]` names, or `train` if it names none or several."""
     names = {part.partition("[")[0] for part in loaded.split("+")}
     return (names.pop() if len(names) == 1 else "") or "train"
 

@@ -1,7 +1,7 @@
 """Check that the paths in a dataset's card, and the resolved files, lie inside the dataset.
 
-A card is the YAML of `README.md` or `.huggingface.yaml`. It is checked before `datasets` reads it, because `datasets`
-requests the addresses in it and expands its aliases.
+A card is the YAML of `README.md` or `.huggingface.yaml`. It is checked before `datasets` requests its addresses and
+expands its aliases.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Try user functions on a few hundred rows across each split, to find the resulting columns and the share of kept rows.
+"""Try user functions on a few hundred rows of each split, to find their columns and the share of kept rows.
 
 A column keeps its class names if no map changes its sampled values.
 """
@@ -19,7 +19,7 @@ from tfrecord_io.shown import some
 
 _CLUSTERS = 16
 _CLUSTER_ROWS = 32
-# Stored bytes to read for a sample: the larger of a share of the split and a number of bytes.
+# A sample reads this share of a split's stored bytes, or this many bytes if that is more.
 _STORED_SHARE = 1 / 200
 _STORED_BYTES = 2 << 20
 
@@ -85,7 +85,7 @@ def examine_functions(
             if not table.num_rows:
                 break
         else:
-            # A changed column loses its metadata, which may describe values that a map has replaced.
+            # Drop metadata, which may describe values that a map has replaced.
             plain = [pa.field(field.name, field.type) for field in table.schema]
             columns = Columns(
                 (field.name, unchanged.get(field.name) or columns_of(pa.schema([field]))[field.name]) for field in plain

@@ -1,7 +1,7 @@
 """Open a dataset in two steps: find its splits and columns, then locate its stored rows.
 
-Rows of Parquet files are read in place. Rows of other formats, and of splits with huge row groups, are read from
-ingested parts, which the caller's workers make.
+Rows of Parquet files are read in place. Other formats, and splits with huge row groups, are first ingested by the
+caller's workers.
 """
 
 import collections
@@ -196,7 +196,7 @@ def locate_rows(
     for task in ingested.tasks():
         stream, rows = ingested.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
         shards = stream.shards_of(task)
-        # The rows of a file are known, but not the rows of its shards.
+        # `known` counts the rows of files, not of their shards.
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
             unread[task] = rows[shards.start : shards.stop]
     wanted = [task for task in ingested.tasks() if task not in unread]
@@ -227,7 +227,7 @@ def _existing(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
 
 
 class RowsOnDemand:
-    """Rows of a source split of a finished dataset; opens or ingests only the files that hold requested rows.
+    """Rows of a source split of a finished dataset. Opens or ingests only files with requested rows.
 
     `source_rows` int64 [S]: planned rows, as in `Groups`. `is_longer`: ignore files that were added to the source.
     Raises: FingerprintMismatchError if the number of files differs.
@@ -257,7 +257,6 @@ class RowsOnDemand:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in the split."""
         return int(self._rows.sum())
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:

@@ -27,7 +27,7 @@ from tfrecord_io.errors import SourceError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowFunctions:
-    """User functions that return `schema`; `share` is the approximate fraction of kept rows, above 0, up to 1."""
+    """User functions that return `schema`; `share`: approximate fraction of kept rows, above 0, up to 1."""
 
     functions: tuple[UserFunction, ...]
     schema: pa.Schema
@@ -85,8 +85,8 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Applies the user's `functions`. Marks rows that `hold_out` gives to other splits, and `decided` rows (see
-    `unused_rows`). `addresses` maps addresses without credentials to addresses with them, only on the launcher.
+    Applies `functions`. Marks rows that `hold_out` gives to other splits, and `decided` rows (see `unused_rows`).
+    `addresses`: addresses with credentials, by address without; only on the launcher.
     """
 
     split: str
@@ -133,7 +133,7 @@ class RowReader:
             where = describe_rows(first, batch.num_rows, split=self.split)
             batch, reasons = self.functions.apply(batch, wanted, where=where)
         if self.hold_out is not None:
-            # Filtered rows, now null, count as filtered only in the split that rows are held out from.
+            # Filtered rows, now null, count as filtered only in the original split.
             reasons = np.where((reasons == "") | self.hold_out.held_out, self.hold_out.reasons(batch), reasons)
         if self.decided is not None:
             reasons = np.where(reasons == "", self.decided.reasons(first, batch.num_rows), reasons)
@@ -158,7 +158,6 @@ class SplitSource:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
     def without_groups(self) -> SplitSource:

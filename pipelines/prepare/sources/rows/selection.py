@@ -1,4 +1,4 @@
-"""Select rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
+"""Select the rows of the output's splits by --split, --limit and --hold-out.
 
     hash of a row's text    0 ........... 2^48
     --hold-out validation=1%  |v|                     split validation: 1 % of the hashes
@@ -53,7 +53,7 @@ def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[st
 def select(
     config: SourceConfig, found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction]
 ) -> Source:
-    """Return the source with readers that apply the user functions, and with the splits of the output.
+    """Return the source with the output's splits, and readers that apply the user functions.
 
     `groups`: at least for the splits that the options name. Raises: like `select_ranges` and `apply_functions`.
     """

@@ -6,8 +6,8 @@ A column of reasons marks filtered rows, which keep their numbers:
     'Good. Really.'      ''                    stays
     null                 'filtered'            left out by one of the user's filters
 
-A batch has the column only if it has filtered rows; their other values are meaningless. Duplicate and contaminated rows
-are found before the plan. For a duplicate, `of_split` and `of_row` identify the row that stays.
+A batch has the column only if it has filtered rows. Their other values are meaningless. Duplicate and contaminated rows
+are found before the plan; `of_split` and `of_row` identify the row that stays instead of a duplicate.
 """
 
 import dataclasses
@@ -79,7 +79,7 @@ _COLUMN = "\0filtered"
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
     """Return the batch with a column of `reasons`, str objects [n], '' for rows that stay.
 
-    If most rows are filtered, their values become null, so their text is neither copied nor counted.
+    If most rows are filtered, their values become null, so that texts are neither copied nor counted.
     """
     kept = reasons == ""
     if kept.all():

@@ -6,9 +6,9 @@
 
 The result for a row must depend only on that row, because machine and plan decide which rows a call gets.
 
-A ready function, one of `pipelines.filters`, is pinned by its version. Any other function is pinned by the text of its
-module, which is part of the fingerprint, travels in the job, is stored with the dataset, and is executed under a unique
-name. For a function from a notebook or a script, the text is its own, with the imports that it uses.
+A ready function, one of `pipelines.filters`, is pinned by its version, any other by the text of its module. The text is
+part of the fingerprint, travels in the job, is stored with the dataset, and is executed under a unique name. For a
+function from a notebook or a script, it is the function's own text with the imports that it uses.
 """
 
 import ast
@@ -47,7 +47,7 @@ _modules: dict[str, types.ModuleType] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserFunction:
-    """User function with the text of its module (`source`); `path` is the module's file, for messages only."""
+    """User function with the text of its module, `source`. `path`: the module's file, for messages."""
 
     kind: FunctionKind
     spec: str
@@ -66,7 +66,7 @@ class UserFunction:
 
     @property
     def option(self) -> str:
-        """Option that names the function on the command line."""
+        """The function's command-line option."""
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
