@@ -82,7 +82,7 @@ def test_an_object_that_another_one_replaced_is_refused(gcs: Gcs, bucket: str, m
     monkeypatch.setattr(fs, "cat_file", of_generation)
     assert len(list(row_groups.read_rows(pieces, ["text"], types=TABLE.schema, addresses={}))) == 1
     uploaded(gcs, bucket, "replaced.parquet", TABLE.slice(1))
-    with pytest.raises(SourceError, match=r"replaced.parquet: was changed since the job was planned"):
+    with pytest.raises(SourceError, match=r"replaced.parquet: has changed since the job was planned"):
         list(row_groups.read_rows(pieces, ["text"], types=TABLE.schema, addresses={}))
 
 

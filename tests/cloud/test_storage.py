@@ -172,7 +172,7 @@ def test_an_upload_that_the_service_drops_is_an_error_and_shows_no_session(
     bucket: str, machine: Proxy, answer: Answer
 ) -> None:
     machine.answer = lambda number, method, path: answer if method == "PUT" else None
-    with pytest.raises(OutputError, match="the upload broke off: ") as caught:
+    with pytest.raises(OutputError, match="the upload was interrupted: ") as caught:
         storage.write_bytes(f"gs://{bucket}/file", content_of(2 * BLOCK_BYTES))
     assert "run the same command again" in caught.value.remedy
     assert "upload_id" not in "".join(traceback.format_exception(caught.value))
@@ -211,7 +211,7 @@ def test_what_is_changed_on_the_way_is_found_and_does_not_stay(
     gcs: Gcs, bucket: str, num_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_on_the_way(monkeypatch, content_of(num_bytes))
-    with pytest.raises(OutputError, match="the upload broke off: "):
+    with pytest.raises(OutputError, match="the upload was interrupted: "):
         storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
     assert gcs.names(bucket) == []
 

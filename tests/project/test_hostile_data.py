@@ -68,7 +68,7 @@ def refused(files: Files, cause: str, remedy: str, **more: Any) -> Case:
 
 LABEL = {"label_column": "label"}
 MEND = "correct the file or leave it out"
-NO_ROWS = ("no rows, expected at least one", "check the files for their content")
+NO_ROWS = ("no rows, expected at least one", "check the content of the files")
 
 
 def jsonl(*rows: object) -> str:
@@ -172,7 +172,7 @@ CASES: dict[str, Case] = {
     "long-rows-csv": refused(
         {"train.csv": "text,label\nwell, yes,5\nb,7\n"},
         "train.csv: rows have more cells than the header has names",
-        "add names to the header; or --source-option index_col=0",
+        "add names to the header, or add --source-option index_col=0",
     ),
     "late-delimiters-csv": refused(
         {"train.csv": "text,label\na,5\nb,7,\n"},
@@ -194,14 +194,14 @@ CASES: dict[str, Case] = {
     ),
     "numbers-beside-texts-json": refused(
         {"train-0.jsonl": '{"text": "a"}\n', "train-1.jsonl": '{"text": 1.0}\n'},
-        r"train-1.jsonl, .*: Couldn't cast 1.0 in column 'text' to string without another spelling",
+        r"train-1.jsonl, .*: Couldn't cast 1.0 in column 'text' to string without a change of spelling",
         "if files have different types, convert them to the same types",
     ),
     "lone-quotes-tsv": kept(
         {"train.tsv": 'text\tlabel\none\t0\n"two\t1\nthree\t0\nfour"\t1\nfive\t0\n'},
         ["one", "two\t1\nthree\t0\nfour", "five"],
         label=[0, 1, 0],
-        said="row 1 is 3 lines of the file, joined by quotes, though each looks like a row; if quotes are plain",
+        said="row 1 is 3 lines of the file, joined by quotes, though each line looks like a row; if quotes are plain",
     ),
     "null-words-csv": rejected(
         {"train.csv": 'text,n\nNA,1\nnull,2\nNone,3\nnan,4\nN/A,5\n"",6\n,7\na,8\n'}, {"text_null": 7}, ["a"]
@@ -277,7 +277,7 @@ CASES: dict[str, Case] = {
         "run `git lfs pull`",
     ),
     "gzip-by-another-name": refused(
-        {"train.jsonl": gzip.compress(b'{"text": "a"}')}, "train.jsonl: compressed, but not by its name", "end in .gz"
+        {"train.jsonl": gzip.compress(b'{"text": "a"}')}, "train.jsonl: compressed, but its name does not", "add .gz"
     ),
     "broken-line": refused(
         {"train.jsonl": '{"text": "a"}\n{"text": "b\n{"text": "c"}\n'},
@@ -311,7 +311,7 @@ CASES: dict[str, Case] = {
     ),
     "file-without-column-parquet": refused(
         several(parquet("train-0.parquet", text=["a"], label=[1]), parquet("train-1.parquet", text=["b"])),
-        "train-1.parquet: no column 'label', expected one, as the first file or the dataset card has it",
+        "train-1.parquet: no column 'label', expected one, as in the first file or the dataset card",
         "give all files the same columns",
         options=LABEL,
     ),
@@ -324,7 +324,7 @@ CASES: dict[str, Case] = {
     ),
     "type-of-another-file": refused(
         several(parquet("a.parquet", text=["a"]), parquet("b.parquet", text=[7])),
-        "b.parquet: column 'text' holds int64, expected string, as the first file or the dataset card has it",
+        "b.parquet: column 'text' holds int64, expected string, as in the first file or the dataset card",
         "convert all files to the same types",
     ),
     "late-keys": kept(

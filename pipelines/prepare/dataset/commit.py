@@ -16,6 +16,7 @@ from pipelines.prepare.sources.rows.unused_rows import NAMED_ROWS, UnusedRows, r
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.manifest import Generation, Manifest, Split
+from tfrecord_io.shown import some
 
 _log = logging.getLogger(__name__)
 
@@ -23,12 +24,11 @@ _log = logging.getLogger(__name__)
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Write the tokenizer, the TFDS files and the manifest, and return the manifest. Splits committed earlier stay.
 
-    An append keeps the previous manifest as `manifest-0.json`, `manifest-1.json` and so on.
-
-    Raises: OutputError if a shard is missing, or another job has written here; LedgerError if rows are missing;
-        RowsRejectedError if too many were rejected.
+    An append keeps the previous manifest, as `manifest-0.json`, `manifest-1.json` and so on. Raises: OutputError if a
+    shard is missing, or another job has written here; LedgerError if rows are missing; RowsRejectedError if too many
+    were rejected.
     """
-    # Read before the manifest, so that no other job's manifest is replaced.
+    # Read the versions before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     versions = storage.versions([storage.join(job.root, name) for name in (*own_files.OWN_FILES, *tokenizer)])
     receipts_of = {split: _receipts(job, split) for split in job.splits}
@@ -36,7 +36,9 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     splits, unused = {}, {}
     for name, rows_in in rows.items():
         splits[name] = receipts.to_split(receipts_of[name], rows_in=rows_in)
-        first = sorted((row for each in receipts_of[name] for row in each.first_rejected), key=lambda row: row.row)
+        first = sorted(
+            (row for receipt in receipts_of[name] for row in receipt.first_rejected), key=lambda row: row.row
+        )
         ledger = splits[name].ledger
         unused[name] = UnusedRows(rejected=ledger.rejected, filtered=ledger.filtered, first=tuple(first[:NAMED_ROWS]))
     check_error_rate(unused, rows=rows, limit=max_error_rate)
@@ -48,7 +50,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     splits, ranges, origins, engines = _merge(job, before, splits, receipts_of)
     made = Generation(
         fingerprint=job.fingerprint,
-        tasks={name: len(found) for name, found in receipts_of.items()},
+        tasks={name: len(own) for name, own in receipts_of.items()},
         rows={name: split.ranges for name, split in job.splits.items()},
     )
     result = Manifest(
@@ -80,8 +82,8 @@ def _merge(
 ) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
     """Merge the job's `splits` into the previous manifest: replace them, or extend them in an append.
 
-    Returns: the splits; their row ranges; the source split of each renamed split; per split and engine, the rows
-        tokenized and the rows compared with the reference.
+    Returns: the splits; their row ranges; the source split of each renamed split; and by split and engine the number
+        of rows tokenized and compared with the reference.
     """
     old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
     source = before.source if before else {}
@@ -94,7 +96,7 @@ def _merge(
             shards = tuple(sorted((*old.shards, *new.shards), key=lambda shard: shard.length or 0))
             labels = old.labels.joined(new.labels) if old.labels and new.labels else None
             splits[name] = Split(shards=shards, labels=labels)
-            counts = {engine: dict(each) for engine, each in engines.get(name, {}).items()}
+            counts = {engine: dict(rows) for engine, rows in engines.get(name, {}).items()}
         for receipt in receipts_of[name]:
             of_engine = counts.setdefault(receipt.engine, {"rows": 0, "rows_checked": 0})
             of_engine["rows"] += receipt.ledger.rows_of_split
@@ -111,7 +113,6 @@ def _merge(
 
 
 def _remove_copy(job: Job) -> None:
-    """Delete the ingested copy of the source, if possible."""
     if job.ingested is None:
         return
     try:
@@ -123,15 +124,14 @@ def _remove_copy(job: Job) -> None:
 def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
     """Check that at most the fraction `limit` of the rows was rejected. Filtered rows don't count.
 
-
     Raises: RowsRejectedError if more rows were rejected.
     """
-    total, rejected, said = sum(rows.values()), collections.Counter[str](), []
+    total, rejected, reasons = sum(rows.values()), collections.Counter[str](), []
     for split, of_split in sorted(unused.items()):
         total -= sum(of_split.filtered.values())
         rejected.update(of_split.rejected)
-        counts = [f"{words_of(reason)} in {count}" for reason, count in sorted(of_split.rejected.items())]
-        said += [f"{split}: {', '.join(counts)}"] if counts else []
+        counts = [f"{words_of(reason)} in {count:,}" for reason, count in sorted(of_split.rejected.items())]
+        reasons += [f"{split}: {', '.join(counts)}"] if counts else []
     bad, exact = rejected.total(), all(of_split.exact for of_split in unused.values())
     if bad <= limit * total:
         return
@@ -141,10 +141,10 @@ def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int
         f"{split}[{row.row}] ({row.why if at == 0 else words_of(row.reason)})" for at, (split, row) in enumerate(firsts)
     ]
     special = remedy_of(rejected)
-    least, some = "" if exact else "at least ", f", such as {', '.join(named[:3])}" if named else ""
+    least, such_as = "" if exact else "at least ", f", such as {', '.join(named[:3])}" if named else ""
     raise RowsRejectedError(
-        f"{least}{bad} of {total} rows cannot be used ({'; '.join(said)}){some}; "
-        f"--max-error-rate {limit:g} allows {int(limit * total)}",
+        f"{least}{bad:,} of {some(total, 'row')} cannot be used ({'; '.join(reasons)}){such_as}; "
+        f"--max-error-rate {limit:g} allows {int(limit * total):,}",
         remedy=f"{special or 'correct or filter such rows'}, or allow a share of them with --max-error-rate",
     )
 
@@ -152,14 +152,15 @@ def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int
 def _receipts(job: Job, split: str) -> list[Receipt]:
     plan = plan_files.read(job, split)
     tasks = plan.tasks() if plan else []
-    found = receipts.find(job, tasks)
-    missing = [job.shard_name(task) for task, receipt in zip(tasks, found, strict=True) if receipt is None]
+    of_tasks = receipts.find(job, tasks)
+    missing = [job.shard_name(task) for task, receipt in zip(tasks, of_tasks, strict=True) if receipt is None]
     if missing or not tasks:
+        lost = f"{some(len(missing), 'shard')} ({', '.join(missing[:3])})" if missing else "its plan"
         raise OutputError(
-            f"{job.root}: {len(missing)} shards of split {split!r} are missing ({', '.join(missing[:3])})",
+            f"{job.root}: split {split!r} lacks {lost}",
             remedy="run the same command again; only the missing files are made",
         )
-    return [receipt for receipt in found if receipt is not None]
+    return [receipt for receipt in of_tasks if receipt is not None]
 
 
 def _manifest_before(job: Job) -> Manifest | None:
@@ -175,8 +176,8 @@ def _manifest_before(job: Job) -> Manifest | None:
         )
     if before is not None and before.fingerprint not in (job.fingerprint, job.appends_to):
         raise OutputError(
-            f"{storage.join(job.root, manifest.FILE_NAME)}: is of another job, which has written to this folder "
-            f"meanwhile: got fingerprint {before.fingerprint}, expected {job.fingerprint}",
+            f"{storage.join(job.root, manifest.FILE_NAME)}: another job has written this file meanwhile: got "
+            f"fingerprint {before.fingerprint}, expected {job.fingerprint}",
             remedy="choose another --output, or let one job at a time write to this folder and start over with "
             "--overwrite",
         )
@@ -184,9 +185,9 @@ def _manifest_before(job: Job) -> Manifest | None:
 
 
 def _write(job: Job, result: Manifest, files: Mapping[str, bytes], versions: Mapping[str, int]) -> None:
-    """Write the files, the manifest last; `versions`: those that may be replaced, by path."""
+    """Write the files, the manifest last. `versions`: by path, the version of the file that may be replaced."""
     if job.appends_to is not None:
-        # For readers that continue with its rows alone.
+        # Keep the previous manifest for readers that continue with only its rows.
         content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
         if manifest.parse(content).fingerprint == job.appends_to:
             path = storage.join(job.root, manifest.former_name(len(result.generations) - 2))

@@ -5,28 +5,28 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Increase this whenever the same request gives other bytes. `tests/project/test_golden_bytes.py` fails until then. A
-# dataset never mixes shards of different algorithms.
+# Increase this number whenever the same request gives other bytes; `tests/project/test_golden_bytes.py` fails until
+# then. A dataset never mixes shards of different algorithms.
 ALGORITHM = 1
 
 _LISTED = 20
 
 
 def fingerprint_of(items: Mapping[str, Any]) -> str:
-    """Return the digest of `items`."""
+    """Return the digest of `items`, which determine a dataset's bytes."""
     return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def differences(before: Any, now: Any) -> str:
     """Describe each differing item, at any depth, with its old and new values."""
-    found = list(_differences(before, now, name=""))
-    more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    return "; ".join(found[:_LISTED]) + more
+    listed = list(_differences(before, now, name=""))
+    more = f"; and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    return "; ".join(listed[:_LISTED]) + more
 
 
 def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
     are_objects = all(
-        isinstance(each, list) and all(isinstance(entry, Mapping) for entry in each) for each in (before, now)
+        isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value) for value in (before, now)
     )
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in sorted({*before, *now}):

@@ -1,7 +1,7 @@
-"""Job: one run of `build` in the form that travels to workers.
+"""Job: one run of `build`, in the form that is sent to workers.
 
-It holds everything that determines a dataset's bytes, and its output, as names, numbers and column types: no tokenizer
-object, no open file, no secret and no list of files.
+A job holds its output and everything that determines the bytes, as names, numbers and column types. It holds no
+tokenizer object, open file, secret or list of files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tfrecord_io.errors import FormatError
 class Job:
     """Build job: the determinants of its bytes (`spec`), the rows to read (`splits`), and the output (`root`, `name`).
 
-    `engine` affects only the speed. `ingested`: the folder of the source's ingested copy, if any. A `strict` job ends
-    at the first rejected row. `appends_to`: the fingerprint of the dataset to append to, or None.
+    `engine` affects only the speed. `ingested`: folder of the source's ingested copy, if any. `strict`: end at the
+    first rejected row. `appends_to`: fingerprint of the dataset to append to, if any.
     """
 
     root: str
@@ -43,7 +43,7 @@ class Job:
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
     def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
-        """Return the file name of a task's shard, or of its shard with records of `length`."""
+        """Return the file name of a task's shard, or of its shard of records of `length`."""
         return manifest.shard_name(
             name=self.name,
             split=task.split,
@@ -63,8 +63,8 @@ class Job:
         Raises: FormatError if the saved tokenizer has changed.
         """
         spec, tokenizer = self.spec, saved_copy.load(tokenizer_files(self))
-        given = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
-        return layouts.open_encoder(spec.layout, **given, engine=self.engine, seed=spec.seed)
+        inputs = {"tokenizer": tokenizer, "facts": spec.facts, "length": spec.length, "columns": spec.columns}
+        return layouts.open_encoder(spec.layout, **inputs, engine=self.engine, seed=spec.seed)
 
 
 def decided_path(root: str, fingerprint: str, split: str) -> str:
@@ -81,7 +81,7 @@ def tokenizer_files(job: Job) -> saved_copy.Files:
     """Read the saved tokenizer from the job's folder. Raises: FormatError if it has changed."""
     folder, expected = job.work_path("tokenizer"), job.spec.facts.content_sha256
     files = storage.read_folder(folder)
-    # A delayed worker of an earlier job may have changed it.
+    # A delayed worker of an earlier job may have changed the files.
     if (got := bytes_digest(files)) != expected:
         raise FormatError(
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",

@@ -3,8 +3,8 @@
     build        train  shards 0, 1, 2    rows [0, 1000)         manifest.json
     append       train  shards 3, 4       rows [1000, 1500)      new manifest.json; the former is manifest-0.json
 
-Only these files are changed or deleted. Each generation has a fingerprint, and a folder with plan and receipts. Task
-and row numbers continue.
+Jobs change and delete only these files. Each generation has a fingerprint, and a folder with plan and receipts. Task
+and row numbers continue from one generation to the next.
 """
 
 import os
@@ -36,23 +36,22 @@ def read_manifest(root: str) -> Manifest | None:
 
 def require_manifest(root: str) -> Manifest:
     """Return the manifest of a finished dataset. Raises: ManifestError if it is missing or damaged."""
-    found = read_manifest(root)
-    if found is not None:
-        return found
+    if (committed := read_manifest(root)) is not None:
+        return committed
     local = storage.local_path(root)
     if local is not None and not os.path.exists(local):
-        what = "no such folder"
+        cause = "no such folder"
     elif local is not None and os.path.isfile(local):
-        what = "a file, expected the folder of a dataset"
+        cause = "a file, expected the folder of a dataset"
     else:
-        what = f"no {manifest.FILE_NAME}, so there is no finished dataset here"
+        cause = f"no {manifest.FILE_NAME}, so there is no finished dataset here"
     raise ManifestError(
-        f"{root}: {what}", remedy="name the --output of a build that has finished, or run the build again"
+        f"{root}: {cause}", remedy="name the --output of a build that has finished, or run the build again"
     )
 
 
 def refuse_links(root: str) -> None:
-    """Check that no own file or folder is a link to other files. Raises: OutputError."""
+    """Check that none of the dataset's own files and folders is a link. Raises: OutputError."""
     storage.refuse_links(root, is_own=_OWN.fullmatch, folders=(WORK_FOLDER, *FOLDERS))
 
 

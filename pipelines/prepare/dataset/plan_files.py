@@ -1,10 +1,10 @@
 """Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard.
 
-    plan-00000.parquet, ...     64 shards each: one row per run of rows that is read together, with its shard and file;
-                                at most some megabytes
+    plan-00000.parquet, ...     64 shards each: one row per piece (a run of rows that is read together), with its shard
+                                and file; at most a few megabytes
     plan.json                   rows of each shard and of each source file; written last
 
-Only a task's (split, index, count) travels; a worker looks up the rest here.
+A worker gets only a task's (split, index, count), and looks up the rest here.
 """
 
 import collections
@@ -29,15 +29,16 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, count, items, mapping, text
+from tfrecord_io.shown import some
 
 TaskKey = tuple[str, int, int]
 
 _GROUP_SHARDS = 64
-# Approximate limit of pieces in a file.
+# Approximate limit of pieces in a plan file.
 _GROUP_PIECES = 1 << 18
 _FILES_HELD = 4
 _WRITERS = 32
-# Bounds that keep sums over a file within int64, and memory small.
+# Limits that keep sums over a file within int64, and memory small.
 _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.json"
@@ -101,9 +102,8 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
 def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Write the addresses and versions of `groups` into a plan from an earlier run of the same job.
 
-    The same content may have moved: the fingerprint covers only content.
-
-    Raises: FormatError if the plan is damaged; OutputError.
+    The fingerprint covers only content, so the source's files may have moved since. Raises: FormatError if the plan is
+    damaged; OutputError.
     """
     stored, groups = _find(job.work_path(plan.split, _FILE)), _relative(groups, job.root)
     assert stored is not None, "the plan was read from this file"
@@ -121,7 +121,7 @@ def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
 
 def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, firsts: range) -> None:
-    groups.ends  # noqa: B018 - computed by one thread
+    groups.ends  # noqa: B018 - computed here, by one thread
     threads = 1 if storage.local_path(job.root) else _WRITERS
     collections.deque(ordered_map(function, firsts, threads=threads), maxlen=0)
     _open.cache_clear()
@@ -129,7 +129,7 @@ def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, f
 
 
 def _relative(groups: Groups, root: str) -> Groups:
-    """Make paths in the output relative to it, so that it can be moved."""
+    """Make paths inside the output folder relative, so that it can be moved."""
     inside = storage.join(root, "")
     files = tuple(dataclasses.replace(file, path=file.path.removeprefix(inside)) for file in groups.files)
     return dataclasses.replace(groups, files=files)
@@ -160,10 +160,10 @@ def _name_of_group(number: int) -> str:
 def read(job: Job, split: str) -> SplitPlan | None:
     """Read the plan of a split from an earlier run, if any, without spans.
 
-    Raises: FingerprintMismatchError if it is for other rows of the split; FormatError if it is damaged.
+    Raises: FingerprintMismatchError if the plan is for other rows of the split; FormatError if it is damaged.
     """
-    found = _find(job.work_path(split, _FILE))
-    return None if found is None else _of_job(found, job, split)
+    stored = _find(job.work_path(split, _FILE))
+    return None if stored is None else _of_job(stored, job, split)
 
 
 def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
@@ -172,10 +172,7 @@ def read_file_rows(root: str, fingerprint: str, split: str) -> np.ndarray:
 
 
 def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
-    """Yield the row numbers of each shard in reading order, int64 [N].
-
-    Raises: FormatError if the plan is gone or damaged.
-    """
+    """Yield each shard's row numbers in reading order, int64 [N]. Raises: FormatError if the plan is unusable."""
     stored = _require(root, fingerprint, split)
     for index in range(stored.plan.num_shards):
         pieces = stored.pieces(index)
@@ -189,20 +186,20 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
     Raises: OutputError if there is no plan; FormatError if it has another number of tasks; otherwise as `read`.
     """
     split, index, num_tasks = key
-    found = _find(job.work_path(split, _FILE))
-    if found is None:
+    stored = _find(job.work_path(split, _FILE))
+    if stored is None:
         reservation.require_own(job)
         raise OutputError(
             f"{job.work_path(split)}: the plan is gone",
             remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",
         )
-    plan = _of_job(found, job, split)
+    plan = _of_job(stored, job, split)
     if plan.tasks_after != num_tasks:
         raise FormatError(
-            f"{found.path}: the plan has {plan.tasks_after} shards, expected {num_tasks}",
+            f"{stored.path}: the plan has {some(plan.tasks_after, 'shard')}, expected {num_tasks:,}",
             remedy="run the same command again; finished shards are kept",
         )
-    pieces = found.pieces(index - plan.tasks_before)
+    pieces = stored.pieces(index - plan.tasks_before)
     files = tuple(
         file
         if "://" in file.path or os.path.isabs(file.path)
@@ -215,7 +212,7 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PlanFile:
-    """Plan, with the number of shards per Parquet file and of rows per source file."""
+    """Plan in plan.json, with the number of shards per Parquet file, and of rows per source file."""
 
     path: str
     plan: SplitPlan
@@ -226,18 +223,18 @@ class _PlanFile:
         group, at = divmod(index, self.group_shards)
         first = group * self.group_shards
         path = storage.join(self.path.rpartition("/")[0], _name_of_group(group))
-        every, offsets = _read_group(path, first=first, rows=self.plan.rows[first : first + self.group_shards])
-        return every.part(slice(int(offsets[at]), int(offsets[at + 1])))
+        pieces, offsets = _read_group(path, first=first, rows=self.plan.rows[first : first + self.group_shards])
+        return pieces.part(slice(int(offsets[at]), int(offsets[at + 1])))
 
 
 def _require(root: str, fingerprint: str, split: str) -> _PlanFile:
     path = storage.join(root, WORK_FOLDER, fingerprint, split, _FILE)
-    if (found := _find(path)) is None:
+    if (stored := _find(path)) is None:
         raise FormatError(
             f"{path}: no such file",
             remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         )
-    return found
+    return stored
 
 
 def _find(path: str) -> _PlanFile | None:
@@ -250,7 +247,7 @@ def _find(path: str) -> _PlanFile | None:
 
 @functools.lru_cache(maxsize=_FILES_HELD)
 def _open(path: str, size: int) -> _PlanFile:
-    # A plan is written once, so a process reads it once.
+    # A plan is written once, so each process reads it once.
     content = storage.read_bytes(path)
     try:
         fields = mapping(json_fields.load(content))
@@ -266,10 +263,10 @@ def _open(path: str, size: int) -> _PlanFile:
             raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
         rows = sum(stop - start for start, stop in plan.ranges)
         if not plan.rows or min(plan.rows) < 1 or sum(plan.rows) != rows:
-            raise ValueError(f"shards of {sum(plan.rows)} rows, expected the {rows} of the ranges")
+            raise ValueError(f"shards of {some(sum(plan.rows), 'row')}, expected {rows:,} as in the ranges")
         step = count(fields["group_shards"])
         if not step:
-            raise ValueError("files of no shards")
+            raise ValueError("group_shards is 0, expected at least 1")
         file_rows = tuple(map(count, items(fields["file_rows"])))
     except _DAMAGED as error:
         raise _not_a_plan(path, error) from error
@@ -288,26 +285,26 @@ def _read_group(path: str, *, first: int, rows: tuple[int, ...]) -> tuple[Pieces
 def _read_table(path: str) -> pa.Table:
     opened = pq.ParquetFile(pa.BufferReader(storage.read_bytes(path)), page_checksum_verification=True)
     if not opened.schema_arrow.equals(_SCHEMA) or opened.metadata.num_rows > _MOST_PIECES:
-        raise ValueError(f"other columns than a plan has, or more than {_MOST_PIECES:,} pieces")
+        raise ValueError(f"other columns than in a plan, or more than {_MOST_PIECES:,} pieces")
     return opened.read(use_threads=False)
 
 
-def _of_job(found: _PlanFile, job: Job, split: str) -> SplitPlan:
-    plan, asked = found.plan, job.splits[split]
-    if (plan.source_split, plan.ranges) != (asked.source_split, asked.ranges):
+def _of_job(stored: _PlanFile, job: Job, split: str) -> SplitPlan:
+    plan, requested = stored.plan, job.splits[split]
+    if (plan.source_split, plan.ranges) != (requested.source_split, requested.ranges):
         was, now = (
-            f"{each.source_split}{'+'.join(f'[{start}:{stop}]' for start, stop in each.ranges[:8])}"
-            f"{' …' if len(each.ranges) > 8 else ''}"
-            for each in (plan, asked)
+            f"{rows.source_split}{'+'.join(f'[{start}:{stop}]' for start, stop in rows.ranges[:8])}"
+            f"{' …' if len(rows.ranges) > 8 else ''}"
+            for rows in (plan, requested)
         )
         raise FingerprintMismatchError(
-            f"{job.root}: split {split!r} was planned for the rows {was}, but now the rows {now} are asked for",
+            f"{job.root}: split {split!r} was planned for the rows {was}, but now the rows {now} are requested",
             remedy="choose another --output, or start over with --overwrite",
         )
-    if (plan.split, plan.tasks_before) != (split, asked.tasks_before):
+    if (plan.split, plan.tasks_before) != (split, requested.tasks_before):
         raise FormatError(
-            f"{found.path}: the plan of split {plan.split!r} from task {plan.tasks_before} on, expected {split!r} from "
-            f"task {asked.tasks_before} on",
+            f"{stored.path}: holds the plan of split {plan.split!r} from task {plan.tasks_before} on, expected split "
+            f"{split!r} from task {requested.tasks_before} on",
             remedy=_START_OVER,
         )
     return plan
@@ -317,17 +314,17 @@ def _pieces(table: pa.Table) -> Pieces:
     """Return the pieces in a table. Raises: ValueError if a value is missing or out of range."""
     names = [name for name in table.column_names if name != "stamp"]
     if not len(table) or any(table.column(name).null_count for name in names):
-        raise ValueError("no pieces, or pieces with a part missing")
+        raise ValueError("no pieces, or pieces with missing values")
     arrays = {array: table.column(name).to_numpy() for name, array in _OF_PIECES.items()}
     if min(arrays[name].min() for name in ("starts", "skips", "at")) < 0 or arrays["counts"].min() < 1:
-        raise ValueError("negative numbers, or pieces of no rows")
+        raise ValueError("negative numbers, or pieces without rows")
     if arrays["counts"].max() > _MOST_COUNT or arrays["starts"].max() > _MOST_START:
-        raise ValueError("more rows than there can be")
+        raise ValueError("larger numbers of rows than any source has")
     indices = table.column("path").combine_chunks().dictionary_encode().indices.to_numpy()
     _, first, file = np.unique(indices, return_index=True, return_inverse=True)
-    files = tuple(DataFile(**each) for each in table.select(_OF_FILES.names).take(first).to_pylist())
-    if any(each.size < 0 or (each.stamp or 0) < 0 for each in files):
-        raise ValueError("files of a negative size")
+    files = tuple(DataFile(**fields) for fields in table.select(_OF_FILES.names).take(first).to_pylist())
+    if any(data_file.size < 0 or (data_file.stamp or 0) < 0 for data_file in files):
+        raise ValueError("files with a negative size or stamp")
     return Pieces(files=files, file=file.astype(np.int32), **arrays)
 
 
@@ -337,7 +334,7 @@ def _offsets(table: pa.Table, *, first: int, rows: Sequence[int]) -> np.ndarray:
     if (np.diff(shard) < 0).any() or offsets[0] != 0 or offsets[-1] != len(shard) or (np.diff(offsets) < 1).any():
         raise ValueError(f"pieces of other shards than {first} to {first + len(rows) - 1}")
     if not np.array_equal(np.add.reduceat(counts, offsets[:-1]), np.array(rows)):
-        raise ValueError("shards of other rows than the plan says")
+        raise ValueError("shards with other numbers of rows than in plan.json")
     return offsets
 
 

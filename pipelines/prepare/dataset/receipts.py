@@ -17,8 +17,9 @@ from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, Count, Fingerprint, Name, decoded, integer, items, mapping
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
+from tfrecord_io.shown import some
 
-# Limit of counted labels, beyond which they are no class ids.
+# Distinct labels to count; more are no class ids.
 _MOST_LABELS = 10_000
 
 
@@ -30,8 +31,8 @@ def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as 
 class Receipt:
     """Result of one task: its shard, or one shard per record length.
 
-    `engine`: name and version of the tokenizing engine. The reference engine also tokenized `rows_checked` rows, with
-    the same result. `labels`: the distinct unnamed integer labels, from `with_labels`; None for other labels.
+    `engine`: name and version of the tokenizing engine. `rows_checked`: rows that the reference engine also tokenized,
+    with the same result. `labels`: the distinct unnamed integer labels, from `with_labels`; None for other labels.
     """
 
     fingerprint: Fingerprint
@@ -49,9 +50,9 @@ class Receipt:
 
 
 def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Return the distinct values, ascending; past 10,000 only the 10,000 smallest and the largest."""
-    every = np.union1d(known, more)
-    return np.append(every[:_MOST_LABELS], every[-1]) if len(every) > _MOST_LABELS else every
+    """Return the distinct labels, ascending; of more than 10,000, only the smallest 10,000 and the largest."""
+    labels = np.union1d(known, more)
+    return np.append(labels[:_MOST_LABELS], labels[-1]) if len(labels) > _MOST_LABELS else labels
 
 
 def dump(receipt: Receipt) -> bytes:
@@ -64,8 +65,8 @@ def parse(text: bytes, *, path: str) -> Receipt:
     """Parse a receipt; `path` names the file in errors. Raises: FormatError."""
     try:
         receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
-        # A manifest would refuse such shards, so they are made again.
-        if not receipt.shards or not all(each.num_examples and each.ledger.balanced for each in receipt.shards):
+        # A manifest would refuse such shards.
+        if not receipt.shards or not all(shard.num_examples and shard.ledger.balanced for shard in receipt.shards):
             raise ValueError("no shard, no example, or rows that are neither used nor rejected")
     except WRONG as error:
         raise FormatError(
@@ -81,29 +82,29 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
     """
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
     by_length = tuple(sorted(in_order, key=lambda shard: shard.length or 0))
-    # No label range without labels, or if a receipt omits them.
-    known = [np.array(each.labels, np.int64) for each in receipts if each.labels is not None]
-    every = functools.reduce(with_labels, known, np.zeros(0, np.int64))
-    labels = None
-    if len(every) and len(known) == len(receipts):
-        distinct = len(every) if len(every) <= _MOST_LABELS else None
-        labels = LabelRange(smallest=int(every[0]), largest=int(every[-1]), distinct=distinct)
-    split = Split(shards=by_length, labels=labels)
+    # There is no label range without labels, or if a receipt omits them.
+    known = [np.array(receipt.labels, np.int64) for receipt in receipts if receipt.labels is not None]
+    labels = functools.reduce(with_labels, known, np.zeros(0, np.int64))
+    label_range = None
+    if len(labels) and len(known) == len(receipts):
+        distinct = len(labels) if len(labels) <= _MOST_LABELS else None
+        label_range = LabelRange(smallest=int(labels[0]), largest=int(labels[-1]), distinct=distinct)
+    split = Split(shards=by_length, labels=label_range)
     ledger = split.ledger
     if ledger.rows_in != rows_in:
         raise LedgerError(
-            f"{rows_in} rows were planned, {ledger.rows_in} read, {ledger.rows_used} used, {ledger.rows_rejected} "
-            f"rejected and {ledger.rows_filtered} filtered, expected every row to be one of these",
+            f"of {some(rows_in, 'planned row')}, {ledger.rows_in:,} were read, {ledger.rows_used:,} used, "
+            f"{ledger.rows_rejected:,} rejected and {ledger.rows_filtered:,} filtered, expected all to be read once",
             remedy="please report this with the plan and the receipts in .prep/",
         )
     return split
 
 
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Return each task's receipt if it is valid, else None.
+    """Return each task's receipt if it is valid, or else None. Receipts are read concurrently.
 
-    A valid receipt belongs to exactly this task, its shards have the recorded sizes, and, with --engine hf, the
-    reference engine made them. Receipts are read concurrently.
+    A valid receipt belongs to exactly this task, and its shards have the recorded sizes. With --engine hf, the
+    reference engine made them.
     """
     sizes = storage.sizes(job.root)
     existing = {
@@ -111,8 +112,8 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
         for split in sorted({task.split for task in tasks})
         for name in storage.list_names(job.work_path(split))
     }
-    found = [path for path in map(job.receipt_path, tasks) if path in existing]
-    contents = dict(zip(found, storage.read_many(found), strict=True))
+    paths = [path for path in map(job.receipt_path, tasks) if path in existing]
+    contents = dict(zip(paths, storage.read_many(paths), strict=True))
 
     def valid(task: ShardTask) -> Receipt | None:
         path = job.receipt_path(task)
@@ -120,10 +121,10 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
             receipt = parse(contents.get(path) or b"", path=path)
         except FormatError:
             return None
-        # One shard, or one for each of some lengths.
+        # One shard, or one per length that occurs.
         lengths = [shard.length for shard in receipt.shards]
         allowed: list[int | None] = [length for length in job.spec.layout.buckets if length in lengths] or [None]
-        shards = [(job.shard_name(task, length=each), each, None if each is None else task.index) for each in allowed]
+        shards = [(job.shard_name(task, length=size), size, None if size is None else task.index) for size in allowed]
         is_of_task = (
             (receipt.fingerprint, receipt.split, receipt.index) == (job.fingerprint, task.split, task.index)
             and receipt.ledger.rows_in == task.num_rows

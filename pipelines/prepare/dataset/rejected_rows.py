@@ -1,4 +1,4 @@
-"""Rejected rows: counted by reason, the first ones named, all of them listed in a file.
+"""Rejected rows: count them by reason, name the first ones, and list all of them in a file.
 
 Filtered rows are only counted, because there may be millions.
 """
@@ -21,7 +21,7 @@ from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, decoded, mapping
 
 _ROW_BYTES = 4096
-# JSON text within JSON may take six bytes per byte.
+# Escapes of JSON text within JSON may take six bytes per byte.
 _MOST_LINE_BYTES = 1 << 20
 _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
 

@@ -1,8 +1,8 @@
-"""Reservation of the output folder: check that a job may write there, write its claim, sweep leftovers.
+"""Reserve the output folder for a job: check that it may write there, write its claim, delete leftovers.
 
 OUT/.prep/lock                                       exists while a job runs (see `local_storage`)
 OUT/.prep/rows-DIGEST/                               the ingested copy of the source, until the commit
-OUT/.prep/FINGERPRINT/job.json                       the fingerprint's content, item by item
+OUT/.prep/FINGERPRINT/job.json                       the items that the fingerprint covers
 OUT/.prep/FINGERPRINT/source.json                    location of the source (see `source_record`)
 OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer, for workers
 OUT/.prep/FINGERPRINT/SPLIT/plan.json, plan-*.parquet    which rows go into which shard (see `plan_files`)
@@ -28,18 +28,16 @@ from tfrecord_io.format.json_fields import NAME, WRONG, mapping
 from tfrecord_io.manifest import Manifest
 
 JOB_FILE = "job.json"
-# Prefix of folders with an ingested source.
+# Prefix of folders that hold an ingested source.
 INGESTED = "rows-"
 
 
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
     """Check that a job may write to the output, without changing anything.
 
-    `items`: the fingerprint's content, if known. `former`: the finished dataset to append to; with `overwrite` the job
-    replaces an unfinished append.
-
-    Raises: FingerprintMismatchError for another dataset in the output, unless with `overwrite`; OutputError for
-        anything else there.
+    `items`: the items that the fingerprint covers, if known. `former`: the finished dataset to append to; with
+    `overwrite` the job replaces an unfinished append. Raises: FingerprintMismatchError for another dataset in the
+    output, unless with `overwrite`; OutputError for anything else there.
     """
     committed = _committed(root)
     names = [name for name in storage.list_names(root) if name != WORK_FOLDER]
@@ -63,7 +61,7 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Check the output as `check` does; write the fingerprint's content, the source's location and the tokenizer.
+    """Check the output as `check` does; write `items`, the location of the source, and the tokenizer.
 
     Raises: as `check`.
     """
@@ -83,12 +81,12 @@ def reserve(
     path = source_record.source_path(job.root, job.fingerprint)
     for name, document in ((path, known), (job.work_path(JOB_FILE), dict(items))):
         storage.write_bytes(name, (json.dumps(document, sort_keys=True) + "\n").encode(), inside=job.root)
-    # Without a lock another job may have started: at least one of the two sees the other here.
+    # Without a lock, another job may have started: at least one of the two sees the other here.
     _refuse_another(job.root, items, former=former)
 
 
 def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) -> None:
-    """Delete partial files, and ingested sources except `ingested`."""
+    """Delete partial files, and ingested sources other than `ingested`."""
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
@@ -98,14 +96,14 @@ def sweep(root: str, *, ingested: str | None = None, overwrite: bool = False) ->
 def recorded_form(root: str) -> Mapping[str, Any] | None:
     """Return the record form of the dataset or unfinished job in `root`, if any."""
     committed = _committed(root)
-    found = [committed.options] if committed else [_read_job(root, name) for name in _work_names(root)]
-    return found[0].get("form") if found else None
+    options = [committed.options] if committed else [_read_job(root, name) for name in _work_names(root)]
+    return options[0].get("form") if options else None
 
 
 def remove_copies(root: str, *, but: str | None, overwrite: bool = False) -> None:
     """Delete the ingested sources in `root`, except `but`.
 
-    On remote storage, which has no lock, another job may be reading them: only `overwrite` deletes them there.
+    Remote storage has no lock, so another job may be reading them: only `overwrite` deletes them there.
     """
     if storage.local_path(root) is None and not overwrite:
         return
@@ -128,7 +126,7 @@ def clear(root: str) -> None:
     """Delete the dataset in `root`, and no other files."""
     shards = _own_shards(root)
     former = [name for name in storage.list_names(root) if own_files.FORMER.fullmatch(name)]
-    # The manifest first: without it there is no dataset.
+    # The manifest comes first: without it there is no dataset.
     for name in (*OWN_FILES, *former):
         storage.delete(storage.join(root, name), inside=root)
     storage.delete_files(root, shards, inside=root)
@@ -153,11 +151,11 @@ def _clear_append(root: str) -> None:
 
 
 def _fingerprints(committed: Manifest) -> set[str]:
-    return {committed.fingerprint, *(each.fingerprint for each in committed.generations)}
+    return {committed.fingerprint, *(generation.fingerprint for generation in committed.generations)}
 
 
 def _committed(root: str) -> Manifest | None:
-    """Return the manifest in `root`; None for another program's file of that name."""
+    """Return the manifest in `root`; None if another program has written the file."""
     try:
         return read_manifest(root)
     except ManifestError:
@@ -179,13 +177,13 @@ def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | N
     Raises: FingerprintMismatchError; OutputError if the dataset is no longer `former`.
     """
     fingerprint, committed = fingerprint_of(items), read_manifest(root)
-    found = committed and committed.fingerprint
+    existing = committed and committed.fingerprint
     if former is None:
-        if committed is not None and found != fingerprint:
+        if committed is not None and existing != fingerprint:
             raise _mismatch(root, committed.options, items)
-    elif found not in (former.fingerprint, fingerprint):
+    elif existing not in (former.fingerprint, fingerprint):
         raise OutputError(
-            f"{root}: another job has written to this folder meanwhile: got fingerprint {found}, expected "
+            f"{root}: another job has written to this folder meanwhile: got fingerprint {existing}, expected "
             f"{former.fingerprint}",
             remedy="let one job at a time write to this folder, and run the same command again",
         )
@@ -195,8 +193,8 @@ def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | N
         if former is None:
             raise _mismatch(root, before, items)
         raise FingerprintMismatchError(
-            f"{root}: an append of something else has begun here and is not finished ({differences(before, items)})",
-            remedy="run that command again to finish it, or give it up with --append --overwrite, which keeps the "
+            f"{root}: another append has begun here and is not finished ({differences(before, items)})",
+            remedy="run that command again to finish it, or abandon it with --append --overwrite, which keeps the "
             "finished dataset",
         )
 
@@ -214,21 +212,22 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def _changed_files(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
-    names = {str(file["name"]) for file in now}
-    other = [str(file["name"]) for file in before if file not in now]
-    changed, gone = ([name for name in other if (name in names) == there] for there in (True, False))
-    said = [f"{listing(changed)} {'have' if len(changed) > 1 else 'has'} changed"] if changed else []
-    said += [f"{listing(gone)} {'are' if len(gone) > 1 else 'is'} gone"] if gone else []
-    return ", and ".join(said)
+    present = {str(file["name"]) for file in now}
+    different = [str(file["name"]) for file in before if file not in now]
+    changed, gone = ([name for name in different if (name in present) == exists] for exists in (True, False))
+    kinds = ((changed, "changed"), (gone, "disappeared"))
+    return ", and ".join(
+        f"{listing(names)} {'have' if len(names) > 1 else 'has'} {verb}" for names, verb in kinds if names
+    )
 
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
-    but_source = ({name: each[name] for name in each.keys() - {"append", "source"}} for each in (before, now))
+    but_source = ({name: items[name] for name in items.keys() - {"append", "source"}} for items in (before, now))
     changed = differences(*but_source)
-    of_source = differences(*({"source": each.get("source")} for each in (before, now)))
-    listed = (changed or of_source or "rows were appended to it") if before else "from what is unknown"
-    # Files were added to the source, or this dataset has been appended to already.
-    old, new = ((each.get("source") or {}).get("files") for each in (before, now))
+    of_source = differences(*({"source": items.get("source")} for items in (before, now)))
+    listed = (changed or of_source or "rows were appended to it") if before else "it is not known from what"
+    # Files were added to the source, or rows were appended to this dataset already.
+    old, new = ((items.get("source") or {}).get("files") for items in (before, now))
     kept = not (isinstance(old, list) and isinstance(new, list)) or all(file in new for file in old)
     add = "add new rows of the same source with --append, " if before and not changed and kept else ""
     is_object = (now.get("source") or {}).get("kind") == "object"  # its files are written for this call

@@ -25,7 +25,7 @@ def identity_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def files_of(manifest: Manifest) -> list[Mapping[str, Any]]:
-    """Return the source's files; empty for the hub, and for more files than the manifest lists."""
+    """Return the entries of the source's files; empty for the hub, or if the manifest holds only their digest."""
     files = manifest.source.get("files", ())
     return [] if isinstance(files, Mapping) else list(files)
 
@@ -36,7 +36,7 @@ def origin_of(manifest: Manifest, split: str) -> str:
 
 
 def source_path(root: str, fingerprint: str) -> str:
-    """Return the path of the file with the source's location and user functions."""
+    """Return the path of source.json, which holds the source's location and the user functions."""
     return storage.join(root, WORK_FOLDER, fingerprint, _FILE)
 
 
@@ -52,7 +52,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
             source[name] = tuple(source[name])
     except (FileNotFoundError, *WRONG) as error:
         raise FormatError(
-            f"{path}: missing or damaged; it says where the source of the dataset is",
+            f"{path}: this file, which says where the source of the dataset is, is missing or damaged",
             remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         ) from error
     return source
@@ -68,7 +68,7 @@ def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[U
         "dataset": _address(config.dataset, identity),
         "config": config.config,
         "revision": identity.get("revision"),
-        **{name: each for name in (*SOURCE_OPTIONS, "object_splits") if (each := getattr(config, name))},
+        **{name: value for name in (*SOURCE_OPTIONS, "object_splits") if (value := getattr(config, name))},
     }
     if config.data_files:
         place["data_files"] = tuple(map(without_access, config.data_files))

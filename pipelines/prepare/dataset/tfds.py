@@ -3,8 +3,8 @@
 The formats are TFDS's: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
 (core/proto/feature.proto), where 64-bit numbers are strings.
 
-Three kinds of datasets get none of these files. gzip: TFDS would report damage. Several record lengths: they have no
-common shape. Appends: TFDS expects the same number of shards in each name.
+Three kinds of datasets get none of these files. With gzip, TFDS would report damage. Records of several lengths have no
+common shape. After an append, shard names differ in the number of shards, but TFDS expects one number.
 """
 
 import json
@@ -21,7 +21,7 @@ _FEATURES = "tensorflow_datasets.core.features"
 def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
     """Return the content of each metadata file by name; empty for a dataset that TFDS cannot read.
 
-    file_format: TFDS's name of the files' format (`core/file_adapters.py`), also their suffix.
+    file_format: TFDS's name for the format of the shards (`core/file_adapters.py`), which is also their suffix.
     """
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
@@ -46,13 +46,13 @@ def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, byt
             "features": {feature.name: _feature(feature, manifest) for feature in manifest.schema.features}
         },
     }
-    found = {"dataset_info.json": _dump(info), "features.json": _dump(features)}
+    contents = {"dataset_info.json": _dump(info), "features.json": _dump(features)}
     label = manifest.schema.with_role("token_labels") or manifest.schema.with_role("label")
     if manifest.label_names is not None and label is not None and _holds_class_ids(label):
         # TFDS reads one name per line.
         names = (" ".join(name.split()) or "_" for name in manifest.label_names)
-        found[f"{label.name}.labels.txt"] = "".join(f"{name}\n" for name in names).encode()
-    return found
+        contents[f"{label.name}.labels.txt"] = "".join(f"{name}\n" for name in names).encode()
+    return contents
 
 
 def _holds_class_ids(feature: Feature) -> bool:

@@ -4,10 +4,11 @@
               ├── gcs                 gs://, through google-cloud-storage and gcsfs
               └── object_storage      other services, through fsspec
 
-`options.addresses` lists modules with conditional writes by scheme.
+`options.addresses` names the module of each scheme with conditional writes.
 
-Writes are atomic. Transient errors are retried. FileNotFoundError of a read reaches the caller unchanged; every other
-error becomes a PrepError with a remedy (`storage_errors`).
+Writes are atomic. Transient errors are retried. Every function may raise OutputError, for example for a missing bucket.
+A FileNotFoundError of a read reaches the caller unchanged; all other errors become a PrepError with a remedy
+(`storage_errors`).
 """
 
 import contextlib
@@ -30,14 +31,14 @@ from pipelines.prepare.storage.storage_errors import as_output_error, retry_tran
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
-# Limit of a file in memory. The largest tokenizers have 40 MB.
+# Largest file to read into memory. The largest tokenizers have 40 MB.
 _MOST_BYTES = 256 << 20
-# Threads that read remote files, because each small file costs a round trip.
+# Threads that read remote files, because each small file takes a round trip.
 _READERS = 32
 
 
 def join(root: str, *parts: str) -> str:
-    """Join a root and parts with one slash between them."""
+    """Join a root and parts with single slashes."""
     return posixpath.join(root.rstrip("/") or "/", *parts)
 
 
@@ -48,20 +49,20 @@ def file_system(path: str) -> tuple[Any, str]:
 
 
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return a service's metadata of a remote file or folder: type, size, checksums or version.
+    """Return the service's metadata of a remote file or folder: type, size, checksums or version.
 
-    Errors for which `passes` is true are retried. Raises: FileNotFoundError; errors of the service's library.
+    Errors that `passes` accepts are retried. Raises: FileNotFoundError; errors of the service's library.
     """
     return dict(store_of(path).info(path, passes=passes))
 
 
 def exists(path: str) -> bool:
-    """Return whether `path` exists. Raises: OutputError."""
+    """Return whether `path` exists."""
     return size(path) is not None
 
 
 def size(path: str) -> int | None:
-    """Return a file's size in bytes, None if it does not exist. Raises: OutputError."""
+    """Return a file's size in bytes, None if it does not exist."""
     local = local_path(path)
     try:
         with _reading(path):
@@ -71,15 +72,12 @@ def size(path: str) -> int | None:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the size in bytes of each file in `folder`, without temporary ones, by sorted name; {} without a folder.
-
-    Raises: OutputError.
-    """
+    """Return the bytes of each file in `folder` by sorted name, except temporary files; {} if it is missing."""
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
 
 def free_bytes(folder: str) -> int | None:
-    """Return the free bytes of a folder's disk; None if it is remote. The folder need not exist."""
+    """Return the free bytes of a folder's disk; None for a remote folder. The folder need not exist."""
     if (existing := local_path(folder)) is None:
         return None
     existing = os.path.abspath(existing)
@@ -89,15 +87,12 @@ def free_bytes(folder: str) -> int | None:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the sorted names in `folder`, except temporary files; [] without a folder.
-
-    Raises: OutputError, also if the bucket does not exist.
-    """
+    """Return the sorted names in `folder`, except temporary files; [] if it is missing."""
     return sorted(name.rstrip("/") for name in _entries(folder))
 
 
 def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Read a whole file. Raises: FileNotFoundError; FormatError above `most_bytes`; OutputError."""
+    """Read a whole file. Raises: FileNotFoundError; FormatError above `most_bytes`."""
     if local_path(path) is None:
         fs, inner = file_system(path)
         with _reading(path):
@@ -116,24 +111,21 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Read all files below a folder by relative path, except temporary ones.
-
-    Raises: FormatError if they exceed 256 MiB together; OutputError.
-    """
-    found: dict[str, bytes] = {}
+    """Read all files below a folder, except temporary ones, by relative path. Raises: FormatError above 256 MiB."""
+    contents: dict[str, bytes] = {}
     folders = [""]
-    for inner in folders:  # which grows
+    for inner in folders:  # the loop appends to it
         for name in (inner + entry for entry in _entries(join(folder, inner))):
             if name.endswith("/"):
                 folders.append(name)
             else:
-                left = _MOST_BYTES - sum(map(len, found.values()))
-                found[name] = read_bytes(join(folder, name), most_bytes=left)
-    return found
+                left = _MOST_BYTES - sum(map(len, contents.values()))
+                contents[name] = read_bytes(join(folder, name), most_bytes=left)
+    return contents
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
-    """Read files, remote ones concurrently; None for a missing file. Raises: OutputError."""
+    """Read files, remote ones concurrently; None for a missing file."""
 
     def read(path: str) -> bytes | None:
         try:
@@ -147,7 +139,7 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
 
 @contextlib.contextmanager
 def read_stream(path: str) -> Iterator[BinaryIO]:
-    """Open a file for reading. Raises: FileNotFoundError; OutputError."""
+    """Open a file for reading. Raises: FileNotFoundError."""
     local = local_path(path)
     with _reading(path):
         opened = _open_remote(path) if local is None else os.fdopen(local_storage.open_file(local), "rb")
@@ -159,10 +151,10 @@ def _open_remote(path: str) -> BinaryIO:
     from pipelines.prepare.storage import object_storage
 
     fs, inner = file_system(path)
-    found = describe(path)
-    if found["type"] == "directory":
+    metadata = describe(path)
+    if metadata["type"] == "directory":
         raise FileNotFoundError(f"{path}: a folder, expected a file")
-    version = pinned(path, str(found.get("generation", "")))
+    version = pinned(path, str(metadata.get("generation", "")))
 
     def get(start: int, stop: int) -> bytes:
         try:
@@ -175,15 +167,12 @@ def _open_remote(path: str) -> BinaryIO:
                 f"{path}: deleted or replaced while it was read", remedy="run the same command again"
             ) from error
 
-    remote = object_storage.RemoteFile(fs, inner, get=get, size=int(found["size"]), cache_type="readahead")
+    remote = object_storage.RemoteFile(fs, inner, get=get, size=int(metadata["size"]), cache_type="readahead")
     return io.BufferedReader(remote, buffer_size=1 << 16)
 
 
 def versions(paths: Sequence[str]) -> dict[str, int]:
-    """Return the version of each file for `write_atomic(replacing=...)`, 0 for a missing one.
-
-    Empty for storage without conditional writes. Raises: OutputError.
-    """
+    """Return each file's version for `write_atomic(replacing=...)`, 0 if missing; {} without conditional writes."""
     if not paths or bucket_of(paths[0]) is None:
         return {}
     with _reading(paths[0]):
@@ -191,23 +180,23 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def pinned(path: str, version: str) -> dict[str, str]:
-    """Return `cat_file` arguments for a version of a remote file; empty if it takes none."""
+    """Return `cat_file` arguments for a version of a remote file; empty if the storage takes none."""
     return dict(store_of(path).pinned(version)) if bucket_of(path) else {}
 
 
 def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write a file as `write_atomic` does. Raises: OutputError."""
+    """Write a file like `write_atomic`."""
     write_atomic(path, [content], inside=inside, replacing=replacing)
 
 
 def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to a file that appears whole or not at all.
 
-    inside: an existing folder; only folders below it are made, so that a folder deleted during a job does not come back
+    inside: an existing folder. Only folders below it are made, so that a folder deleted during a job does not come back
         half full. Links below it are not followed. Local only.
     replacing: the version that may be replaced (see `versions`), 0 for none. An object of another version stays, and
         counts as written if its content is the same.
-    Raises: OutputError, also if an object of another version has other content; errors of `chunks`.
+    Raises: OutputError if an object of another version has other content; errors of `chunks`.
     """
     store, place = _at(path)
     failures: list[Exception] = []
@@ -229,14 +218,14 @@ def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None,
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Delete a file, a link, or a folder with its content, if it exists. Raises: OutputError."""
+    """Delete a file, a link, or a folder with its content, if it exists."""
     store, place = _at(path)
     with as_output_error(path), contextlib.suppress(FileNotFoundError):
         store.delete(place, inside=inside)
 
 
 def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the existing files of a folder, remote ones concurrently. Raises: OutputError."""
+    """Delete the existing files of a folder, remote ones concurrently."""
     store, place = _at(folder)
     with as_output_error(folder):
         store.delete_files([join(place, name) for name in names], inside=inside)
@@ -244,7 +233,7 @@ def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None
 
 @contextlib.contextmanager
 def as_source_error(path: str) -> Iterator[None]:
-    """Translate errors of reading user data. Raises: FileNotFoundError; OutputError without a bucket; SourceError."""
+    """Translate errors of reading user data. Raises: FileNotFoundError; OutputError if no bucket; SourceError."""
     with _reading(path, SourceError):
         yield
 
@@ -258,10 +247,10 @@ def _entries(folder: str) -> dict[str, int | None]:
     store, place = _at(folder)
     try:
         with _reading(folder):
-            found = store.entries(place)
+            sizes = store.entries(place)
     except FileNotFoundError:
         return {}
-    return {name: found[name] for name in sorted(found) if not name.startswith(PARTIAL)}
+    return {name: sizes[name] for name in sorted(sizes) if not name.startswith(PARTIAL)}
 
 
 @contextlib.contextmanager

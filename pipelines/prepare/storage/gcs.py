@@ -3,17 +3,20 @@
     metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
     reading                                 `open_fs`, of gcsfs
 
-Both libraries share credentials, endpoint and the project to bill. The `GCSFileSystem` that `gcsfs` exports may ask
-another service for the bucket's type; that of `gcsfs.core` does not.
+Both libraries share credentials, endpoint and the project to bill. The `GCSFileSystem` of `gcsfs.core` is used, because
+the one that `gcsfs` exports may ask another service for the bucket's type.
 
 An upload of up to one block is one request. A larger upload is a session of parts; the object appears with the last
 part, if its checksum is right. After an error the client sends the part again
 (https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session
 or kept less than a part, because earlier parts are no longer in memory.
 
-An upload may name the generation to replace, 0 for none. The service answers 412 if the object has another one
-(https://cloud.google.com/storage/docs/request-preconditions). Its checksum is compared,
-because a request may have lost its answer, or another worker may have written the same content.
+An upload may name the generation to replace, 0 for none. The service answers 412 if the object has another generation
+(https://cloud.google.com/storage/docs/request-preconditions). Then the object's checksum decides, because the answer to
+an earlier request may be lost, or another worker may have written the same content.
+
+Functions raise FileNotFoundError, ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS, and errors of
+the client.
 """
 
 import base64
@@ -34,7 +37,7 @@ from pipelines.prepare.storage.gcs_account import explanation as explanation
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import cause_without_secrets
 
-# Limits of one gcsfs request, of silence on a connection, and of connecting.
+# Limits for one gcsfs request, for silence on a connection, and for connecting.
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
@@ -48,11 +51,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def bucket(path: str) -> Iterator[tuple[Any, str]]:
-    """Yield the bucket of an address, and the object's name in it. Threads share one client.
-
-    Raises: ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS; FileNotFoundError; other errors of the
-        client.
-    """
+    """Yield the bucket of an address, and the object's name in it. Threads share one client."""
     from google.api_core.exceptions import NotFound, RetryError
 
     fs, inner = open_fs(path)
@@ -69,10 +68,7 @@ def bucket(path: str) -> Iterator[tuple[Any, str]]:
 
 
 def open_fs(path: str) -> tuple[Any, str]:
-    """Return the shared gcsfs file system, and the BUCKET/KEY of an address.
-
-    Raises: ConfigError without a bucket, or if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
-    """
+    """Return the shared gcsfs file system, and the BUCKET/KEY of an address."""
     inner = path.partition("://")[2].strip("/")
     if not inner:
         raise ConfigError(f"{path}: no bucket in this address", remedy="give gs://BUCKET/FOLDER")
@@ -125,16 +121,13 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the metadata of an object or a folder, which exists if objects have it as their prefix.
-
-    Raises: FileNotFoundError; errors of the client, as do all functions here.
-    """
-    with bucket(path) as (found, key):
+    """Return the metadata of an object or a folder. A folder exists if it is the prefix of an object."""
+    with bucket(path) as (handle, key):
         options = _options(path, passes)
-        if key and (blob := found.get_blob(key, **options)) is not None:
+        if key and (blob := handle.get_blob(key, **options)) is not None:
             checksums = {"md5Hash": blob.md5_hash, "crc32c": blob.crc32c, "etag": blob.etag}
             return {"type": "file", "size": blob.size, "generation": str(blob.generation), **checksums}
-        if list(found.list_blobs(prefix=f"{key}/" if key else "", max_results=1, **options)) or not key:
+        if list(handle.list_blobs(prefix=f"{key}/" if key else "", max_results=1, **options)) or not key:
             return {"type": "directory", "size": 0}
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
@@ -143,8 +136,8 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
     """Return each object's generation, which changes at every upload; 0 for a missing object."""
 
     def request(path: str) -> int:
-        with bucket(path) as (found, key):
-            blob = found.get_blob(key, **_options(path))
+        with bucket(path) as (handle, key):
+            blob = handle.get_blob(key, **_options(path))
         return 0 if blob is None else int(blob.generation)
 
     return dict(zip(paths, ordered_map(request, paths, threads=_REQUESTS_AT_ONCE), strict=True))
@@ -152,15 +145,15 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 def entries(path: str) -> dict[str, int | None]:
     """Return the size in bytes of each file in a folder, by name; None for subfolders, named `folder/`."""
-    with bucket(path) as (found, key):
+    with bucket(path) as (handle, key):
         prefix = f"{key}/" if key else ""
-        listing = found.list_blobs(prefix=prefix, delimiter="/", **_options(path))
+        listing = handle.list_blobs(prefix=prefix, delimiter="/", **_options(path))
         sizes = {blob.name: blob.size for blob in listing} | dict.fromkeys(listing.prefixes)
     return {inner: size for name, size in sizes.items() if (inner := name.removeprefix(prefix)).strip("/")}
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Upload buffers to an object that appears when all of them have arrived.
+    """Upload buffers to an object that appears when all buffers have arrived.
 
     replacing: the generation to replace, 0 for none, None for any.
     Raises: OutputError if an object of another generation has other content, or if the upload cannot continue; errors
@@ -170,9 +163,9 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
     from google.cloud.storage.exceptions import DataCorruption
 
     content = _Content(chunks)
-    with bucket(path) as (found, key):
+    with bucket(path) as (handle, key):
         try:
-            found.blob(key, chunk_size=object_storage.BLOCK_BYTES).upload_from_file(
+            handle.blob(key, chunk_size=object_storage.BLOCK_BYTES).upload_from_file(
                 content,
                 size=content.size_of_one_block,
                 content_type="application/octet-stream",
@@ -182,7 +175,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             )
             return
         except PreconditionFailed:
-            pass  # raised below, because this error names the session
+            pass  # another error is raised below, because this one names the session
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
             answer = getattr(error, "response", None)
             is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
@@ -191,31 +184,31 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             if not is_lost and not is_plain and "doesn't match calculated" not in str(error):
                 raise
             raise OutputError(
-                f"{path}: the upload broke off: {storage_errors.words(error)}",
+                f"{path}: the upload was interrupted: {storage_errors.words(error)}",
                 remedy="run the same command again; only the missing files are made",
             ) from cause_without_secrets(error)
-    there: dict[str, Any] = {}
+    stored: dict[str, Any] = {}
     with contextlib.suppress(FileNotFoundError):
-        there = info(path)
-    if not content.is_same(there):
-        since = "another job has written it" if there else "it was deleted"
+        stored = info(path)
+    if not content.is_same(stored):
+        reason = "another job has written it" if stored else "it was deleted"
         raise OutputError(
-            f"{path}: not written, since {since} while this job was at work: expected generation "
-            f"{replacing or 'none'}, got {there.get('generation', 'none')}",
+            f"{path}: not written, since {reason} while this job was at work: expected generation "
+            f"{replacing or 'none'}, got {stored.get('generation', 'none')}",
             remedy="let one job at a time write to this folder, and run the same command again to go on",
         )
 
 
 def pinned(version: str) -> dict[str, str]:
-    """Return `cat_file` arguments for this version."""
+    """Return the `cat_file` arguments for a version."""
     return {"generation": version} if version.isdecimal() else {}
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
     """Delete an object or a folder; never delete a bucket."""
-    with bucket(path) as (found, key):
-        names = [blob.name for blob in found.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
-        place = f"gs://{found.name}"
+    with bucket(path) as (handle, key):
+        names = [blob.name for blob in handle.list_blobs(prefix=f"{key}/" if key else "", **_options(path))]
+        place = f"gs://{handle.name}"
     delete_files([f"{place}/{name}" for name in ([key, *names] if key else names)])
 
 
@@ -223,8 +216,8 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
     """Delete the existing objects, one request each."""
 
     def delete_one(path: str) -> None:
-        with contextlib.suppress(FileNotFoundError), bucket(path) as (found, key):
-            found.delete_blob(key, **_options(path))
+        with contextlib.suppress(FileNotFoundError), bucket(path) as (handle, key):
+            handle.delete_blob(key, **_options(path))
 
     list(ordered_map(delete_one, paths, threads=_REQUESTS_AT_ONCE))
 
@@ -265,7 +258,7 @@ def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors
 
 
 class _Content:
-    """File-like body of an upload that updates byte count and CRC-32C."""
+    """File-like body of an upload, which counts its bytes and computes their CRC-32C."""
 
     def __init__(self, chunks: Iterable[Any]) -> None:
         self._chunks = iter(chunks)
@@ -292,7 +285,7 @@ class _Content:
         return self._num_bytes
 
     def is_same(self, metadata: dict[str, Any]) -> bool:
-        """Read the rest; return whether an object has the same size and CRC-32C."""
+        """Read the rest; return whether an object's metadata has the same size and CRC-32C."""
         while self.read():
             pass  # updates the checksum
         checksum = base64.b64encode(self._checksum.digest()).decode()

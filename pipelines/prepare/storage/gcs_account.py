@@ -12,8 +12,8 @@ KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
 _LOGIN_REMEDY = (
-    f"run `gcloud auth application-default login`, or let {KEY_FILE} name a service account's key file; on a VM give "
-    "it a service account and the scope cloud-platform"
+    f"run `gcloud auth application-default login`, or set {KEY_FILE} to the path of a service account's key file; give "
+    "a VM a service account and the scope cloud-platform"
 )
 _ACCOUNT = re.compile(r"(\S+@\S+?)\s+does not have storage\.")
 # Remedies for a refusal (400, 403), by a word in the answer.
@@ -25,12 +25,12 @@ _REMEDY_BY_WORD = {
 }
 _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 
-# Name, whether it is all right (None if uncertain), finding, remedy.
+# Name, result (None if uncertain), finding and remedy.
 Check = tuple[str, bool | None, str, str]
 
 
 def find_credentials() -> Any | None:
-    """Return the application default credentials, None without any or with an emulator.
+    """Return the application default credentials; None if there are none, or for an emulator.
 
     Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
@@ -41,14 +41,14 @@ def find_credentials() -> Any | None:
 
     try:
         with warnings.catch_warnings():
-            # It warns about a missing quota project, which storage does not need.
+            # google.auth warns about a missing quota project, which storage does not need.
             warnings.simplefilter("ignore")
             credentials, _ = google.auth.default(scopes=[_SCOPE])
     except DefaultCredentialsError as error:
         if key_file := os.environ.get(KEY_FILE):
             raise ConfigError(
                 f"{KEY_FILE}={key_file}: no credentials ({error.args[0]})",
-                remedy="let it name a service account's key file, or unset it",
+                remedy="set it to the path of a service account's key file, or unset it",
             ) from error
         return None
     return credentials
@@ -62,7 +62,7 @@ def configured() -> dict[str, Any]:
 
 
 def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[str, str] | None:
-    """Return the cause and the remedy for a status of the service, if it has special ones.
+    """Return the cause and the remedy for an HTTP status of the service, or None for other statuses.
 
     done: `read` or `written`. said: the service's message.
     """
@@ -74,8 +74,7 @@ def explanation(bucket: str, done: str, status: int | None, said: str) -> tuple[
     if status not in (400, 403):
         return None
     known = [remedy for word, remedy in _REMEDY_BY_WORD.items() if word in said.lower()]
-    found = _ACCOUNT.search(said)
-    account = found[1] if found else "YOUR_ACCOUNT"
+    account = match[1] if (match := _ACCOUNT.search(said)) else "YOUR_ACCOUNT"
     member = f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
     role = "roles/storage.objectViewer" if done == "read" else "roles/storage.objectAdmin"
     grant = f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role={role}"
@@ -88,26 +87,25 @@ def credentials_check() -> Check:
     if "token" in configured():
         return "credentials", None, "a token set for fsspec, which overrides all other credentials", ""
     try:
-        found = find_credentials()
+        credentials = find_credentials()
     except PrepError as error:
         return "credentials", False, error.cause, error.remedy
-    if found is None:
+    if credentials is None:
         return "credentials", False, "none: only public objects can be read", _LOGIN_REMEDY
-    account = next((text for each in ("service_account_email", "account") if (text := getattr(found, each, None))), "")
-    return "credentials", True, f"{type(found).__module__} {account}".strip(), ""
+    account = getattr(credentials, "service_account_email", None) or getattr(credentials, "account", None) or ""
+    return "credentials", True, f"{type(credentials).__module__} {account}".strip(), ""
 
 
 def region_check(described: Any, region: str) -> Check:
     """Compare a bucket's location with a TPU's region or zone."""
     region = re.sub(r"-[a-z]$", "", region.lower())
-    location, ok, remedy = str(described.location or ""), True, ""
-    if region in [location.lower(), *(str(each).lower() for each in described.data_locations or ())]:
-        found = f"the bucket is in {region}"
-    elif (prefix := _CONTINENTS.get(location.upper())) and region.startswith(prefix):
-        found = f"the bucket is in several regions of {location}, which may not include {region}"
+    location = str(described.location or "")
+    if region in [location.lower(), *(str(part).lower() for part in described.data_locations or ())]:
+        return "region", True, f"the bucket is in {region}", ""
+    if (prefix := _CONTINENTS.get(location.upper())) and region.startswith(prefix):
+        finding = f"the bucket is in several regions of {location}, which may not include {region}"
         remedy = f"for the highest speed and no cost of traffic, keep the dataset in a bucket in {region}"
-    else:
-        ok = False
-        found = f"the bucket is in {location}, the TPU in {region}: every epoch is read across regions, at a cost"
-        remedy = f"gcloud storage buckets create gs://{described.name}-{region} --location={region}"
-    return "region", ok, found, remedy
+        return "region", True, finding, remedy
+    finding = f"the bucket is in {location}, the TPU in {region}: every epoch is read across regions, at a cost"
+    remedy = f"gcloud storage buckets create gs://{described.name}-{region} --location={region}"
+    return "region", False, finding, remedy

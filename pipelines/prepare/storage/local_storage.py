@@ -1,15 +1,17 @@
-"""Local files that a kill or a power loss leaves whole or absent.
+"""Write local files so that a killed process or a power loss leaves each one complete or absent.
 
     OUT/.partial-1f0c…-NAME    written, synced ──► renamed to OUT/NAME ──► the folder synced
 
 Listings leave out temporary files of killed processes, and the next run deletes them.
 
 Links are not followed below the dataset folder `inside`, nor at the end of a path, because the sender of a dataset
-could redirect reads and writes.
+could use them to redirect reads and writes.
 
-A job holds `.prep/lock` with flock; the kernel releases it when the process ends. (`filelock` names no holder, and
-accepts a hard link.) Object stores have no locks: two jobs for the same dataset write the same bytes there, and a job
-for another dataset is refused because of the first one's work folder (`reservation`).
+A job locks `.prep/lock` with flock; the kernel releases the lock when the process ends. (The package `filelock` names
+no holder, and accepts a hard link.) Object stores have no locks: two jobs for the same dataset write the same bytes
+there, and a job for another dataset is refused because of the first job's work folder (`reservation`).
+
+Functions raise OutputError and OSError.
 """
 
 import contextlib
@@ -30,7 +32,7 @@ from tfrecord_io.local_paths import local_path
 PARTIAL = ".partial-"
 LOCK_FILE = "lock"
 
-# Errors of `flock` on file systems without locks.
+# Errors of `flock` if the file system has no locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 _OF_LINKS = (errno.ELOOP, errno.EMLINK)
@@ -40,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_folder(folder: str) -> None:
-    """Make a local folder and its parents, and sync them. Raises: OutputError."""
+    """Make a local folder and its parents, and sync them."""
     if (local := local_path(folder)) is None or os.path.isdir(local):
         return
     above = os.path.dirname(local)
@@ -56,11 +58,7 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a folder's descriptor; with `make`, make missing folders below `inside`.
-
-    A folder that was deleted during a job must not come back half full.
-    Raises: OutputError for a link below `inside`; OSError.
-    """
+    """Yield a folder's descriptor; with `make`, make missing folders, but with `inside` only below it."""
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
         make_folder(folder)
@@ -79,11 +77,11 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
     """Open a regular file and return its descriptor; `folder`: its folder's descriptor.
 
-    Raises: OutputError for a link, a pipe or a device, which may block; OSError.
+    Raises: OutputError for a link, a pipe or a device, which may block.
     """
     name = path if folder is None else os.path.basename(path)
     try:
-        # O_NONBLOCK: do not wait for a pipe's other end.
+        # O_NONBLOCK: do not wait for the other end of a pipe.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
     except OSError as error:
         if error.errno in _OF_LINKS:
@@ -100,13 +98,13 @@ def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None)
 
 def _link_refused(path: str) -> OutputError:
     return OutputError(
-        f"{path}: a link, expected a file or folder of the dataset's own; links are not followed there",
-        remedy="replace it by its target, or delete it; `cp -rL DATASET COPY` makes a copy without links",
+        f"{path}: a link, expected a file or folder of the dataset itself; links are not followed here",
+        remedy="replace it with its target, or delete it; `cp -rL DATASET COPY` makes a copy without links",
     )
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collection[str]) -> None:
-    """Check that neither an `is_own` entry nor anything below `folders` is a link. Raises: OutputError."""
+    """Check that no `is_own` entry of `root`, and nothing below `folders`, is a link."""
     local = local_path(root)
     for place, below, names in os.walk(local) if local else ():
         entries = sorted([*below, *names])
@@ -119,10 +117,7 @@ def refuse_links(root: str, *, is_own: Callable[[str], object], folders: Collect
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to a file; make missing folders, with `inside` only below it.
-
-    Raises: OutputError; OSError; errors of `chunks`.
-    """
+    """Write buffers to a file; make folders as `_open_folder` does. Raises: errors of `chunks`."""
     name = os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
     with contextlib.ExitStack() as stack:
@@ -132,8 +127,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             if inside is None:
                 raise
             raise OutputError(
-                f"{os.path.dirname(path)}: the folder is not there any more: it was deleted or moved while the job was "
-                "at work",
+                f"{os.path.dirname(path)}: the folder was deleted or moved while the job was at work",
                 remedy="run the same command again; missing files are made again",
             ) from error
         descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
@@ -151,7 +145,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Delete a file, a link, or a folder with its content, if it exists. Raises: OutputError; OSError."""
+    """Delete a file, a link, or a folder with its content, if it exists."""
     name, parent = os.path.basename(path), os.path.dirname(path)
     with contextlib.suppress(FileNotFoundError), _open_folder(parent, inside=inside) as folder:
         if stat.S_ISDIR(_mode(name, folder)):
@@ -162,27 +156,24 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the files that exist. Raises: OutputError; OSError."""
+    """Delete the files that exist."""
     for path in paths:
         delete(path, inside=inside)
 
 
 def entries(folder: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in `folder`, by name; None for links and folders, named `folder/`.
-
-    Raises: OSError.
-    """
-    found: dict[str, int | None] = {}
+    """Return the size in bytes of each file in `folder`, by name; None for links and folders, named `folder/`."""
+    sizes: dict[str, int | None] = {}
     with os.scandir(folder) as scanned:
         for entry in scanned:
             name = entry.name + "/" * entry.is_dir(follow_symlinks=False)
             is_file = entry.is_file(follow_symlinks=False)
-            found[name] = entry.stat(follow_symlinks=False).st_size if is_file else None
-    return found
+            sizes[name] = entry.stat(follow_symlinks=False).st_size if is_file else None
+    return sizes
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Delete temporary files of killed processes; `below`: in subfolders too. Raises: OutputError."""
+    """Delete temporary files of killed processes; `below`: also in subfolders."""
     if (local := local_path(folder)) is None:
         return
     with (
@@ -223,7 +214,7 @@ def _remove(name: str, folder: int) -> None:
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Hold the lock of the dataset in `root`; at the end, remove an empty folder.
+    """Hold the lock of the dataset in `root`; at the end, remove new folders if they are empty.
 
     Raises: OutputError if another job holds it, or the folder is not writable.
     """
@@ -257,7 +248,7 @@ def _acquire(path: str, *, root: str) -> int:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
         except FileNotFoundError:
             continue  # the last holder removed the folder
-        if os.fstat(descriptor).st_nlink > 1:  # possibly somebody's data
+        if os.fstat(descriptor).st_nlink > 1:  # its other name may be somebody's data
             os.close(descriptor)
             raise _link_refused(path)
         try:
@@ -267,14 +258,14 @@ def _acquire(path: str, *, root: str) -> int:
                     return descriptor
         except OSError as error:
             if error.errno in _UNSUPPORTED:
-                _log.warning("%s: the file system knows no locks; run one job at a time in this folder", root)
+                _log.warning("%s: the file system has no locks; run one job at a time in this folder", root)
                 return descriptor
-            who = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+            holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
             os.close(descriptor)
             if error.errno not in _TAKEN:
                 raise
             raise OutputError(
-                f"{root}: another job is at work in this folder ({who or 'it has just begun'})",
-                remedy="wait until it has ended, or stop it; then run the same command again to go on where it stopped",
+                f"{root}: another job is at work in this folder ({holder or 'it has just begun'})",
+                remedy="wait until it has ended, or stop it; then run the same command again to continue",
             ) from error
         os.close(descriptor)

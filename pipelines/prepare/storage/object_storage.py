@@ -1,4 +1,7 @@
-"""Write through fsspec to services without their own module; read ranges of any remote file."""
+"""Write through fsspec to services that have no module here; read ranges of any remote file.
+
+Functions raise FileNotFoundError and errors of the service's library.
+"""
 
 import contextlib
 import posixpath
@@ -12,6 +15,7 @@ from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.storage import storage_errors
 from pipelines.prepare.storage.storage_errors import retry_transient
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import some
 
 BLOCK_BYTES = 8 << 20
 _REQUESTS_AT_ONCE = 32
@@ -25,22 +29,19 @@ def open_fs(path: str) -> tuple[Any, str]:
         return fs, inner
     except (ValueError, ImportError) as error:
         raise ConfigError(
-            f"{path}: no way to open such an address: {error}", remedy=f"give a local folder or a {ADDRESS} address"
+            f"{path}: no way to open this address: {error}", remedy=f"give a local folder or a {ADDRESS} address"
         ) from error
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the service's metadata of a file or folder.
-
-    Raises: FileNotFoundError; errors of the service's library, as do all functions here.
-    """
+    """Return the service's metadata of a file or folder."""
     fs, inner = open_fs(path)
 
     def ask() -> dict[str, Any]:
         try:
             return dict(fs.info(inner))
         except FileNotFoundError as error:
-            # fsspec raises it for any HTTP error.
+            # fsspec raises FileNotFoundError for any HTTP error.
             cause = error.__cause__
             if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
                 raise cause from None
@@ -50,26 +51,20 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in a folder, by name; None for subfolders, named `folder/`.
-
-    Raises: FileNotFoundError.
-    """
+    """Return the size in bytes of each file in a folder, by name; None for subfolders, named `folder/`."""
     fs, inner = open_fs(path)
-    found: dict[str, int | None] = {}
+    sizes: dict[str, int | None] = {}
     for entry in retry_transient(lambda: fs.ls(inner, detail=True), path=path):
         name = str(entry["name"]).rstrip("/")
-        # A file's listing contains itself, as does a folder with a marker object.
+        # A listing contains the file itself, or the folder's marker object.
         if name != inner.rstrip("/"):
             name = posixpath.basename(name) + "/" * (entry["type"] == "directory")
-            found[name] = int(entry["size"]) if entry["type"] == "file" else None
-    return found
+            sizes[name] = int(entry["size"]) if entry["type"] == "file" else None
+    return sizes
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
-    """Write buffers to an object that appears when all have arrived.
-
-    Raises: errors of `chunks`.
-    """
+    """Write buffers to an object that appears when all buffers have arrived. Raises: errors of `chunks`."""
     fs, inner = open_fs(path)
     stream = fs.open(inner, "wb")
     try:
@@ -103,17 +98,14 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
-    """Request bytes [start, stop) with `get`; retry transient errors and incomplete answers.
-
-    Raises: errors of `get`; ValueError if the server ignores ranges.
-    """
+    """Request bytes [start, stop) with `get`; retry transient errors and partial answers. Raises: errors of `get`."""
 
     def ask() -> bytes:
         content = get(start, stop)
         if len(content) > stop - start:
-            raise ValueError("the server sends whole files only, expected the range that was asked for")
+            raise ValueError("the server sends only whole files, expected the requested range")
         if len(content) != stop - start:
-            raise ConnectionError(f"{len(content)} bytes from {start} on, expected {stop - start}")
+            raise ConnectionError(f"{some(len(content), 'byte')} from {start:,} on, expected {stop - start:,}")
         return content
 
     return retry_transient(ask, path=path)

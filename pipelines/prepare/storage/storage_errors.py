@@ -1,6 +1,6 @@
-"""Storage errors: retries of transient ones, messages and remedies for all others.
+"""Retry transient storage errors, and give all others a message and a remedy.
 
-HTTP status, errno or the service's message distinguish the causes of one exception.
+One class of exceptions has many causes; the HTTP status, the errno or the service's message tells which.
 
 Transient errors are logged and retried for three minutes, with growing random pauses. google-cloud-storage retries its
 requests itself, with the same limits.
@@ -44,29 +44,30 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "choose a shorter --output or --name",
 }
 _TRANSIENT = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
-# Packages with exceptions that mean a connection error.
+# Packages that have their own exceptions for connection errors.
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 
+# Exceptions of asyncio before Python 3.11, of fsspec and of google.auth.
 _NO_ANSWER = ("TimeoutError", "FSTimeoutError", "TransportError")
 
 
 def store_of(path: str) -> ModuleType:
-    """Import the module for a remote path."""
+    """Return the module for a remote path, imported on first use."""
     return importlib.import_module(f"{__package__}.{STORES.get(path.partition('://')[0], 'object_storage')}")
 
 
 def status_of(error: BaseException) -> int | None:
     """Return the HTTP status of an error, or None."""
     for owner, name in ((error, "status"), (error, "code"), (getattr(error, "response", None), "status_code")):
-        if isinstance(found := getattr(owner, name, None), int) or (isinstance(found, str) and found.isdecimal()):
-            return int(found)
+        if isinstance(status := getattr(owner, name, None), int) or (isinstance(status, str) and status.isdecimal()):
+            return int(status)
     if type(error).__module__ == "google.auth.exceptions" and type(error).__name__ != "TransportError":
         return 401
     if type(error).__name__ == "ProxyError":
         return 502  # gcsfs raises it for a 502
     if isinstance(error, FileNotFoundError):
         return 404
-    text = str(error)  # gcsfs puts some statuses in words
+    text = str(error)  # gcsfs reports some statuses only in words
     if text.startswith("Forbidden"):
         return 403
     return 400 if text.startswith("Bad Request") or "requester pays" in text else None
@@ -79,12 +80,11 @@ def is_transient(error: BaseException) -> bool:
     if (status := status_of(error)) is not None:
         return status in (408, 429) or 500 <= status < 600
     cause: BaseException | None = error
-    for _ in range(8):  # clients wrap certificate errors
+    for _ in range(8):  # clients wrap certificate errors in others
         if isinstance(cause, ssl.SSLCertVerificationError) or "Certificate" in type(cause).__name__:
             return False
         cause = cause and (cause.__cause__ or cause.__context__)
     kind = type(error)
-    # `_NO_ANSWER`: errors of asyncio before Python 3.11, of fsspec and of google.auth.
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror) or kind.__name__ in _NO_ANSWER:
         return True
     if kind.__module__.partition(".")[0] in _CLIENTS and not isinstance(error, ValueError):
@@ -95,10 +95,7 @@ def is_transient(error: BaseException) -> bool:
 def retry_transient(
     attempt: Callable[[], Result], *, path: str, passes: Callable[[BaseException], bool] = is_transient
 ) -> Result:
-    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes.
-
-    Raises: the last error.
-    """
+    """Return the result of `attempt`; retry errors that `passes` accepts, for three minutes. Raises: the last error."""
     longest, give_up = _FIRST_SECONDS, None
     while True:
         pause = longest * random.uniform(0.5, 1)
@@ -108,7 +105,7 @@ def retry_transient(
             give_up = give_up or time.monotonic() + _PATIENCE_SECONDS
             if not passes(error) or time.monotonic() + pause > give_up:
                 raise
-            _tell(path, error)
+            _warn(path, error)
         time.sleep(pause)
         longest = min(_LONGEST_SECONDS, 2 * longest)
 
@@ -122,13 +119,13 @@ def library_retry(path: str, *, passes: Callable[[BaseException], bool] = is_tra
         initial=_FIRST_SECONDS,
         maximum=_LONGEST_SECONDS,
         timeout=_PATIENCE_SECONDS,
-        on_error=lambda error: _tell(path, error),
+        on_error=lambda error: _warn(path, error),
     )
 
 
-def _tell(path: str, error: BaseException) -> None:
-    said = without_secrets(f"{path}: {words(error)}")
-    _log.warning("%s; trying again for up to %.0f s", said, _PATIENCE_SECONDS)
+def _warn(path: str, error: BaseException) -> None:
+    cause = without_secrets(f"{path}: {words(error)}")
+    _log.warning("%s; trying again for up to %.0f s", cause, _PATIENCE_SECONDS)
 
 
 @contextlib.contextmanager
@@ -160,36 +157,36 @@ def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> 
         store_of(path).forget()  # a metadata server may be silent for a moment
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
-        remedy = remedy.replace(_MAY_WRITE, "read it as a user who may")
+        remedy = remedy.replace(_MAY_WRITE, "read it as a user with permission")
     raise kind(f"{path}: cannot be {done}: {cause}", remedy=remedy) from cause_without_secrets(error)
 
 
 def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
-    status, said = status_of(error), words(error)
+    status, message = status_of(error), words(error)
     if bucket := bucket_of(path):
-        found: tuple[str, str] | None = store_of(path).explanation(bucket, done, status, said)
-        if found:
-            return found
+        special: tuple[str, str] | None = store_of(path).explanation(bucket, done, status, message)
+        if special:
+            return special
     host = urllib.parse.urlsplit(path).hostname if is_web(path) else None
     if host and status in (401, 403):
         return (
             f"{host} refuses access (status {status})",
-            "check that you may read it; a signed address is good for a limited time: get a new one",
+            "check that you may read it; if it is a signed address, which expires, get a new one",
         )
     if is_transient(error) or (host and status):
         answer = f"{host or 'the service'} answers with status {status}"
         return (
-            answer if status else f"no connection to {host or 'the service'} ({said})",
+            answer if status else f"no connection to {host or 'the service'} ({message})",
             f"check the address, the network and the service, and {_AGAIN}",
         )
     number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
-    return text or said, _REMEDIES.get(number or 0, _AGAIN)
+    return text or message, _REMEDIES.get(number or 0, _AGAIN)
 
 
 def words(error: BaseException) -> str:
     """Return the message of an error or its service, on one line and without secrets."""
     try:
-        said = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
+        message = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):
-        said = str(error)
-    return " ".join(without_secrets(said).split()) or type(error).__name__
+        message = str(error)
+    return " ".join(without_secrets(message).split()) or type(error).__name__

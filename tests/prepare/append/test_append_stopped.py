@@ -63,7 +63,7 @@ def test_an_append_of_other_rows_is_refused_until_the_first_is_given_up(tmp_path
         assert build(data, out, "--append").status == 1
     json_lines(data / "train-c.jsonl", range(100, 150))
     cause, remedy = build(data, out, "--append").error
-    assert "an append of something else has begun here" in cause
+    assert "another append has begun here" in cause
     assert "--append --overwrite" in remedy
     done(build(data, out, "--append", "--overwrite"))
     assert sorted(numbers(out)) == list(range(150))

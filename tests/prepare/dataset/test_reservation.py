@@ -361,7 +361,7 @@ def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes
     ("change", "said"),
     [
         ("grown", "tickets.csv has changed since the dataset was made"),
-        ("renamed", "tickets.csv is gone since the dataset was made"),
+        ("renamed", "tickets.csv has disappeared since the dataset was made"),
     ],
 )
 def test_a_source_with_other_files_is_told_without_digests(tmp_path: Path, change: str, said: str) -> None:

@@ -145,7 +145,7 @@ def test_what_is_no_known_form_is_told_the_known_ones(tmp_path: Path) -> None:
     chosen = ("--layout", "chat", "--tokenizer", building.tokenizer("chats"))
     cause, remedy = building.command("plan", place, *chosen).error
     assert cause == "split 'train' has no column 'messages'"
-    assert "question, answer; conversations are found in messages, conversations, prompt with completion" in remedy
+    assert "question, answer; chats have the columns messages, conversations, prompt with completion" in remedy
     assert remedy.endswith("or with --prompt-column and --completion-column")
 
 

@@ -47,7 +47,7 @@ def test_a_link_in_the_place_of_our_own_is_named_and_nothing_behind_it_is_touche
         ("build", REVIEWS, *building.options(finished, label_column="label", overwrite=True)),
     ):
         cause, remedy = building.command(*arguments).error
-        assert cause.startswith(f"{link}: a link, expected a file or folder of the dataset's own")
+        assert cause.startswith(f"{link}: a link, expected a file or folder of the dataset itself")
         assert "cp -rL" in remedy
     assert building.files(finished.parent) == before
 

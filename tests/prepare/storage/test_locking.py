@@ -108,7 +108,7 @@ def test_a_file_system_without_locks_is_used_with_a_warning(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     hold(tmp_path)
-    assert "knows no locks" in caplog.text
+    assert "has no locks" in caplog.text
 
 
 def test_where_nothing_can_be_written_that_is_said(tmp_path: Path) -> None:

@@ -2,15 +2,15 @@
 
     messages      a list of {role, content}, or of {from, value}       unchanged, or as ShareGPT below
     ShareGPT      conversations: [{from: human, value: "hi"}, ...]     from is the role, value the content
-                  optional: system                                     the first message, unless one has this role
+                  optional: system                                     the system message, if the messages have none
     prompt and    texts                                                the user's message, the assistant's answer, if a
     completion                                                         template was chosen; else they stay texts
                   lists of messages                                    joined; only the completion is learned
     Alpaca        instruction, output; optional: input                 the user's message: the instruction, and on a new
                                                                        line the input, if any; the answer: the output
-                  optional: system, history: [[asked, answer], ...]    before that message
+                  optional: system, history: [[asked, answer], ...]    earlier messages
 
-    every form    optional: tools, chat_template_kwargs                for the template
+    every form    optional: tools, chat_template_kwargs                arguments of the template
 
 The first form with all its columns is used. An optional column is used if it exists in every split with a suitable
 type. Sources of these rules:
@@ -63,29 +63,26 @@ OPTIONAL = tuple(dict.fromkeys(PURPOSES.get(name, name) for _, more in _FORMS.va
 
 
 def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any, str]:
-    """Return the columns of the first matching form, by purpose; by default `messages`.
-
-    `named`: the columns that the user named.
-    """
+    """Return the columns of the first matching form, by purpose. `named`: the columns that the user named."""
     if not named.keys().isdisjoint(PAIR):
         return {**{part: named.get(part, part) for part in PAIR}, **optional(EVERY, splits)}
     common = [name for name in splits[0] if all(name in known for known in splits)]
     needed, more = next((form for form in _FORMS.values() if set(form[0]) <= set(common)), _FORMS["messages"])
-    found = {PURPOSES.get(name, name): name for name in needed}
+    columns = {PURPOSES.get(name, name): name for name in needed}
     if name := named.get("messages"):
         is_other = name in splits[0] and is_sharegpt(splits[0][name].kind)
-        found, more = {"messages": name}, _FORMS["ShareGPT" if is_other else "messages"][1]
-    return {**found, **optional(more, splits)}
+        columns, more = {"messages": name}, _FORMS["ShareGPT" if is_other else "messages"][1]
+    return {**columns, **optional(more, splits)}
 
 
 def optional(names: Sequence[str], splits: Sequence[Columns]) -> dict[Any, str]:
-    """Return the optional columns of suitable types in every split, by purpose."""
+    """Return, by purpose, the optional columns that have a suitable type in every split."""
     fitting = [name for name in names if all(name in known and _fits(name, known[name].kind) for known in splits)]
     return {PURPOSES.get(name, name): name for name in fitting}
 
 
 def are_text_pairs(nested: Mapping[Any, str], columns: Columns) -> bool:
-    """Return whether conversations are prompts and completions as texts."""
+    """Return whether the conversations are pairs of texts: a prompt and a completion."""
     return all(part in nested and is_text(columns[nested[part]].kind) for part in PAIR)
 
 
@@ -99,7 +96,7 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 def described(nested: Mapping[Any, str], columns: Columns) -> str:
-    """Return a phrase such as `ShareGPT (conversations)`, or an empty string."""
+    """Return a phrase such as `ShareGPT (conversations)`; empty if no form matches."""
     if "messages" in nested:
         name = nested["messages"]
         form = "ShareGPT" if name == "conversations" or is_sharegpt(columns[name].kind) else "messages"
@@ -109,7 +106,7 @@ def described(nested: Mapping[Any, str], columns: Columns) -> str:
 
 
 def form_of(names: Sequence[str]) -> str:
-    """Return the remedy for rows with columns of conversations, or an empty string."""
+    """Return the remedy for columns that look like conversations, or an empty string."""
     if {"chosen", "rejected"} <= set(names):
         return (
             "the columns hold preference pairs: add --layout preference; to learn only the chosen answers, "
@@ -117,14 +114,14 @@ def form_of(names: Sequence[str]) -> str:
         )
     form = next((form for form, needed in CHATS.items() if set(needed) <= set(names)), "")
     if form:
-        return f"the columns hold chats, {form} ({', '.join(CHATS[form])}): add --layout chat"
+        return f"the columns hold chats of the form {form} ({', '.join(CHATS[form])}): add --layout chat"
     return ""
 
 
 def unused(splits: Iterable[Columns], used: Sequence[str]) -> str:
-    """Return the names of unused columns. A column is used if one of its fields is."""
+    """List the unused columns. A struct is used if one of its fields is."""
     names = dict.fromkeys(itertools.chain(*splits))
-    return listing([name for name in names if not any(f"{each}.".startswith(f"{name}.") for each in used)], most=10)
+    return listing([name for name in names if not any(f"{field}.".startswith(f"{name}.") for field in used)], most=10)
 
 
 def is_sharegpt(kind: pa.DataType) -> bool:
@@ -136,7 +133,7 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 
 
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return the columns by purpose, with conversations of any form as one column `messages`."""
+    """Return the columns by purpose; conversations of any form become the column `messages`."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
     parts: list[pa.Array] = []
     if "messages" in nested:
@@ -146,12 +143,12 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     elif "prompt" in nested:
         parts = [turns(nested["prompt"], "user")]
     elif "instruction" in nested:
-        asked = nested["instruction"]
+        instructions = nested["instruction"]
         if "input" in nested:
-            asked = _lines(asked, nested["input"])
+            instructions = _lines(instructions, nested["input"])
         history = [_history(nested["history"])] if "history" in nested else []
         answers = [turns(nested["output"], "assistant")] if "output" in nested else []
-        parts = [*history, turns(asked, "user"), *answers]
+        parts = [*history, turns(instructions, "user"), *answers]
     others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES or purpose == "tools"}
     if not parts:
         return others
@@ -164,7 +161,7 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
 
 
 def with_roles(messages: pa.Array) -> pa.Array:
-    """Return lists of messages with `role` and `content`."""
+    """Convert lists of messages of any form to messages with `role` and `content`."""
     items = messages.flatten()
     if is_json(items.type):
         return _lists(_as_json(map(renamed, objects_of(items)), items.type), list_lengths(messages))
@@ -173,9 +170,9 @@ def with_roles(messages: pa.Array) -> pa.Array:
     columns = {FIELDS.get(field.name, field.name): items.field(index) for index, field in enumerate(items.type)}
     roles = columns["role"]
     if "tool_calls" not in columns:
-        is_call, said = pc.equal(roles, FUNCTION_CALL), columns["content"]
-        columns["content"] = pc.if_else(is_call, pa.scalar("", said.type), said)
-        calls = pc.if_else(is_call, said, pa.scalar(None, said.type))
+        is_call, contents = pc.equal(roles, FUNCTION_CALL), columns["content"]
+        columns["content"] = pc.if_else(is_call, pa.scalar("", contents.type), contents)
+        calls = pc.if_else(is_call, contents, pa.scalar(None, contents.type))
         columns["tool_calls"] = pc.replace_substring_regex(calls, THOUGHT, "", max_replacements=1)
         thoughts = pc.utf8_trim_whitespace(pc.struct_field(pc.extract_regex(calls, THOUGHT), "thought"))
         if thoughts.null_count < len(thoughts):
@@ -196,7 +193,7 @@ def _are_sharegpt(messages: pa.Array) -> np.ndarray:
 
 
 def turns(column: pa.Array, role: str) -> pa.Array:
-    """Return lists of messages unchanged, or each text as one message of this role."""
+    """Return lists of messages like `with_roles`, or each text as a message of this role."""
     return with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
 
 
@@ -205,27 +202,27 @@ def _texts(contents: pa.Array, roles: Sequence[str | None], lengths: np.ndarray 
     return _lists(items, np.ones(len(contents), np.int64) if lengths is None else lengths)
 
 
-def _lines(asked: pa.Array, given: pa.Array) -> pa.Array:
-    given = pc.fill_null(given.cast(asked.type), "")
-    has_both = pc.and_(pc.not_equal(asked, ""), pc.not_equal(given, ""))
-    between = pc.if_else(has_both, pa.scalar("\n", asked.type), pa.scalar("", asked.type))
-    return pc.binary_join_element_wise(asked, between, given, pa.scalar("", asked.type))
+def _lines(first: pa.Array, second: pa.Array) -> pa.Array:
+    second = pc.fill_null(second.cast(first.type), "")
+    has_both = pc.and_(pc.not_equal(first, ""), pc.not_equal(second, ""))
+    between = pc.if_else(has_both, pa.scalar("\n", first.type), pa.scalar("", first.type))
+    return pc.binary_join_element_wise(first, between, second, pa.scalar("", first.type))
 
 
 def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
-    """Return a list with the system prompt per row, empty if the messages begin with one."""
+    """Return the system prompt of each row as a list, empty if the messages begin with one."""
     lengths = list_lengths(messages)
     filled = np.flatnonzero(lengths > 0)
     firsts = objects_of(messages.flatten().take(pa.array((np.cumsum(lengths) - lengths)[filled])))
     has_own = np.zeros(len(messages), bool)
-    has_own[filled] = [isinstance(each, dict) and each.get("role") == "system" for each in firsts]
+    has_own[filled] = [isinstance(first, dict) and first.get("role") == "system" for first in firsts]
     kept = np.asarray(pc.fill_null(pc.not_equal(prompts, ""), False)) & ~has_own
     contents = prompts.filter(pa.array(kept))
     return _texts(contents, ["system"] * len(contents), kept.astype(np.int64))
 
 
 def _history(history: pa.Array) -> pa.Array:
-    """Return pairs of question and answer as messages; roles are null in lists that are not pairs."""
+    """Convert pairs of question and answer to messages. Lists that are not pairs get null roles."""
     pairs = history.flatten()
     counts, lengths = list_lengths(pairs), list_lengths(history)
     firsts = np.repeat(np.cumsum(counts) - counts, counts)
@@ -240,8 +237,8 @@ def _of_prompt(messages: pa.Array) -> pa.Array:
     items = messages.flatten()
     if is_json(items.type):
         marked = [
-            {**each, OF_PROMPT: True} if isinstance(each, dict) and each.get("role") == "assistant" else each
-            for each in objects_of(items)
+            {**item, OF_PROMPT: True} if isinstance(item, dict) and item.get("role") == "assistant" else item
+            for item in objects_of(items)
         ]
         return _lists(_as_json(marked, items.type), list_lengths(messages))
     is_answer = pc.if_else(pc.equal(items.field("role"), "assistant"), True, pa.scalar(None, pa.bool_()))
@@ -258,7 +255,7 @@ def _wrapped(tools: pa.Array) -> pa.Array:
 def _wrapped_text(text: str) -> str:
     try:
         tools = json.loads(text)
-    except ValueError:  # a rejected row will show it
+    except ValueError:  # the row will be rejected
         return text
     return json.dumps(list(map(whole_function, tools)), ensure_ascii=False) if isinstance(tools, list) else text
 
@@ -272,9 +269,9 @@ def _joined(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def _concatenated(items: Sequence[pa.Array]) -> pa.Array:
-    if not any(is_json(each.type) for each in items):
+    if not any(is_json(part.type) for part in items):
         try:
-            tables = [pa.Table.from_struct_array(each) for each in items]
+            tables = [pa.Table.from_struct_array(part) for part in items]
             whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
             return whole.to_struct_array().combine_chunks()
         except (pa.ArrowTypeError, pa.ArrowInvalid):  # no common type for a field
@@ -284,7 +281,7 @@ def _concatenated(items: Sequence[pa.Array]) -> pa.Array:
 
 def _as_json(messages: Iterable[Any], kind: pa.DataType) -> pa.Array:
     write = functools.partial(json.dumps, ensure_ascii=False, default=lambda value: f"<{type(value).__name__}>")
-    texts = pa.array([None if each is None else write(each) for each in messages], kind.storage_type)
+    texts = pa.array([None if message is None else write(message) for message in messages], kind.storage_type)
     return pa.ExtensionArray.from_storage(kind, texts)
 
 

@@ -1,4 +1,4 @@
-"""Plan on the launcher which columns to read and how to use them, from the schemas of all splits."""
+"""Plan which columns to read and how to use them, from the schemas of all splits."""
 
 import dataclasses
 import functools
@@ -20,12 +20,13 @@ from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import DType, Feature
+from tfrecord_io.shown import some
 
 Plan = TypeVar("Plan")
 
 _RECORDS = "the file seems to be from to_json() of pandas: write it with orient='records', lines=True"
 _NO_CHATS = (
-    f"conversations are found in {chats.FORMS}; name other columns with --messages-column, or with --prompt-column and "
+    f"chats have the columns {chats.FORMS}; name other columns with --messages-column, or with --prompt-column and "
     "--completion-column"
 )
 _NO_MEDIA = "images, audio and video are not prepared: write their texts, such as captions, into a column"
@@ -35,11 +36,10 @@ _SEPARATED = ("csv", "tsv")
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """Plan the columns from their types; classes and vector lengths that depend on rows stay open.
+    """Plan the columns from their types, except classes and vector lengths that only rows can tell.
 
-    `inputs` become tokens, by default the text columns; `kind` is `Source.kind`.
-
-    Raises: ColumnError if a column is missing in a split, or has an unusable type.
+    `inputs`: the columns that become tokens, by default the text columns. `kind`: see `Source.kind`. Raises:
+    ColumnError if a column is missing in a split, or has an unusable type.
     """
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
@@ -61,18 +61,14 @@ def plan_types(
 
 
 def _with_chats(inputs: Inputs, splits: Sequence[Columns]) -> Inputs:
-    """Add the columns of conversations; if texts stay texts, keep only their columns."""
     texts: tuple[Purpose, ...]
     if inputs.finds_pairs:
-        found, are_texts, texts = (
-            preferences.recognised(splits, inputs.nested),
-            preferences.are_texts,
-            preferences.TEXTS,
-        )
+        recognised = preferences.recognised(splits, inputs.nested)
+        are_texts, texts = preferences.are_texts, preferences.TEXTS
     else:
-        found = chats.recognised(splits, inputs.nested)
+        recognised = chats.recognised(splits, inputs.nested)
         are_texts, texts = chats.are_text_pairs, chats.PAIR
-    nested = {**found, **inputs.nested}
+    nested = {**recognised, **inputs.nested}
     present = all(name in known for name in nested.values() for known in splits)  # otherwise `_require` raises
     joins_pairs = inputs.joins_pairs and present and all(are_texts(nested, known) for known in splits)
     if joins_pairs and "system" in inputs.nested:
@@ -86,8 +82,8 @@ def _with_chats(inputs: Inputs, splits: Sequence[Columns]) -> Inputs:
 
 def _described(inputs: Inputs, columns: Columns) -> str:
     pairs = inputs.finds_pairs
-    found = preferences.described(inputs.nested) if pairs else chats.described(inputs.nested, columns)
-    return found + ", joined as texts" * inputs.joins_pairs
+    form = preferences.described(inputs.nested) if pairs else chats.described(inputs.nested, columns)
+    return form + ", joined as texts" * inputs.joins_pairs
 
 
 def plan_columns(
@@ -109,7 +105,7 @@ def plan_columns(
 
 
 def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """Complete a plan of `plan_types` from the manifest of a finished dataset."""
+    """Complete the result of `plan_types` from the manifest of a finished dataset."""
 
     def named(label: LabelPlan | None) -> LabelPlan | None:
         if label is None or not label.from_rows:
@@ -118,8 +114,8 @@ def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
             return dataclasses.replace(label, kind="hot", size=manifest.multi_hot_size)
         return dataclasses.replace(label, names=manifest.label_names)
 
-    known = {feature.name: feature.shape for feature in manifest.schema.features}
-    kept = tuple(dataclasses.replace(each, shape=known.get(each.name, each.shape)) for each in plan.kept)
+    shapes = {feature.name: feature.shape for feature in manifest.schema.features}
+    kept = tuple(dataclasses.replace(column, shape=shapes.get(column.name, column.shape)) for column in plan.kept)
     return dataclasses.replace(plan, label=named(plan.label), tags=named(plan.tags), kept=kept)
 
 
@@ -161,10 +157,10 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_
     names = schema.names
     parts = [part.strip() for part in missing[0].split(",")]
     if len(parts) > 1 and set(parts) <= set(names):
-        return f"give each by itself: {' '.join(f'--text-column {part}' for part in parts)}"
-    if kind in _SEPARATED and len(names) == 1 and (found := re.search(r"[;\t|]", names[0])):
-        sign = "\\t" if found[0] == "\t" else found[0]
-        return f"add --source-option delimiter='{sign}': the header line is a single name, {names[0]!r}"
+        return f"name each column separately: {' '.join(f'--text-column {part}' for part in parts)}"
+    if kind in _SEPARATED and len(names) == 1 and (match := re.search(r"[;\t|]", names[0])):
+        sign = "\\t" if match[0] == "\t" else match[0]
+        return f"add --source-option delimiter='{sign}': the header line has a single name, {names[0]!r}"
     for field in schema if kind == "json" else ():
         if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
             return f"add --source-option field={field.name}: the rows seem to be inside {field.name!r}"
@@ -182,7 +178,7 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str, of_
             return form
         listed += f"; name its text with --text-column {texts[0] if len(texts) == 1 else 'NAME'}"
     if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
-        return f'{listed}; if the file has no line of names, give them: --source-option names=\'["text", "label"]\''
+        return f'{listed}; if the file has no header line, add --source-option names=\'["text", "label"]\''
     return listed
 
 
@@ -190,11 +186,11 @@ def _same(plan_of: Callable[[Columns], Plan], *, column: str, columns: Mapping[s
     (first, plan), *others = ((split, plan_of(known)) for split, known in columns.items())
     for split, other in others:
         if other != plan:
-            held, otherwise = (columns[name][column].text for name in (first, split))
+            one, another = (columns[name][column].text for name in (first, split))
             raise ColumnError(
-                f"column {column!r} in split {first!r} is {held}, in split {split!r} {otherwise}, expected the same in "
-                "both",
-                remedy="build each with --split into a separate --output, or convert the column to one type",
+                f"column {column!r} is {one} in split {first!r}, but {another} in split {split!r}, expected the same "
+                "in both",
+                remedy="build each split with --split into a separate --output, or convert the column to one type",
             )
     return plan
 
@@ -227,12 +223,12 @@ def _with_length(feature: Feature, *, source: Source) -> Feature:
     kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
     if not any(map(is_list, kinds)) or pa.types.is_fixed_size_list(kinds[0]):
         return feature
-    found = {name: _first_length(feature.name, split=split) for name, split in source.splits.items()}
-    if len(lengths := set(found.values())) > 1:
-        listed = ", ".join(f"of {length} values in split {name!r}" for name, length in found.items())
+    by_split = {name: _first_length(feature.name, split=split) for name, split in source.splits.items()}
+    if len(lengths := set(by_split.values())) > 1:
+        listed = ", ".join(f"of {some(length, 'value')} in split {name!r}" for name, length in by_split.items())
         raise ColumnError(
-            f"column {feature.name!r} holds vectors {listed}, expected the same in all",
-            remedy="build each with --split into a separate --output, or make all vectors equally long",
+            f"column {feature.name!r} holds vectors {listed}, expected one length in all splits",
+            remedy="build each split with --split into a separate --output, or make all vectors equally long",
         )
     return dataclasses.replace(feature, shape=(lengths.pop(),))
 
@@ -241,7 +237,7 @@ def _first_length(name: str, *, split: SplitSource) -> int:
     for _, batch in split.read(split.ranges, [name]):
         if len(filled := (lengths := list_lengths(batch.column(0)))[lengths > 0]):
             return int(filled[0])
-    raise ColumnError(f"column {name!r} has no vector of at least one value", remedy=f"leave --keep-column {name} out")
+    raise ColumnError(f"column {name!r} holds only empty vectors", remedy=f"leave --keep-column {name} out")
 
 
 def _dtype(kind: pa.DataType) -> DType | None:
@@ -266,7 +262,7 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
 
 
 def _is_frame(kind: pa.DataType) -> bool:
-    """Return whether a column has one field per row, the default output of pandas."""
+    """Return whether a column has one field per row, the default of `DataFrame.to_json`."""
     return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
 
 
@@ -311,5 +307,5 @@ _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
 
 
 def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], object]) -> str:
-    fitting = (each.name for each in schema if accepts(each.type) and not _is_within_media(schema, each.name))
+    fitting = (field.name for field in schema if accepts(field.type) and not _is_within_media(schema, field.name))
     return ", ".join(fitting) or "none of its columns fits"

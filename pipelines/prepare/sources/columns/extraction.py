@@ -1,7 +1,7 @@
 """Extract texts, label ids and kept columns from record batches, and find rows that can't be used.
 
-docs/format.md lists the reasons. They depend only on the row's columns, so the launcher can count rejected rows before
-tokenizing. Known classes are those in any split of the source.
+docs/format.md lists the reasons. They depend only on the row's columns, so rejected rows can be counted before
+tokenizing. A class is known if any split of the source has it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipelines.prepare.sources.rows import unused_rows
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
-# Purposes of columns that are not plain text columns.
+# Purposes of nested columns.
 ChatPurpose = Literal["messages", "tools", "options", "prompt", "completion", "instruction", "input", "output"]
 Purpose = Literal[ChatPurpose, "system", "history", "chosen", "rejected", "words", "tags", "answers", "target"]
 
@@ -55,16 +55,14 @@ class Inputs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the input columns."""
         return (*self.texts, *self.nested.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnPlan:
-    """Plan of the columns to read and their uses, made on the launcher and sent to workers.
+    """Columns to read and their uses, planned on the launcher and sent to workers.
 
-    `nested`: columns that the layout uses, by purpose. `chats`: description of the conversations. `joins_pairs`: see
-    `Inputs`.
+    `nested` and `joins_pairs`: as in `Inputs`. `chats`: description of the conversations.
     """
 
     texts: tuple[str, ...]
@@ -94,10 +92,10 @@ class ColumnPlan:
 
     @property
     def flags(self) -> str:
-        """Options of the command that name columns for these uses."""
+        """Options that name these columns, such as `--text-column, --label-column`."""
         uses = ["text"] if self.texts else []
-        required = [each for each in self.nested if each not in chats.OPTIONAL]
-        uses += ["messages" if each in ("instruction", "output") else each for each in required]
+        required = [purpose for purpose in self.nested if purpose not in chats.OPTIONAL]
+        uses += ["messages" if purpose in ("instruction", "output") else purpose for purpose in required]
         return ", ".join(f"--{use}-column" for use in dict.fromkeys([*uses, *["label"] * bool(self.label)]))
 
     @property
@@ -147,7 +145,7 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """Return the reason not to use each row, object [N], '' for usable rows; texts are not read."""
+    """Return why each row is filtered or rejected, object [N], '' for usable rows; texts are not read."""
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
         _reject_kept(reasons, batch.column(feature.name), feature)
@@ -160,8 +158,8 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
             reasons[null_mask(batch.column(name))] = f"{purpose}_null"
     for name in plan.texts:
         reasons[null_mask(batch.column(name))] = "text_null"
-    if (on_purpose := unused_rows.reasons_of(batch)) is not None:
-        reasons = np.where(on_purpose == "", reasons, on_purpose)
+    if (filtered := unused_rows.reasons_of(batch)) is not None:
+        reasons = np.where(filtered == "", reasons, filtered)
     return reasons
 
 
@@ -181,7 +179,7 @@ def extract(
             column = _utf8(column, feature.name)
         values = np.asarray(column.flatten() if feature.shape else column)
         arrays[feature.name] = values.astype(feature.array_dtype).reshape(len(column), *feature.shape)
-    nested = {each: _utf8(batch.column(name), name) for each, name in plan.nested.items()}
+    nested = {purpose: _utf8(batch.column(name), name) for purpose, name in plan.nested.items()}
     as_messages = preferences.as_pairs if "chosen" in nested else chats.as_messages
     rows = Rows(
         texts=tuple(_utf8(batch.column(name), name) for name in plan.texts),
@@ -194,7 +192,7 @@ def extract(
 
 
 def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """Return the UTF-8 bytes of all texts per row, int64 [N]; reads offsets only."""
+    """Return the UTF-8 bytes of each row's texts, int64 [N]; reads only offsets."""
     return sum((_text_bytes(batch.column(name)) for name in columns), np.zeros(batch.num_rows, np.int64))
 
 
@@ -221,7 +219,7 @@ def _utf8(column: pa.Array, name: str) -> pa.Array:
         if "UTF8" in str(error):
             decode_texts(column, name)  # names the text
         raise SourceError(
-            f"column {name!r}: its values are damaged ({error})",
+            f"column {name!r} holds damaged values ({error})",
             remedy="check that the source is complete, and run the same command again",
         ) from error
     return column

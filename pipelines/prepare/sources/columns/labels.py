@@ -12,8 +12,8 @@
     [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
     List(ClassLabel(O, PER))    class, as above                       one value per word
 
-In `datasets`, a class id of -1 means "no label". Training and evaluation ignore it. With --label-classes, a number -1
-has this meaning if all labels of a split are -1 and no other split has negative ones.
+In `datasets`, a class id of -1 means "no label". Training and evaluation ignore it. With --label-classes, the number -1
+has this meaning if all labels of a split are -1 and no other split has negative numbers.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ MAX_LABEL_NAMES = 10_000
 class LabelPlan:
     """Conversion of a column to row labels or word tags. `names` is None for plain numbers.
 
-    `several`: each row has a list of classes, which becomes a vector of 0 and 1. With the kind `hot`, the source
-    already has such vectors, of `size` values.
+    `several`: each row has a list of classes, which becomes a vector of 0 and 1. Kind `hot`: the source has such
+    vectors, of `size` values.
     """
 
     column: str
@@ -102,9 +102,8 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
     """Complete the plan with the classes in rows, or with the length of vectors of 0 and 1.
 
-    Classes come from all splits, sorted, so ids don't depend on the requested splits.
-
-    Raises: ColumnError for too many or no classes, fractions or unequal vectors; SourceError if a string is not UTF-8.
+    Classes come from all splits, sorted, so ids don't depend on the requested splits. Raises: ColumnError for too many
+    or no classes, fractions or unequal vectors; SourceError if a string is not UTF-8.
     """
     if not plan.from_rows:
         return plan
@@ -120,23 +119,24 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
         labelled |= {split} if values - {UNLABELLED} else set()
         if len(distinct) > MAX_LABEL_NAMES:
             raise ColumnError(
-                f"label column {plan.column!r} has more than {MAX_LABEL_NAMES} distinct {plan.kind}s, expected classes",
+                f"label column {plan.column!r} has more than {MAX_LABEL_NAMES:,} distinct {plan.kind}s, expected "
+                "classes",
                 remedy="choose another --label-column",
             )
     if unlabelled and labelled and not plan.several and not unlabelled & labelled and min(distinct) == UNLABELLED:
         distinct.remove(UNLABELLED)
     if plan.several and not distinct:
         raise ColumnError(
-            f"label column {plan.column!r} has no class in any list", remedy="choose another --label-column"
+            f"label column {plan.column!r} holds no class in any of its lists", remedy="choose another --label-column"
         )
-    # A list of classes repeats none, so lists of 0 and 1 are vectors if some has over two items, or each has two.
+    # A list of classes repeats none. So lists of 0 and 1 are vectors if one has over two items, or all have two.
     if plan.several and distinct <= {0, 1} and (max(lengths) > 2 or lengths == {2}):
         if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
             listed = ", ".join(map(str, sorted(lengths)[:5]))
             raise ColumnError(
-                f"label column {plan.column!r} holds vectors of 0 and 1 of {listed} values, expected one length up to "
-                f"{MAX_LABEL_NAMES}",
-                remedy="make all vectors equally long, or write the numbers of the classes of each row instead",
+                f"label column {plan.column!r} holds vectors of 0 and 1 of length {listed}, expected one length up to "
+                f"{MAX_LABEL_NAMES:,}",
+                remedy="make all vectors equally long, or list the class ids of each row instead",
             )
         return dataclasses.replace(plan, kind="hot", size=lengths.pop())
     names = tuple(map(str, sorted(distinct)))
@@ -148,20 +148,20 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
 def _notes_on(names: Sequence[str]) -> Iterator[str]:
     if all(re.fullmatch(r"\s*\[.*\]\s*", name, re.DOTALL) for name in names) and names:
         yield (
-            f"its labels are lists written as text, such as {names[0]!r}, so each different list is one class; for "
-            "several classes a row, parse them with a --map, or store the column in JSON or Parquet"
+            f"its labels are lists written as text, such as {names[0]!r}, so each distinct list is one class; for "
+            "several classes per row, parse the lists with a --map, or store the column in JSON or Parquet"
         )
     elif names and all(map(_is_number, names)) and not all(name.strip().isdecimal() for name in names):
         yield (
-            f"its labels are numbers written as text, such as {names[0]!r}, so each different one is a class; to "
-            "predict numbers, convert the column with a --map"
+            f"its labels are numbers written as text, such as {names[0]!r}, so each distinct number is a class; "
+            "to predict numbers, convert the column with a --map"
         )
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
-    groups = [" and ".join(map(repr, some)) for some in alike.values() if len(some) > 1]
+    groups = [" and ".join(map(repr, spellings)) for spellings in alike.values() if len(spellings) > 1]
     if groups:
-        yield f"classes differ only by blanks or case: {listing(groups)}; write each in one way, as with a --map"
+        yield f"classes differ only by blanks or case: {listing(groups)}; spell each class in one way with a --map"
     if "" in alike:
         yield "an empty text is a class; leave such rows out with a --filter, or give them a label with a --map"
 
@@ -174,10 +174,10 @@ def _is_number(text: str) -> bool:
 
 
 def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
-    found = pc.unique(values).drop_null()
+    distinct = pc.unique(values).drop_null()
     if plan.kind == "string":
-        return decode_texts(found, plan.column)
-    numbers = [number for number in found.to_pylist() if number == number]  # drops NaN
+        return decode_texts(distinct, plan.column)
+    numbers = [number for number in distinct.to_pylist() if number == number]  # drops NaN
     if odd := next((number for number in numbers if number % 1), None):
         raise ColumnError(
             f"label column {plan.column!r} holds {odd}, expected classes: whole numbers, or vectors of 0 and 1",
@@ -209,7 +209,7 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
 
 
 def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: LabelPlan) -> None:
-    """Set the reasons of rows with unusable tags or words, except null lists, in `reasons`, object [N]."""
+    """Set the reasons of rows with unusable tags or words, except null lists, like `reject_labels`."""
     values, owners = tags.flatten(), _owners(tags)
     if plan.kind == "string":
         reasons[owners[_unknown(values, plan)]] = "tag_unknown"
@@ -227,13 +227,13 @@ def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
     if label.from_rows:
         values = pc.index_in(_comparable(values), value_set=label.value_set).fill_null(UNLABELLED)
     dtype = np.float32 if label.kind == "float" else np.int64
-    found = np.asarray(values).astype(dtype)
+    labels = np.asarray(values).astype(dtype)
     if not label.several:
-        return found
+        return labels
     if label.kind == "hot":
-        return found.astype(np.uint8).reshape(len(column), label.size)
+        return labels.astype(np.uint8).reshape(len(column), label.size)
     has_class = np.zeros((len(column), *label.feature.shape), np.uint8)
-    has_class[_owners(column), found] = 1
+    has_class[_owners(column), labels] = 1
     return has_class
 
 

@@ -1,9 +1,9 @@
-"""Convert messages and other nested values to Python objects, and the names of ShareGPT.
+"""Convert messages and other nested values to Python objects, and rename ShareGPT's fields and roles.
 
-Arrow knows no missing keys: a struct holds nulls instead. So a null in a struct counts as missing, as in TRL 1.16
-(`remove_none_values`), Axolotl 0.19 and ms-swift. Nulls inside values that `datasets` stores as JSON stay.
+An Arrow struct can't omit a field, so a null in a struct counts as missing, as in TRL 1.16 (`remove_none_values`),
+Axolotl 0.19 and ms-swift. Nulls stay in values that `datasets` stores as JSON.
 
-The processes that run chat templates import this module, so it imports nothing heavier than PyArrow.
+Processes that run chat templates import this module, so it imports nothing heavier than PyArrow.
 """
 
 import json
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 # Marks answers inside a prompt, which are not learned. No source has a field of this name.
 OF_PROMPT = "\0prompt"
-# ShareGPT's fields and roles. A function_call is an answer that calls tools, with the calls as JSON text.
+# ShareGPT's fields and roles. A function_call is an answer that calls tools, as JSON text.
 FIELDS = {"from": "role", "value": "content"}
 FUNCTION_CALL = "function_call"
 # As in LLaMA-Factory 0.9.5 (`data.formatter.FunctionFormatter`).
@@ -46,7 +46,7 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
         return lambda value: {name: read(value[name]) for name, read in fields if value[name] is not None}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         item = _reader(kind.value_type)
-        return lambda value: [None if each is None else item(each) for each in value]
+        return lambda value: [None if entry is None else item(entry) for entry in value]
     return lambda value: value
 
 
@@ -60,12 +60,12 @@ def renamed(message: Any) -> Any:
     """Convert a ShareGPT message to `role` and `content`; return others unchanged."""
     if not isinstance(message, dict) or "role" in message or not isinstance(name := message.get("from"), str):
         return message
-    found = {FIELDS.get(field, field): value for field, value in message.items()}
-    found["role"] = ROLES.get(name, name)
+    converted = {FIELDS.get(field, field): value for field, value in message.items()}
+    converted["role"] = ROLES.get(name, name)
     if name == FUNCTION_CALL:
-        calls = found["content"]
+        calls = converted["content"]
         if isinstance(calls, str) and (thought := re.search(THOUGHT, calls)):
             calls = calls.replace(thought[0], "", 1)
-            found["reasoning_content"] = thought[1].strip()
-        found |= {"content": "", "tool_calls": calls if isinstance(calls, str) else json.dumps(calls)}
-    return found
+            converted["reasoning_content"] = thought[1].strip()
+        converted |= {"content": "", "tool_calls": calls if isinstance(calls, str) else json.dumps(calls)}
+    return converted

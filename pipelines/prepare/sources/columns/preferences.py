@@ -2,7 +2,7 @@
 
     explicit prompt     prompt, chosen, rejected:
                         texts                          they stay texts, without a template
-                        lists of messages              a prompt that both answers repeat isn't repeated
+                        lists of messages              if both answers repeat the prompt: as without a prompt
                         a text, lists of messages      the prompt is the first user message
     ShareGPT            conversations                  the prompt, as in layout `chat`, optional: system
     Alpaca              instruction                    the prompt, as in layout `chat`, optional: input, system, history
@@ -50,7 +50,7 @@ def recognised(splits: Sequence[Columns], named: Mapping[Any, str]) -> dict[Any,
 
 
 def are_texts(nested: Mapping[Any, str], columns: Columns) -> bool:
-    """Return whether pairs are texts, with or without a prompt."""
+    """Return whether the answers, and the prompt if there is one, are texts."""
     used = [columns[nested[purpose]].kind for purpose in TEXTS if purpose in nested]
     return "messages" not in nested and "instruction" not in nested and all(map(is_text, used))
 
@@ -63,7 +63,7 @@ def described(nested: Mapping[Any, str]) -> str:
 
 
 def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
-    """Return chosen and rejected as lists of messages, and the prompt, if not implicit, as `messages`, by purpose."""
+    """Return by purpose: `chosen` and `rejected` as lists of messages, and any explicit prompt as `messages`."""
     asked = {purpose: column for purpose, column in nested.items() if purpose not in ANSWERS}
     return {**chats.as_messages(asked), **{purpose: _answers(nested[purpose]) for purpose in ANSWERS}}
 

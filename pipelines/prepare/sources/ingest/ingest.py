@@ -5,7 +5,7 @@ A task is a group of consecutive shards of a stream:
     shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      usually one per file
     parts                   |  0, about 16 MB   |  1, about 16 MB  |       FOLDER/SPLIT-00000-of-00012.parquet, ...
 
-A task depends on the source only, so it can run anywhere, repeatedly. It is done once its part exists.
+A task depends only on the source, so it can run anywhere, repeatedly. It is done when its part exists.
 """
 
 import bisect
@@ -33,9 +33,9 @@ from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve import cells, library
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import OutputError
-from tfrecord_io.shown import without_access
+from tfrecord_io.shown import some, without_access
 
-# A child process takes a second of CPU to start, the time to ingest this many bytes.
+# Bytes that one second of CPU ingests, the time to start a child process.
 _LEAST_BYTES = 32_000_000
 # Files of another version are ingested again.
 VERSION = 4
@@ -45,7 +45,7 @@ _MOST_PARTS = 2000
 
 MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
-# Groups with equal row counts differ in bytes.
+# Row groups with equal rows differ in bytes, so some may exceed MOST_BYTES.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 
 
@@ -62,11 +62,11 @@ class IngestTask(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStream:
-    """Stream of a split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
+    """Split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
-    `batch_rows`: rows to read at a time. `shard_files`: index into `files` per shard, empty if not known. `in_groups`:
-    shards are row groups, to be read without options. `delimiter`: from `cells.delimiter_of`. `new_ids`: new class ids
-    by path.
+    `batch_rows`: rows per read. `shard_files`: index into `files` of each shard, empty if not known. `in_groups`: each
+    shard is a Parquet row group, to be read without `datasets`. `delimiter`: from `cells.delimiter_of`. `new_ids`: new
+    class ids by path.
     """
 
     dataset: Any
@@ -81,7 +81,6 @@ class SplitStream:
 
     @property
     def num_shards(self) -> int:
-        """Number of shards of the stream."""
         return int(self.dataset.num_shards)
 
     def tasks(self, split: str) -> list[IngestTask]:
@@ -91,21 +90,21 @@ class SplitStream:
         return [IngestTask(split, part, parts) for part in range(parts)]
 
     def task_of(self, split: str, shard: int) -> IngestTask:
-        """Return the task for one shard alone."""
+        """Return a task for a single shard."""
         return IngestTask(split, shard, self.num_shards)
 
     def shards_of(self, task: IngestTask) -> range:
-        """Return the shard numbers of a task; the first groups have one more shard."""
-        each, more = divmod(self.num_shards, task.parts)
-        first = each * task.part + min(task.part, more)
-        return range(first, first + each + (task.part < more))
+        """Return the shard numbers of a task. The first tasks may have one shard more."""
+        size, left_over = divmod(self.num_shards, task.parts)
+        first = size * task.part + min(task.part, left_over)
+        return range(first, first + size + (task.part < left_over))
 
     def file_of(self, shard: int) -> DataFile | None:
         """Return the file of a shard, or None if unknown."""
         return self.files[self.shard_files[shard]] if self.shard_files else None
 
     def row_group_of(self, shard: int) -> tuple[DataFile, int] | None:
-        """Return the Parquet file and row group of a shard, or None."""
+        """Return a shard's Parquet file and row group, or None if it is no row group."""
         if not self.in_groups or not self.shard_files:
             return None
         file = self.shard_files[shard]
@@ -114,7 +113,7 @@ class SplitStream:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IngestSource:
-    """Streams by split and the folder for the parts. `inside`: see `storage.write_atomic`."""
+    """Streams by split, and the folder for the parts. `inside`: see `storage.write_atomic`."""
 
     streams: Mapping[str, SplitStream]
     folder: str
@@ -149,7 +148,7 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
     """Return the number of child processes for reading: 0, 1 if there is little to do, or `most`.
 
-    0 means this process: a child can't see the files, or would take longer to start than to read.
+    0 means to read in this process: a child can't see the files, or would take longer to start than to read.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
@@ -171,7 +170,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
         stream = source.streams[error.task.split]
         files = list(dict.fromkeys(stream.file_of(shard) for shard in stream.shards_of(error.task)))
         where = without_access(files[0].path) if files[0] else f"split {error.task.split!r}"
-        others = f" or one of the next {len(files) - 1} files" if len(files) > 1 else ""
+        others = f" or one of the next {some(len(files) - 1, 'file')}" if len(files) > 1 else ""
         with library.reading(lambda: f"{where}{others}", reader=stream.reader):
             raise
 
@@ -200,18 +199,18 @@ def read_groups(
         parts = find_parts(source, tasks)
     if gone := next((task for task in tasks if task not in parts), None):
         raise OutputError(
-            f"{source.path(gone)}: missing, though it was ingested",
-            remedy=f"if workers are on other machines, choose an --output that all can reach, such as {ADDRESS}; else "
-            "run the same command again",
+            f"{source.path(gone)}: a worker has written this file, but it is not here",
+            remedy=f"if workers are on other machines, choose an --output that all can reach, such as {ADDRESS}; "
+            "otherwise run the same command again",
         )
-    read = row_groups.read_footers(list(parts.values()), columns)
-    for note in {key: text for footer in reversed(read) for key, text in footer.notes.items()}.values():
+    footers = row_groups.read_footers(list(parts.values()), columns)
+    for note in {key: text for footer in reversed(footers) for key, text in footer.notes.items()}.values():
         _log.warning("%s", note)
-    return {task: footer.groups for task, footer in zip(parts, read, strict=True)}
+    return {task: footer.groups for task, footer in zip(parts, footers, strict=True)}
 
 
 def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
-    """Run tasks in one child process, or in this one if `children` returns 0. Raises: like `run`."""
+    """Run tasks in a child process, or here if `children` returns 0. Raises: like `run`."""
     processes = children(source, tasks, most=1)
     with naming_files(source):
         here.run(functools.partial(run, source), tasks, processes=processes)
@@ -222,7 +221,7 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
     numbers = stream.shards_of(task)
     shards = stream.dataset.with_format("arrow").shard(num_shards=task.parts, index=task.part)
     assert shards.num_shards == len(numbers), "this is how `datasets` groups shards"
-    for one, number in zip(library.shards_of(shards), numbers, strict=True):
+    for shard, number in zip(library.shards_of(shards), numbers, strict=True):
         rows.append(0)
         file = stream.file_of(number)
         where = without_access(file.path) if file else f"split {task.split!r}, shard {number}"
@@ -232,8 +231,8 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
         place: Any = lambda where=where: f"{where}, after row {rows[-1]:,}"  # noqa: E731
         with library.reading(place, remedy=remedy, reader=stream.reader):
             group = stream.row_group_of(number)
-            rows_of = one.iter(stream.batch_rows) if group is None else row_groups.read_group(*group, stream.types)
-            for table in rows_of:
+            tables = shard.iter(stream.batch_rows) if group is None else row_groups.read_group(*group, stream.types)
+            for table in tables:
                 if stream.delimiter:
                     cells.note_joined(table, stream.delimiter, row=rows[-1], notes=notes, where=where)
                 table = cells.parsed(table, stream.types, row=rows[-1], notes=notes, where=where)
@@ -246,26 +245,24 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[st
 def part_chunks(
     types: pa.Schema, tables: Iterable[pa.Table], *, rows: Sequence[int] = (), notes: Mapping[str, str] | None = None
 ) -> Iterator[bytes]:
-    """Yield the bytes of a part with one row group per table. `rows` and `notes` may grow while `tables` is read.
-
-    lz4 takes as much CPU as no compression; a dictionary doesn't shrink texts.
-    """
+    """Yield the bytes of a part with one row group per table. `rows` and `notes` may grow while `tables` is read."""
     pending = io.BytesIO()
 
-    def taken() -> bytes:
+    def take() -> bytes:
         content = pending.getvalue()
         pending.seek(0)
         pending.truncate()
         return content
 
-    sink = pa.PythonFile(pending, mode="w")  # pyarrow counts the bytes
+    sink = pa.PythonFile(pending, mode="w")  # counts bytes itself, because `take` empties `pending`
+    # lz4 takes no more CPU than no compression; a dictionary doesn't shrink texts.
     with pq.ParquetWriter(sink, types, compression="lz4", use_dictionary=False, write_page_checksum=True) as writer:
         for table in tables:
             writer.write_table(table, row_group_size=max(1, table.num_rows))
-            yield taken()
+            yield take()
         writer.add_key_value_metadata({row_groups.SHARD_ROWS: json.dumps(list(rows))})
         writer.add_key_value_metadata({row_groups.NOTES: json.dumps(notes or {})})
-    yield taken()
+    yield take()
 
 
 def even_tables(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -275,7 +272,7 @@ def even_tables(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     for table in tables:
         held.append(table)
         rows, num_bytes = rows + table.num_rows, num_bytes + table.nbytes
-        if rows >= 10 * MOST_ROWS or num_bytes >= 10 * MOST_BYTES:  # joins small tables before cutting
+        if rows >= 10 * MOST_ROWS or num_bytes >= 10 * MOST_BYTES:  # join small tables, then cut evenly
             yield from _cut(pa.concat_tables(held))
             held, rows, num_bytes = [], 0, 0
     if held:

@@ -1,6 +1,6 @@
-"""Store Python objects as sources: write a Dataset, IterableDataset, data frame or table to Parquet parts.
+"""Store a Python object as a source: write a Dataset, IterableDataset, data frame or table to Parquet parts.
 
-The folder `object-DIGEST` has files such as `train-00000-of-00001.parquet`. Equal rows are the same source.
+The folder `object-DIGEST` has files such as `train-00000-of-00001.parquet`. Objects with the same rows are one source.
 """
 
 import os
@@ -16,13 +16,13 @@ from pipelines.prepare.sources.resolve import library, saved_datasets
 from tfrecord_io.errors import ConfigError, OutputError, SourceError
 from tfrecord_io.shown import first_line
 
-_CORRECT = "correct what makes these rows; if their types differ, give the object its features with .cast(...)"
+_CORRECT = "correct the code that makes these rows; if their types differ, set the object's features with .cast(...)"
 
 
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     """Write an object's rows to a folder in `home`; return the folder and the split names.
 
-    Raises: ConfigError if it is not a dataset, frame or table; SourceError if unreadable; OutputError.
+    Raises: ConfigError if `source` is not a dataset, frame or table; SourceError if it is unreadable; OutputError.
     """
     digest = xxhash.xxh3_128()
     try:
@@ -42,7 +42,7 @@ def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     except OSError as error:
         raise OutputError(
             f"{home}: the rows of the object cannot be written there ({error.strerror})",
-            remedy="free space there, or set TMPDIR to a folder with more",
+            remedy="free some space there, or set TMPDIR to a folder with more space",
         ) from error
     return final, tuple(splits)
 
@@ -56,14 +56,14 @@ def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
 
 def _splits_of(source: Any) -> dict[str, Any]:
     if isinstance(source, Mapping):
-        found = {str(name): _dataset_of(each) for name, each in source.items()}
+        splits = {str(name): _dataset_of(split) for name, split in source.items()}
     else:
         dataset = _dataset_of(source)
-        found = {saved_datasets.own_name(str(dataset.split or "")): dataset}
-    if not found:
+        splits = {saved_datasets.own_name(str(dataset.split or "")): dataset}
+    if not splits:
         raise library.no_rows("the object")
-    library.require_split_names(found, where="the object")
-    return found
+    library.require_split_names(splits, where="the object")
+    return splits
 
 
 def _dataset_of(source: Any) -> Any:
@@ -75,7 +75,7 @@ def _dataset_of(source: Any) -> Any:
         return datasets.Dataset(datasets.table.InMemoryTable(_table_of(source)), fingerprint="object")
     if source.format["type"] == "custom":
         raise ConfigError(
-            "the Dataset has a transform, which runs when rows are shown and would be ignored",
+            "the Dataset has a transform, which applies only when rows are accessed and would be ignored",
             remedy="apply it with dataset.map(...), or remove it with dataset.reset_format()",
         )
     return source.with_format(None)
@@ -87,15 +87,15 @@ def _table_of(source: Any) -> pa.Table:
     if type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame":
         try:
             return pa.Table.from_pandas(source, preserve_index=False)
-        except (pa.ArrowException, TypeError, ValueError) as error:  # such as two columns with one name
+        except (pa.ArrowException, TypeError, ValueError) as error:  # for example two columns with one name
             raise SourceError(
-                f"the frame cannot become an Arrow table: {first_line(error)}",
-                remedy="give a column one type of value, and a unique name",
+                f"the data frame cannot become an Arrow table: {first_line(error)}",
+                remedy="give each column one type of value, and a unique name",
             ) from error
-    if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # polars has it
+    if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # such as polars
         return table
     raise ConfigError(
-        f"{type(source).__module__}.{type(source).__qualname__} is not a dataset that can be built from",
+        f"{type(source).__module__}.{type(source).__qualname__} is not a dataset",
         remedy="give a path, a Dataset or IterableDataset of `datasets`, a dict of them by split, a pandas or polars "
         "DataFrame, or a pyarrow.Table",
     )
@@ -107,7 +107,7 @@ def _part(dataset: Any, split: str) -> Iterator[bytes]:
     def tables(types: pa.Schema) -> Iterator[pa.Table]:
         nonlocal rows
         for table in dataset.with_format("arrow").iter(MOST_ROWS):
-            # Makes sizes independent of the original chunks.
+            # The size of a table must not depend on the object's own chunks.
             yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
             rows += table.num_rows
 

@@ -1,11 +1,11 @@
-"""Read local and remote source files at random, and fail if a file has changed since the plan.
+"""Open local and remote source files for random access, and fail if a file has changed since the plan.
 
     local        size, inode and times are compared with the plan's, before and after reading
     gs://        every request names the plan's version
     hf://        the address holds the commit
     other        size and etag are compared with the plan's once per process
 
-Files are not memory-mapped, so a file that shrinks causes an error, not a signal that ends the process.
+Files are not memory-mapped, because reading a file that shrinks would end the process by a signal.
 """
 
 import contextlib
@@ -45,9 +45,8 @@ def opened(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow. `addresses`: see `RowReader`.
 
-    `ahead`: ranges [start, stop) of a remote file to fetch once; reads inside them need no further request.
-
-    Raises: SourceError if it is missing or has changed since the plan. Errors of the local disk and of decoders pass.
+    `ahead`: ranges [start, stop) of a remote file to fetch once; reads inside them need no further request. Raises:
+    SourceError if it is missing or has changed since the plan; errors of the local disk and of decoders.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
@@ -62,7 +61,7 @@ def opened(
         with opened_file as handle:
             yield handle
     finally:
-        # Also after an error: a change of the file would be the cause to report.
+        # A change of the file may have caused an error.
         _require_unchanged(local, file)
 
 
@@ -82,7 +81,7 @@ def _require_unchanged(path: str, file: DataFile) -> None:
 
 
 def _changed_error(path: str) -> SourceError:
-    return SourceError(f"{path}: was changed since the job was planned", remedy=AGAIN)
+    return SourceError(f"{path}: has changed since the job was planned", remedy=AGAIN)
 
 
 @contextlib.contextmanager
@@ -101,7 +100,7 @@ def _reading(address: str) -> Iterator[None]:
 
 
 def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]]) -> object_storage.RemoteFile:
-    """Open a remote file, at the planned version if possible; every read outside `ahead` is a request."""
+    """Open a remote file, at the planned version if possible. Reads outside `ahead` are requests."""
     with _reading(address):
         fs, inner = storage.file_system(address)
     options = {} if is_pinned(address) else storage.pinned(address, file.version)
@@ -117,15 +116,15 @@ def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]])
         with _reading(address):
             return object_storage.fetch(request, start, stop, path=without_access(address))
 
-    held = [(start, stop, get(start, stop)) for start, stop in ahead]
+    fetched = [(start, stop, get(start, stop)) for start, stop in ahead]
 
-    def find(start: int, stop: int) -> bytes:
-        found = (
-            content[start - first : stop - first] for first, last, content in held if first <= start <= stop <= last
+    def read(start: int, stop: int) -> bytes:
+        parts = (
+            content[start - first : stop - first] for first, last, content in fetched if first <= start <= stop <= last
         )
-        return next(found, None) or get(start, stop)
+        return next(parts, None) or get(start, stop)
 
-    return object_storage.RemoteFile(fs, inner, get=find, size=file.size, cache_type="none")
+    return object_storage.RemoteFile(fs, inner, get=read, size=file.size, cache_type="none")
 
 
 @functools.lru_cache(maxsize=_MOST_COMPARED)
@@ -148,10 +147,7 @@ def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
 def relay(
     files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
 ) -> dict[str, DataFile]:
-    """Copy files to `FOLDER/source` unless they are there; return the copies by original path.
-
-    Raises: SourceError; OutputError.
-    """
+    """Copy the files that `FOLDER/source` lacks; return all copies by source path. Raises: SourceError; OutputError."""
     target = storage.join(folder, "source")
     copies = {file.path: _copy_of(file, number, target) for number, file in enumerate(files)}
     sizes = storage.sizes(target)

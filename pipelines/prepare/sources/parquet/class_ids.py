@@ -3,7 +3,7 @@
     2023.parquet    neg neutral pos     0 1 2  ──►  0 1 2
     2024.parquet    neg pos             0 1    ──►  0 2       names of the split: neg, neutral, pos
 
-`datasets` takes the names of the first file for all.
+`datasets` uses the class names of the first file for all files.
 """
 
 import dataclasses
@@ -31,18 +31,18 @@ _NO_CLASS = -2
 
 
 def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[str, dict[str, pa.Schema]]:
-    """Return the schemas of files by split and path, for splits where `datasets` uses only the first one."""
-    found = {}
+    """Return the schemas of files by split and path, for splits where `datasets` uses only the first schema."""
+    schemas = {}
     for name, files in listing.splits.items():
         if listing.features_of(name) is not None:
             continue
         if footers:
-            found[name] = {file.path: footers[file.path].schema for file in files}
+            schemas[name] = {file.path: footers[file.path].schema for file in files}
         elif listing.kind == "arrow" and len(files) > 1:
             with library.reading(lambda files=files: without_access(files[0].path)):  # type: ignore[misc]
-                every = threads.ordered_map(_arrow_schema, files, threads=16)
-                found[name] = {file.path: schema for file, schema in zip(files, every, strict=True)}
-    return found
+                schemas_read = threads.ordered_map(_arrow_schema, files, threads=16)
+                schemas[name] = {file.path: schema for file, schema in zip(files, schemas_read, strict=True)}
+    return schemas
 
 
 def _arrow_schema(file: DataFile) -> pa.Schema:
@@ -59,30 +59,29 @@ def united(
 ) -> tuple[Columns, dict[str, NewIds]]:
     """Return the columns with the classes of all files, in order of appearance, and the new ids by path.
 
-    `columns`: of the first file. `schemas`: by path. `names`: the columns to examine.
-
-    Raises: SourceError if a column has classes in one file but not in another.
+    `columns`: of the first file. `schemas`: by path. `names`: the columns to examine. Raises: SourceError if a column
+    has classes in one file but not in another.
     """
-    found: dict[str, Columns] = {}
+    by_path: dict[str, Columns] = {}
     for path, schema in schemas.items():
-        same = next((each for each in found if schemas[each] is schema), None)
-        found[path] = found[same] if same else columns_of(schema).with_fields()
-    every, ids = dict(columns.with_fields()), dict[str, dict[str, Sequence[int]]]()
-    for name in filter(every.__contains__, names):
-        own = {path: each[name] for path, each in found.items() if name in each and each[name].kind != pa.null()}
-        if all(_classes(each) == _classes(every[name]) for each in own.values()):
+        same = next((known for known in by_path if schemas[known] is schema), None)
+        by_path[path] = by_path[same] if same else columns_of(schema).with_fields()
+    first, ids = dict(columns.with_fields()), dict[str, dict[str, Sequence[int]]]()
+    for name in filter(first.__contains__, names):
+        own = {path: known[name] for path, known in by_path.items() if name in known and known[name].kind != pa.null()}
+        if all(_classes(column) == _classes(first[name]) for column in own.values()):
             continue
-        fits = {path: name in columns and _is_alike(each, every[name]) for path, each in own.items()}
+        fits = {path: name in columns and _is_alike(column, first[name]) for path, column in own.items()}
         if odd := next((path for path in fits if not fits[path]), None):
             raise SourceError(
-                f"{without_access(odd)}: column {name!r} is {own[odd].text}, in the first file {every[name].text}, "
+                f"{without_access(odd)}: column {name!r} is {own[odd].text}, but {first[name].text} in the first file, "
                 "expected the same classes",
-                remedy="convert all files to the same classes, or name only some of them by a glob",
+                remedy="convert all files to the same classes, or name only some of them with a glob",
             )
-        union = tuple(dict.fromkeys(each for column in own.values() for each in _classes(column) or ()))
+        union = tuple(dict.fromkeys(label for column in own.values() for label in _classes(column) or ()))
         columns = Columns({**columns, name: _with_classes(columns[name], union)})
         for path, column in own.items():
-            if (new := [union.index(each) for each in _classes(column) or ()]) != list(range(len(new))):
+            if (new := [union.index(label) for label in _classes(column) or ()]) != list(range(len(new))):
                 ids.setdefault(path, {})[name] = new
     return columns, {**ids}
 
@@ -103,10 +102,12 @@ def _with_classes(column: Column, classes: tuple[str, ...]) -> Column:
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:
-    """Replace class ids; ids outside the file's classes become ids of no class."""
+    """Replace class ids. An id that is not one of the file's classes becomes -2, which is no class."""
     for name, new in ids.items():
         index = table.schema.get_field_index(name)
-        column = pa.chunked_array([_mapped(each, new) for each in table.column(index).chunks], table.field(index).type)
+        column = pa.chunked_array(
+            [_mapped(chunk, new) for chunk in table.column(index).chunks], table.field(index).type
+        )
         table = table.set_column(index, table.field(index), column)
     return table
 

@@ -1,9 +1,9 @@
-"""Locate a split's rows: groups, each readable by itself, and the pieces that a task reads.
+"""Locate a split's rows in groups, which can be read separately, and in the pieces that a task reads.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of the source's files, or of ingested parts
     row ranges          [800, 1500)    [3000, 3200)           the rows of a task
-    pieces              a/0 from 800, a/1 to 500, b/0 ...     the same, cut where groups end
+    pieces              a/0 from 800, a/1 to 500, b/0 ...     these ranges, cut where groups end
 
 Groups stay on the launcher; pieces travel to workers.
 """
@@ -40,14 +40,13 @@ class Pieces:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in all pieces."""
         return int(self.counts.sum())
 
     def part(self, which: slice) -> Pieces:
         """Return a slice of the pieces, with only the files that it uses."""
         used, file = np.unique(self.file[which], return_inverse=True)
         arrays = {name: getattr(self, name)[which] for name in ("starts", "counts", "skips", "at")}
-        return Pieces(files=tuple(self.files[each] for each in used), file=file.astype(np.int32), **arrays)
+        return Pieces(files=tuple(self.files[index] for index in used), file=file.astype(np.int32), **arrays)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,16 +96,16 @@ def covers(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray, *, 
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Translate a span of positions in `ranges` to ranges of row numbers."""
-    found = []
+    """Translate a span [start, stop) of positions in `ranges` to ranges of row numbers."""
+    translated = []
     first = 0
     for start, stop in ranges:
         last = first + stop - start
         low, high = max(span[0], first), min(span[1], last)
         if low < high:
-            found.append((start + low - first, start + high - first))
+            translated.append((start + low - first, start + high - first))
         first = last
-    return found
+    return translated
 
 
 def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
@@ -119,8 +118,8 @@ class Groups:
     """N groups of a split in row order, without gaps. All arrays are [N], of any signed integer dtype.
 
     `file` and `at` as in `Pieces`. `num_bytes`: uncompressed bytes of the columns that the job reads; `stored_bytes`:
-    their bytes in the file. `nulls`: known numbers of nulls by column. `source_rows` int64 [S]: rows per file of the
-    source, or per shard of its stream if files are not known.
+    their bytes in the file. `nulls`: numbers of nulls by column, where known. `source_rows` int64 [S]: rows per file
+    of the source, or per shard of its stream if files are not known.
     """
 
     files: tuple[DataFile, ...]
@@ -142,7 +141,6 @@ class Groups:
 
     @property
     def total_rows(self) -> int:
-        """Number of rows in the split."""
         return int(self.ends[-1]) if len(self) else 0
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
@@ -150,23 +148,23 @@ class Groups:
         spans = _spans(row_ranges)
         if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
             raise SourceError(
-                f"rows up to {spans[:, 1].max()} were planned, but the source has {self.total_rows}",
+                f"rows up to {spans[:, 1].max():,} were planned, but the source has only {self.total_rows:,}",
                 remedy="the source has changed; start over with --overwrite",
             )
-        found = cover(self.ends, spans)
-        group = found.groups
+        parts = cover(self.ends, spans)
+        group = parts.groups
         return Pieces(
             files=self.files,
-            starts=found.starts,
-            counts=found.counts,
-            skips=found.starts - (self.ends[group] - self.num_rows[group]),
+            starts=parts.starts,
+            counts=parts.counts,
+            skips=parts.starts - (self.ends[group] - self.num_rows[group]),
             file=self.file[group],
             at=self.at[group].astype(np.int64),
         )
 
     @classmethod
     def unread(cls, source_rows: np.ndarray, *, columns: Sequence[str] = ()) -> Groups:
-        """Return one placeholder group for rows that nobody reads; `columns` have no nulls."""
+        """Return one placeholder group for rows that will not be read, without nulls in `columns`."""
         none = np.zeros(1, np.int64)
         return cls(
             files=(DataFile(path="", size=0),),

@@ -4,7 +4,7 @@
     fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
     batches     one per piece, with the requested columns in the types of the split
 
-Several threads fetch remote files ahead. Footers are cached because every group needs them.
+Several threads fetch remote data in advance. Footers are cached because every group needs them.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from pipelines.prepare.sources.parquet import access, stored_columns
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import SourceError
-from tfrecord_io.shown import visible_line, without_access
+from tfrecord_io.shown import some, visible_line, without_access
 
-# Row groups up to these sizes are read in place: the shuffle moves them, and workers decode them whole.
+# Limits for reading row groups in place. Row groups are shuffled and decoded as a whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
 # Footer keys of an ingested part: rows per shard, and notes for the user by kind.
@@ -34,7 +34,7 @@ SHARD_ROWS = b"prep_tfrecords.shard_rows"
 NOTES = b"prep_tfrecords.notes"
 
 _THREADS = 32
-# Threads for remote files, and serialized bytes of footers to cache; parsed footers take about eight times as much.
+# Threads for remote files. Serialized bytes of cached footers; parsed ones take about eight times as much.
 _READERS = 8
 _CACHED_BYTES = 8 << 20
 # Largest request for neighbouring row groups, their largest decoded size, and the largest hole between two columns that
@@ -43,7 +43,7 @@ _FETCH_BYTES, _DECODED_BYTES = 32 << 20, 128 << 20
 _HOLE_BYTES = 4 << 20
 _MOST_DECODED_BYTES = 512 << 20
 _DECODED_ROWS = 1_000
-# Errors of damaged files.
+# Errors that damaged files cause.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, IndexError, KeyError, TypeError, ValueError, StopIteration)
 
 # Indices of pieces that are decoded together, int64 [n], and the ranges of a remote file to request.
@@ -57,7 +57,7 @@ _locks: dict[DataFile, threading.Lock] = {}
 class Footer:
     """Footer of a file. `is_in_place`: all row groups are small enough to be read in place.
 
-    The `nulls` of the groups exclude the inside of lists. `notes`: differences from the source, for ingested parts.
+    The `nulls` of `groups` don't count nulls inside lists. `notes`: differences from the source, for ingested parts.
     """
 
     schema: pa.Schema
@@ -94,22 +94,22 @@ def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> 
 
 def _remedy(file: DataFile) -> str:
     if file.ingested:
-        return "delete that file, and run the same command again, which makes it again"
+        return "delete the file, and run the same command again to make a new one"
     if file.path.endswith(".zip"):
-        return "unpack it: Parquet is read in place"
-    return "copy it again from where it was made, or leave it out"
+        return "unpack it: Parquet files inside archives are not read"
+    return "copy the file again from its origin, or leave it out"
 
 
 def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[list[int], dict[str, int]]:
-    """Return the Parquet leaves of the columns, and by name the positions among them of leaves outside lists."""
+    """Return the columns' Parquet leaves, and by name the positions of those that are not in lists."""
     leaves: list[int] = []
     flat: dict[str, int] = {}
     for index, column in enumerate(schema):
         parts = column.path.split(".")
-        # The name of a column may contain dots.
+        # A column's name may contain dots.
         if columns is None or any(".".join(parts[:count]) in columns for count in range(1, len(parts) + 1)):
             is_field = column.max_repetition_level == 0 and column.path not in flat
-            if is_field or column.path == column.name:  # a column's name takes precedence
+            if is_field or column.path == column.name:  # a column takes precedence over a field
                 flat[column.path] = len(leaves)
             leaves.append(index)
     return leaves, flat
@@ -137,7 +137,7 @@ def _footer(
     if file.ingested:
         source_rows = np.array(json.loads((metadata.metadata or {}).get(SHARD_ROWS, b"[]")), np.int64)
         if source_rows.sum() != metadata.num_rows:
-            raise ValueError("its rows are not those that were written")
+            raise ValueError("its numbers of rows differ from those that were written")
     groups = Groups(
         files=(file,),
         num_rows=num_rows,
@@ -191,14 +191,13 @@ def read_rows(
         with _decoding(*place_of(which[0])) as file:
             with access.opened(file, addresses, ahead=ranges) as handle:
                 metadata = _metadata(file, handle)
-                ends = np.cumsum(
-                    [metadata.row_group(each).num_rows for each in groups if each < metadata.num_row_groups]
-                )
+                known = range(groups[0], min(groups[-1] + 1, metadata.num_row_groups))
+                ends = np.cumsum([metadata.row_group(group).num_rows for group in known])
                 skips = pieces.skips[which] + np.append(0, ends)[at - at[0]]
                 stops = skips + pieces.counts[which]
                 batch = _read_groups(metadata, groups, handle, wanted, file=file, remote=remote, stop=int(stops.max()))
             if (stops > np.minimum(ends[at - at[0]], batch.num_rows)).any():
-                raise ValueError(f"it has {batch.num_rows} rows, expected at least {stops.max()}")
+                raise ValueError(f"it has {some(batch.num_rows, 'row')}, expected at least {stops.max()}")
             cut = (batch.slice(skip, stop - skip) for skip, stop in zip(skips.tolist(), stops.tolist(), strict=True))
             return list(zip(pieces.starts[which].tolist(), cut, strict=True))
 
@@ -243,14 +242,13 @@ def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[i
 
 
 @contextlib.contextmanager
-def _decoding(file: DataFile, group: int, row: int) -> Iterator[DataFile]:
+def _decoding(file: DataFile, group: int, row: int | None = None) -> Iterator[DataFile]:
     try:
         yield file
     except _UNREADABLE as error:
-        shown = without_access(file.path)
+        place = f"row group {group}" + ("" if row is None else f", row {row} of the split,")
         raise SourceError(
-            f"{shown}: row group {group}, row {row} of the split, cannot be decoded ({visible_line(str(error))})",
-            remedy=_remedy(file),
+            f"{without_access(file.path)}: {place} cannot be decoded ({visible_line(str(error))})", remedy=_remedy(file)
         ) from error
 
 
@@ -265,15 +263,15 @@ def _read_groups(
     stop: int,
 ) -> pa.RecordBatch:
     if groups[-1] >= metadata.num_row_groups:
-        raise ValueError(f"the file has {metadata.num_row_groups} row groups")
+        raise ValueError(f"the file has {some(metadata.num_row_groups, 'row group')}, expected more")
     batches, rows, num_bytes, where = list[pa.RecordBatch](), 0, 0, without_access(file.path)
     for batch in _decoded(metadata, groups, handle, wanted, where=where, remote=remote):
         batches.append(batch)
         rows, num_bytes = rows + batch.num_rows, num_bytes + batch.nbytes
         if num_bytes > _MOST_DECODED_BYTES:
             raise SourceError(
-                f"{where}: {rows:,} rows of row group {groups[0]} are {num_bytes:,} bytes once they are decoded, "
-                f"expected at most {_MOST_DECODED_BYTES:,} in a row group",
+                f"{where}: row group {groups[0]} has {num_bytes:,} bytes in {some(rows, 'decoded row')}, expected at "
+                f"most {_MOST_DECODED_BYTES:,} bytes",
                 remedy="write the file again with smaller row groups, such as row_group_size=10, or leave it out",
             )
         if rows >= stop:
@@ -286,7 +284,7 @@ def read_group(file: DataFile, group: int, types: pa.Schema) -> Iterator[pa.Tabl
     """Yield the rows of a row group in tables of about 16 MB. Raises: SourceError if it can't be decoded."""
     where, remote = without_access(file.path), access.is_remote(file.path)
     held, num_bytes = list[pa.RecordBatch](), 0
-    with _decoding(file, group, 0), access.opened(file, {}) as handle:
+    with _decoding(file, group), access.opened(file, {}) as handle:
         for batch in _decoded(_metadata(file, handle), [group], handle, types, where=where, remote=remote):
             held.append(batch)
             num_bytes += batch.nbytes
@@ -344,9 +342,9 @@ def _decoded_bytes(column: pa.Array) -> int:
 
 def _metadata(file: DataFile, handle: pa.NativeFile) -> pq.FileMetaData:
     with _locks.setdefault(file, threading.Lock()):
-        if (found := _footers.get(file)) is None:
-            found = pq.ParquetFile(handle).metadata
-            while sum(each.serialized_size for each in list(_footers.values())) > _CACHED_BYTES:
+        if (metadata := _footers.get(file)) is None:
+            metadata = pq.ParquetFile(handle).metadata
+            while sum(footer.serialized_size for footer in list(_footers.values())) > _CACHED_BYTES:
                 _footers.pop(next(iter(list(_footers))), None)
-            _footers[file] = found
-        return found
+            _footers[file] = metadata
+        return metadata

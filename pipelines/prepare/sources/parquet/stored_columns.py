@@ -1,8 +1,8 @@
 """Select stored columns and struct fields by dotted names, and cast them to the types of the split.
 
 `translation.en` is the field `en` of the column `translation`; a column named `translation.en` takes precedence. A
-field of a null struct is null. Casts follow `datasets`, which casts files to the types of the first file: dictionaries
-to strings, integers if all values fit, lists by item, structs by the names of fields, where a missing one is null.
+field of a null struct is null. Like `datasets`, files are cast to the types of the first file: dictionaries to strings,
+integers if all values fit, lists by item, and structs by field name, with nulls for missing fields.
 """
 
 import re
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import first_line
 
-_ELSEWHERE = "the first file or the dataset card has it"
+_ELSEWHERE = "as in the first file or the dataset card"
 
 
 def path_of(fields: pa.Schema | pa.StructType, name: str) -> tuple[str, ...] | None:
@@ -42,10 +42,10 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
 
 def schema_of(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     """Return the schema of the columns and struct fields `names`. Raises: KeyError."""
-    found = {name: field_of(schema, name) for name in names}
-    if missing := [name for name, field in found.items() if field is None]:
+    fields = {name: field_of(schema, name) for name in names}
+    if missing := [name for name, field in fields.items() if field is None]:
         raise KeyError(f"no column {missing[0]!r}")
-    return pa.schema(found.values())
+    return pa.schema(fields.values())
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array | None:
@@ -63,25 +63,25 @@ def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | 
 
 
 def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str, as_named: bool = False) -> None:
-    """Check that columns of `schema` can be cast to `types`, without new values unless a card names the types.
+    """Check that columns of `schema` can be cast to `types`; only casts to types of a card may change values.
 
-    Raises: SourceError, naming the file `where`.
+    `as_named`: a card names the types. Raises: SourceError, naming the file `where`.
     """
     for field in types:
         count = len(schema.get_all_field_indices(field.name))
         column = field_of(schema, field.name)
         if column is None:
             raise SourceError(
-                f"{where}: {'several columns' if count else 'no column'} {field.name!r}, expected one, as {_ELSEWHERE}",
-                remedy="give all files the same columns, or name only some of them by a glob",
+                f"{where}: {'several columns' if count else 'no column'} {field.name!r}, expected one, {_ELSEWHERE}",
+                remedy="give all files the same columns, or name only some of them with a glob",
             )
         if not as_named and not _is_alike(column.type, field.type):
-            raise _other_type(column.type, field, "values would change", where=where)
+            raise _other_type(column.type, field, "a cast would change values", where=where)
         _cast_column(pa.schema([column]).empty_table().column(0), field, where=where)
 
 
 def _is_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether a cast keeps values or fails: not 7 to '7', '007' to 7, 2 to True, or a time to another zone."""
+    """Return False if a cast may change values: 7 to '7', '007' to 7, 2 to True, or a time to another zone."""
     if pa.types.is_dictionary(kind):
         return _is_alike(kind.value_type, wanted)
     if is_list(kind) and is_list(wanted):
@@ -124,8 +124,8 @@ def _cast_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, *, where: 
 def _other_type(kind: pa.DataType, field: pa.Field, reason: str, *, where: str) -> SourceError:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return SourceError(
-        f"{where}: column {field.name!r} holds {kind}, expected {field.type}, as {_ELSEWHERE} ({reason})",
-        remedy="convert all files to the same types, or name only some of them by a glob",
+        f"{where}: column {field.name!r} holds {kind}, expected {field.type}, {_ELSEWHERE} ({reason})",
+        remedy="convert all files to the same types, or name only some of them with a glob",
     )
 
 

@@ -1,7 +1,7 @@
 """Detect JSON files that `datasets` 5.2 mistakes for agent traces because of their column names and types.
 
-It replaces columns of agent traces by others, made by the package teich. Conversations may have the same columns. So
-rows with the requested columns are read unchanged.
+`datasets` replaces the columns of agent traces by those of the package teich. Conversations may have the same columns,
+so rows with the requested columns are read unchanged.
 """
 
 from collections.abc import Sequence
@@ -30,13 +30,17 @@ def streams_of(builder: Any, named: Sequence[str] | None) -> dict[str, Any]:
     builder.config.parse_agent_traces = True  # doesn't affect these streams, which have features
     features = builder.info.features
     wanted = [*CHATS.values(), [name.partition(".")[0] for name in named or ()]]
-    if features is None or not has_agent_traces_markers(features) or any(set(each) <= set(features) for each in wanted):
+    if (
+        features is None
+        or not has_agent_traces_markers(features)
+        or any(set(columns) <= set(features) for columns in wanted)
+    ):
         return streams
     if not config.TEICH_AVAILABLE:
         first = next(path for paths in builder.config.data_files.values() for path in paths)
         raise SourceError(
-            f"{without_access(first)}: `datasets` takes its rows for traces of an agent, which need the package teich",
-            remedy=f"install teich; or add --source-option {OPTION}=false, and choose among the columns "
+            f"{without_access(first)}: `datasets` takes its rows for traces of an agent, and needs teich to read them",
+            remedy=f"install the package teich; or add --source-option {OPTION}=false, and choose among the columns "
             f"{', '.join(features)}",
         )
     builder.info.features = None

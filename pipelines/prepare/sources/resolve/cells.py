@@ -1,7 +1,7 @@
 """Keep cells of CSV and TSV files as the characters in the file.
 
-With `datasets`, pandas infers types for every 10,000 rows: `007` may be text in one chunk and 7 in the next. So all
-cells are read as text, and the first 10,000 rows decide which columns are `parsed`:
+In `datasets`, pandas infers types for every 10,000 rows: `007` may be text in one chunk and 7 in the next. So all cells
+are read as text, and the first 10,000 rows decide which columns are then `parsed`:
 
     column                               first rows        type
     text, or `dtype` says str            any               string
@@ -27,33 +27,33 @@ from tfrecord_io.errors import SourceError
 _PLAIN_QUOTES = "if quotes are plain characters in the file, add --source-option quoting=3"
 REMEDY = f"{library.CORRECT}; {_PLAIN_QUOTES}"
 _ROWS = 10_000
-# Formats of numbers and booleans that only pandas can apply; with one of these, pandas chooses the types.
+# Options that only pandas can apply. With one of these, pandas chooses the types.
 _SPELLINGS = ("converters", "thousands", "true_values", "false_values")
 
 
 def as_written(listing: SourceListing, config: SourceConfig) -> tuple[SourceListing, Any]:
-    """Return the listing with a builder that reads text, and the target features."""
+    """Return the listing with a builder that reads cells as text, and the features to parse them to."""
     import datasets
 
     (builder,), string = listing.builders.values(), datasets.Value("string")
     files, options = library.splits_of(builder), library.options_of(builder.config)
     if (card := builder.info.features) is not None:
-        plain = {name: string if isinstance(each, datasets.Value) else each for name, each in card.items()}
+        plain = {name: string if isinstance(feature, datasets.Value) else feature for name, feature in card.items()}
         builder = library.with_files(builder, files, features=datasets.Features(plain))
         return dataclasses.replace(listing, builders={None: builder}), card
     if is_spelt := any(getattr(builder.config, name) for name in _SPELLINGS) or builder.config.decimal != ".":
-        found = next(iter(listing.streams.values())).features
+        inferred = next(iter(listing.streams.values())).features
     else:
-        one = library.open_builder("csv", data_files=library.listed(files), **{**options, "nrows": 1})
-        names = next(iter(dataclasses.replace(listing, builders={None: one}).streams.values())).features
+        first_row = library.open_builder("csv", data_files=library.listed(files), **{**options, "nrows": 1})
+        names = next(iter(dataclasses.replace(listing, builders={None: first_row}).streams.values())).features
         builder = library.with_files(builder, files, features=datasets.Features(dict.fromkeys(names, string)))
-        found = library.in_child(_types, {None: builder})
+        inferred = library.in_child(_types, {None: builder})
     texts = {*config.text_columns, *(getattr(config, name) for name in LAYOUT_COLUMNS), *text_dtypes(config)}
-    typed = {*found} if config.functions else {config.label_column, *config.keep_columns}
-    wanted = datasets.Features({name: each if name in typed - texts else string for name, each in found.items()})
+    typed = {*inferred} if config.functions else {config.label_column, *config.keep_columns}
+    features = {name: feature if name in typed - texts else string for name, feature in inferred.items()}
     if is_spelt:
-        builder = library.with_files(builder, files, features=wanted)
-    return dataclasses.replace(listing, builders={None: builder}), wanted
+        builder = library.with_files(builder, files, features=datasets.Features(features))
+    return dataclasses.replace(listing, builders={None: builder}), datasets.Features(features)
 
 
 def _types(builders: Mapping[str | None, Any]) -> Any:
@@ -92,9 +92,9 @@ def delimiter_of(builder: Any) -> str:
 
 
 def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping[str, str], where: str) -> pa.Table:
-    """Return the table in `types`, with numbers and booleans parsed from text, and note rewritten numbers.
+    """Parse numbers and booleans to `types`; add a note on numbers that change, such as +7.
 
-    `row` is the number of the first row in the file `where`. Raises: SourceError if a cell can't be parsed.
+    `row` is the number of the table's first row in the file `where`. Raises: SourceError if a cell can't be parsed.
     """
     columns = []
     for field, cells in zip(types, table.columns, strict=True):
@@ -104,7 +104,7 @@ def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping
             continue
         other = pc.not_equal(columns[-1].cast(pa.string()), pc.utf8_trim_whitespace(cells))
         if pc.any(other).as_py():
-            text, value = (each.filter(other)[0].as_py() for each in (cells, columns[-1]))
+            text, value = (column.filter(other)[0].as_py() for column in (cells, columns[-1]))
             notes.setdefault(
                 f"number {field.name}",
                 f"{where}: column {field.name!r} holds {text!r}, read as the number {value}; {_as_text(field.name)}",
@@ -113,7 +113,7 @@ def parsed(table: pa.Table, types: pa.Schema, *, row: int, notes: MutableMapping
 
 
 def _as_text(name: str) -> str:
-    return f'--source-option \'dtype={{"{name}": "str"}}\' reads it as text'
+    return f'to read the column as text, add --source-option \'dtype={{"{name}": "str"}}\''
 
 
 def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> pa.ChunkedArray:
@@ -130,7 +130,7 @@ def _values(column: pa.ChunkedArray, field: pa.Field, row: int, where: str) -> p
 
 
 def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapping[str, str], where: str) -> None:
-    r"""Add a note if a quoted cell holds lines that look like separate rows, because of a stray quote.
+    r"""Add a note if a quoted cell holds lines that look like rows, as after a stray quote.
 
     one \t 0
     "two \t 1        the cell `two\t1\nthree\t0\nfour` of a single row
@@ -149,8 +149,8 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
             fits = len(lines[-1]) == index + 1 and all(len(cells) == last + 1 for cells in whole)
             if fits and _look_like_rows(whole, table, but=index):
                 notes["joined"] = (
-                    f"{where}: row {row + at:,} is {len(lines)} lines of the file, joined by quotes, though each looks "
-                    f"like a row; {_PLAIN_QUOTES}"
+                    f"{where}: row {row + at:,} is {len(lines):,} lines of the file, joined by quotes, though each "
+                    f"line looks like a row; {_PLAIN_QUOTES}"
                 )
                 return
 

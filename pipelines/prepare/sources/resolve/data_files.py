@@ -30,7 +30,7 @@ from tfrecord_io.shown import is_web, without_access
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-# Compressed files by their first bytes; readers trust the file name.
+# Endings of compressed files by their first bytes. Readers go by the name.
 _COMPRESSED = {
     b"\x1f\x8b": ".gz",
     b"\x28\xb5\x2f\xfd": ".zst",
@@ -42,9 +42,9 @@ _TEXTS = (".csv", ".tsv", ".json", ".jsonl", ".txt")
 _THREADS = 16
 # Every output of a build contains this folder from the start.
 _WORK_FOLDER = ".prep"
-# Keys that identify content; digests come first because they depend on the content only.
+# Metadata keys that identify content, digests first.
 _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
-# Keys for an object's version; the number of the upload comes first.
+# Metadata keys for an object's version, the number of the upload first.
 _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 
@@ -68,26 +68,26 @@ class DataFile:
 
     @property
     def as_planned(self) -> DataFile:
-        """File as recorded in plans, without credentials (see `RowReader.addresses`)."""
+        """File as plans record it, without credentials (see `RowReader.addresses`)."""
         version = "" if self.stamp is not None else self.version
         return dataclasses.replace(self, path=without_access(self.path), name="", tag="", version=version)
 
     @property
     def entry(self) -> dict[str, Any]:
         """Entry of the file in the dataset's identity."""
-        ours = self.tag.startswith(_DIGEST)
-        tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if ours else {"mark": self.tag}
+        is_our_digest = self.tag.startswith(_DIGEST)
+        tag = {"xxh3": self.tag.removeprefix(_DIGEST)} if is_our_digest else {"mark": self.tag}
         return {"name": self.name, "bytes": self.size, **tag}
 
 
 def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Return whether two `DataFile.entry` are the same file. Names may differ if the digest covers only content."""
-    aside = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
-    return {k: v for k, v in before.items() if k not in aside} == {k: v for k, v in now.items() if k not in aside}
+    ignored = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
+    return all(before.get(key) == now.get(key) for key in {*before, *now} - ignored)
 
 
 def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) -> list[DataFile]:
-    """Return the files with those of the `entries` first, in their order."""
+    """Return the files, beginning with the files of `entries` in the order of `entries`."""
     first, rest = [], list(files)
     for entry in entries:
         same = [file for file in rest if is_same_file(entry, file.entry)]
@@ -98,7 +98,7 @@ def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) 
 
 
 def is_pinned(path: str) -> bool:
-    """Return whether an address fixes the content, like a hub address with a commit."""
+    """Return whether the address fixes the content, as a hub address with a commit does."""
     return path.startswith("hf://") and "@" in path
 
 
@@ -108,7 +108,7 @@ def version_of(info: Mapping[str, Any]) -> str:
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """Return a 63-bit digest of a local file's inode, modification time and change time, to detect replacement."""
+    """Return a 63-bit digest of a local file's inode and times, to detect replacement."""
     return xxhash.xxh3_64_intdigest(f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}".encode()) >> 1
 
 
@@ -128,20 +128,20 @@ def list_folder(folder: str) -> tuple[list[DataFile], bool]:
     Raises: SourceError if it can't be listed, or is the output of a build.
     """
     infos, root = _below(folder)
-    # If --output is inside the source, the same command would otherwise see different files each time.
+    # If --output is inside the source, each run of a command would otherwise see different files.
     inside = f"/{_WORK_FOLDER}/"
     outputs = {f"/{name}".partition(inside)[0][1:] for name in infos if inside in f"/{name}"}
     if "" in outputs:
         raise SourceError(
-            f"{without_access(folder)}: the output of a build, expected source files",
-            remedy="name the files to make the dataset from",
+            f"{without_access(folder)}: this folder is the output of a build, expected source files",
+            remedy="name the files to build the dataset from",
         )
-    found = (
+    files = (
         _listed(f"{root}/{name}", info, name=name)
         for name, info in infos.items()
         if _is_visible(name, "") and not any(name.startswith(f"{output}/") for output in outputs)
     )
-    return [each for each in found if each is not None], bool(outputs)
+    return [file for file in files if file is not None], bool(outputs)
 
 
 def list_files(dataset: str) -> list[DataFile]:
@@ -154,14 +154,14 @@ def list_files(dataset: str) -> list[DataFile]:
     else:
         info = _info(address)
         infos = {} if info is None else {str(inner): info}
-    found = {str(fs.unstrip_protocol(each)) if path is None else each: infos[each] for each in infos}
-    files = [_listed(each, info, name=posixpath.basename(without_access(each))) for each, info in found.items()]
+    by_path = {str(fs.unstrip_protocol(name)) if path is None else name: info for name, info in infos.items()}
+    files = [_listed(file, info, name=posixpath.basename(without_access(file))) for file, info in by_path.items()]
     if not any(files):
-        what = "matches folders only, expected files" if files else "no such file or folder"
+        cause = "matches only folders, expected files" if files else "no such file or folder"
         raise SourceError(
-            f"{without_access(dataset)}: {what}", remedy="check the path, and that you may list and read it"
+            f"{without_access(dataset)}: {cause}", remedy="check the path, and that you may list and read it"
         )
-    return sorted(filter(None, files), key=lambda each: each.path)
+    return sorted(filter(None, files), key=lambda file: file.path)
 
 
 def describe(path: str, *, name: str = "") -> DataFile:
@@ -185,7 +185,7 @@ def _below(folder: str) -> tuple[dict[str, Mapping[str, Any]], str]:
     options = {} if path is None else {"on_error": "raise"}
     with storage.as_source_error(folder):
         listed: Mapping[str, Any] = retry_transient(lambda: fs.find(inner, detail=True, **options), path=folder)
-    below = {each[len(inner.rstrip("/")) :].lstrip("/"): info for each, info in sorted(listed.items())}
+    below = {name[len(inner.rstrip("/")) :].lstrip("/"): info for name, info in sorted(listed.items())}
     return below, root if path is not None else str(fs.unstrip_protocol(inner)).rstrip("/")
 
 
@@ -203,8 +203,8 @@ def _matching(address: str) -> Mapping[str, Any]:
         infos: Mapping[str, Any] = retry_transient(
             lambda: fs.glob(inner, detail=True), path=address, passes=_is_transient
         )
-        if found := {path: info for path, info in infos.items() if _is_visible(path, inner)}:
-            return found
+        if visible := {path: info for path, info in infos.items() if _is_visible(path, inner)}:
+            return visible
         raise FileNotFoundError(address)  # lets `as_source_error` report a missing bucket
     return {}
 
@@ -229,8 +229,8 @@ def _info(address: str) -> Mapping[str, Any] | None:
 
 def _is_visible(path: str, pattern: str) -> bool:
     """Return whether a path has no more hidden or special parts than `pattern`, the rule of `datasets`."""
-    hidden, asked_hidden = (sum(part.startswith(".") for part in each.split("/")) for each in (path, pattern))
-    special, asked_special = (sum(part.startswith("__") for part in each.split("/")[:-1]) for each in (path, pattern))
+    hidden, asked_hidden = (sum(part.startswith(".") for part in text.split("/")) for text in (path, pattern))
+    special, asked_special = (sum(part.startswith("__") for part in text.split("/")[:-1]) for text in (path, pattern))
     return hidden <= asked_hidden and special <= asked_special
 
 
@@ -249,12 +249,12 @@ def _identified(file: DataFile) -> DataFile:
         return file
     try:
         with storage.as_source_error(file.path):
-            found = file if file.stamp is not None else describe(file.path, name=file.name)
-            return found if found.tag else _digested(found)
+            described = file if file.stamp is not None else describe(file.path, name=file.name)
+            return described if described.tag else _digested(described)
     except FileNotFoundError as error:
         raise SourceError(
             f"{without_access(file.path)}: was listed, but is gone",
-            remedy="run the same command again; something deletes files",
+            remedy="make sure that nothing deletes source files, and run the same command again",
         ) from error
 
 
@@ -268,7 +268,7 @@ def _digested(file: DataFile) -> DataFile:
             total.update(chunk)
         status = None if file.stamp is None else os.fstat(stream.fileno())
     if status is not None and (status.st_size, stamp_of(status)) != (file.size, file.stamp):
-        raise SourceError(f"{file.path}: was changed while it was read", remedy="run the same command again")
+        raise SourceError(f"{file.path}: changed while it was read", remedy="run the same command again")
     digest = f"{_DIGEST}{total.hexdigest()}"
     return dataclasses.replace(file, tag=digest, version=digest)
 
@@ -282,4 +282,4 @@ def _require_data(head: bytes, path: str) -> None:
         )
     end = next((end for magic, end in _COMPRESSED.items() if head.startswith(magic)), None)
     if end and where.lower().endswith(_TEXTS):
-        raise SourceError(f"{where}: compressed, but not by its name", remedy=f"rename it to end in {end}")
+        raise SourceError(f"{where}: compressed, but its name does not end in {end}", remedy=f"add {end} to its name")

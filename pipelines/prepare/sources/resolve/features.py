@@ -31,7 +31,6 @@ class Columns(dict[str, Column]):
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Arrow schema of the names and types."""
         return pa.schema([(name, column.kind) for name, column in self.items()])
 
     def with_fields(self) -> Columns:
@@ -47,7 +46,7 @@ class Columns(dict[str, Column]):
 def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
     """Return the columns of files with this schema, described by `features` or the schema's metadata.
 
-    A type that `datasets` doesn't know keeps its stored type.
+    A column of a type that `datasets` doesn't know keeps its stored type.
     """
     described = features if features is not None else _features_of(schema)
     fields = schema if described is None else described.arrow_schema
@@ -70,7 +69,7 @@ def without_views(features: Any) -> Any:
 
 
 def _column(field: pa.Field, feature: Any) -> Column:
-    # The fields of Translation and similar features have no features.
+    # The fields of features such as Translation have no features.
     if feature is None and (described := _features_of(pa.schema([field]))) is not None:
         field, feature = described.arrow_schema.field(0), described[field.name]
     own = feature if isinstance(feature, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Resolve hub datasets to commits, check whether they need a token, and explain errors of the hub's client."""
+"""Resolve hub datasets to commits, and explain errors of the hub's client."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ _NO_SUCH = "no such dataset, file or folder"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repository:
-    """Hub dataset at one commit. `needs_token`: private or gated; `folder`: in the hub's cache, offline only."""
+    """Hub dataset at one commit. `needs_token`: private or gated. `folder`: its copy in the hub's cache, if offline."""
 
     name: str
     commit: str
@@ -61,13 +61,13 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
         if not hub_libraries.hub_answers():
             raise ConnectionError("no answer in 10 seconds")
         info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name)
-    # The hub resolves old short names such as `imdb` to full names, which addresses need.
+    # Addresses need the full name of old short names such as `imdb`.
     full = info.id if "/" in info.id else name
     return Repository(name=full, commit=str(info.sha), needs_token=bool(info.private or info.gated))
 
 
 def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
-    """Pin an address inside a hub dataset to a commit; return the new address and the dataset. Raises: SourceError."""
+    """Pin an address in a hub dataset to a commit; return the pinned address and the dataset. Raises: SourceError."""
     owner, _, below = address.removeprefix(_DATASETS).partition("/")
     head, _, inner = below.replace("@refs/", "@refs%2F").partition("/")
     if head.partition("@")[2].startswith("refs%2F"):  # NAME@refs/convert/parquet/PATH
@@ -77,8 +77,8 @@ def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
         raise SourceError(
             f"{address}: not a dataset of the hub", remedy="give hf://datasets/USER/NAME, and a path or glob in it"
         )
-    found = repository(f"{owner}/{head}", revision=revision)
-    return f"{found.folder or found.root}/{inner}", found
+    dataset = repository(f"{owner}/{head}", revision=revision)
+    return f"{dataset.folder or dataset.root}/{inner}", dataset
 
 
 def _cached(name: str, *, revision: str | None) -> Repository:
@@ -113,14 +113,14 @@ def as_source_error(dataset: str) -> Iterator[None]:
         errors.RevisionNotFoundError: ("no such revision", "give a branch, tag or commit of the dataset as --revision"),
         errors.RepositoryNotFoundError: (_NO_SUCH, "check the spelling; for a private dataset set HF_TOKEN"),
         errors.HFValidationError: (_NO_SUCH, "check the spelling"),
-        errors.HfHubHTTPError: ("the hub answered with an error", "run the same command again later; it goes on"),
+        errors.HfHubHTTPError: ("the hub answered with an error", "run the same command again later to go on"),
     }
     try:
         yield
     except PrepError:
         raise
     except Exception as error:
-        known = next((each for kind, each in remedies.items() if isinstance(error, kind)), None)
+        known = next((words for kind, words in remedies.items() if isinstance(error, kind)), None)
         # Versions of the hub's client use different HTTP libraries, each with its own errors.
         of_network = type(error).__module__.startswith(("http", "requests", "urllib3"))
         if known is None and not of_network and not isinstance(error, ConnectionError):

@@ -1,7 +1,7 @@
 """Keep values of JSON files as the characters in the file.
 
-`datasets` reads each chunk of a file with inferred types, and casts them to the types of the first rows. This module
-prevents casts that change characters:
+`datasets` infers the types of each chunk of a file, and casts it to the types of the first rows. This module prevents
+casts that change characters:
 
     in the file                      first rows    `datasets` gives         here
     "2024-02-01T10:30:00Z"           any           2024-02-01 10:30:00      the same characters
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-# Pairs of a type and a target type that loses its spelling.
+# Types and target types of casts that may change how a value is written.
 _OTHER_SPELLINGS = (
     (pa.types.is_floating, pa.types.is_string),
     (pa.types.is_boolean, lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind)),
@@ -45,7 +45,7 @@ def as_written() -> Iterator[None]:
                 continue
             cells = table[field.name]
             _require_same(cells, field.type, name=field.name)
-            if pa.types.is_timestamp(field.type) and pa.types.is_string(cells.type):  # if a card declares times
+            if pa.types.is_timestamp(field.type) and pa.types.is_string(cells.type):  # a card declares times
                 index = table.column_names.index(field.name)
                 table = table.set_column(index, field.name, _times(cells, field.type))
         return cast(table, schema)
@@ -105,10 +105,10 @@ def _require_same(cells: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> No
     elif any(was(cells.type) and now(kind) for was, now in _OTHER_SPELLINGS):
         _refuse(cells.drop_null(), kind, name=name)
     elif pa.types.is_string(cells.type) and pa.types.is_integer(kind):
-        # Class names are texts cast to integers, too, but none looks like this.
+        # Class names are also texts that are cast to integers, but none looks like this.
         _refuse(cells.filter(pc.match_substring_regex(cells, r"^[+-]?0\d+$|^\+\d+$|^-0$")), kind, name=name)
 
 
 def _refuse(odd: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> None:
     if len(odd):
-        raise ValueError(f"Couldn't cast {odd[0].as_py()!r} in column {name!r} to {kind} without another spelling")
+        raise ValueError(f"Couldn't cast {odd[0].as_py()!r} in column {name!r} to {kind} without a change of spelling")

@@ -32,23 +32,23 @@ from tfrecord_io.shown import first_line, without_access
 _ROWS = 1000
 _CUT = 16
 _SMALL_BYTES = 16_000_000
-# Above this number of files, the manifest lists one digest instead.
+# For more files, the manifest holds one digest instead of a list.
 _MOST_NAMED = 1_000
 CORRECT = "correct the file or leave it out; if files have different types, convert them to the same types"
 _LEAVE_OUT = "the file is damaged, nested too deeply or needs too much memory: leave it out, or {}"
 _TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".tgz")
 
-# Warning of pandas when it drops cells after the last name of a header.
+# Warning of pandas when it drops cells of rows longer than the header.
 _LONG_ROWS = "Length of header or names does not match length of data"
 # Option of a reader, its default in `datasets`, and our value. The defaults keep byte order marks in texts; take the
-# first cells for row names if rows end with a delimiter; and quote texts if numbers follow later.
+# first cells for row names if rows end with a delimiter; and put texts in quotes if numbers follow later.
 _OURS: Mapping[str, tuple[str, Any, Any]] = {
     "text": ("encoding", "utf-8", "utf-8-sig"),
     "csv": ("index_col", None, False),
     "json": ("on_mixed_types", "use_json", None),
 }
 
-# Registered on import, so that any process can read a stream that another process opened.
+# Registered on import, so that any process can read the streams of another.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
 
 # The settings of `datasets` are process-wide, and the first use of a reader patches its module.
@@ -57,7 +57,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def quiet() -> Iterator[Any]:
-    """Yield `datasets` with quiet settings, to one thread at a time; then restore the user's settings."""
+    """Yield `datasets` with quiet settings, to one thread at a time, and restore the user's."""
     import datasets
     from huggingface_hub.utils import logging as hub_logging
 
@@ -68,9 +68,9 @@ def quiet() -> Iterator[Any]:
         config = vars(datasets.config)
         restored.callback(config.update, {name: config[name] for name in settings})
         config.update(settings)
-        for each in (datasets.logging, hub_logging):  # hub_logging reports README.md files without a card
-            restored.callback(each.set_verbosity, each.get_verbosity())
-            each.set_verbosity(datasets.logging.CRITICAL)
+        for log in (datasets.logging, hub_logging):  # hub_logging reports README.md files without a card
+            restored.callback(log.set_verbosity, log.get_verbosity())
+            log.set_verbosity(datasets.logging.CRITICAL)
         if not datasets.are_progress_bars_disabled():
             restored.callback(datasets.enable_progress_bars)
             datasets.disable_progress_bars()
@@ -122,7 +122,7 @@ def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
 
 def splits_of(builder: Any) -> dict[str, list[str]]:
     """Return the paths of a builder's files by split."""
-    return {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
+    return {str(split): list(paths) for split, paths in (builder.config.data_files or {}).items()}
 
 
 def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: Any = None) -> Any:
@@ -135,18 +135,17 @@ def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: A
 def with_members(builder: Any) -> Any:
     """Replace tar archives by their members, because `datasets` doesn't unpack them in streams.
 
-    Also reopens a builder with options by its reader: for a folder, `datasets` ignores some, such as `delimiter`.
-
+    A builder with options is reopened by its reader: for a folder, `datasets` ignores options such as `delimiter`.
     Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if a member has an odd name.
     """
     files = members = splits_of(builder)
     if builder.name != "webdataset":
-        members = {split: [inner for path in some for inner in _members(path)] for split, some in files.items()}
+        members = {split: [inner for path in paths for inner in _members(path)] for split, paths in files.items()}
     return builder if members == files and not options_of(builder.config) else with_files(builder, members)
 
 
 def members(path: str) -> list[str]:
-    """Return the names in a zip or tar archive; none for other files. Raises: like `with_members`."""
+    """Return the file names in a zip or tar archive; none for other files. Raises: like `with_members`."""
     if path.endswith(".zip"):
         return sorted(fsspec.core.url_to_fs(f"zip://::{path}")[0].find(""))
     return [inner.partition("::")[0].removeprefix("tar://") for inner in _members(path) if inner != path]
@@ -161,7 +160,7 @@ def _members(path: str) -> list[str]:
     names = opened.find("")
     if odd := [name for name in names if "::" in name or "://" in name or name.startswith("./")]:
         raise SourceError(
-            f"{without_access(path)}: a member {odd[0]!r}, expected names such as 'folder/0.csv'",
+            f"{without_access(path)}: the archive has a file {odd[0]!r}, expected names such as 'folder/0.csv'",
             remedy="unpack the archive, and name its folder as DATASET",
         )
     paths = [name.split("/") for name in names]
@@ -180,16 +179,16 @@ def options_of(config: Any) -> dict[str, Any]:
 
 
 def with_ours(builder: Any) -> Any:
-    """Set the option of `_OURS` in a builder, unless it was changed or types are unknown."""
+    """Set the option of `_OURS` in a builder, unless the user has set it, or types of JSON are unknown."""
     option, default, ours = _OURS.get(builder.name, ("", None, None))
-    is_early = builder.name == "json" and builder.info.features is None
-    if option and not is_early and getattr(builder.config, option) == default:
+    is_untyped = builder.name == "json" and builder.info.features is None
+    if option and not is_untyped and getattr(builder.config, option) == default:
         setattr(builder.config, option, ours)
     return builder
 
 
 def asked_options(builder: Any) -> dict[str, Any]:
-    """Return the options of a builder from the user, a card or file names, without ours."""
+    """Return the options of a builder from the user, a card or file names, without `_OURS`."""
     option, _, ours = _OURS.get(builder.name, ("", None, None))
     return {name: value for name, value in options_of(builder.config).items() if (name, value) != (option, ours)}
 
@@ -207,9 +206,9 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = ""
     except (PrepError, GeneratorExit):
         raise
     except UnicodeDecodeError as error:
-        found = error.object[error.start : error.start + 8]
+        odd = error.object[error.start : error.start + 8]
         raise SourceError(
-            f"{where()}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
+            f"{where()}: cannot be read: not UTF-8, {error.reason} at {odd!r}", remedy=to_utf8(error.object)
         ) from error
     except WorkerDiedError as error:
         raise SourceError(
@@ -218,41 +217,41 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = ""
     except MemoryError as error:
         raise SourceError(
             f"{where()}: cannot be read: this needs more than half of the machine's memory",
-            remedy=f"split its rows, or {smaller}; a machine with more memory may read it",
+            remedy=f"divide its rows among several files, {smaller}, or use a machine with more memory",
         ) from error
-    except StopIteration as error:  # from readers that ask for a first row
+    except StopIteration as error:  # from readers that expect a first row
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
         if str(error).startswith(_LONG_ROWS):
             raise SourceError(
                 f"{where()}: rows have more cells than the header has names",
-                remedy="add names to the header; or --source-option index_col=0 leaves out the first cell of each row",
+                remedy="add names to the header, or add --source-option index_col=0 to omit the first cell of each row",
             ) from error
         if uneven := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):  # from pandas
             expected, line, seen = map(int, uneven.groups())
             raise SourceError(
                 f"{where()}: line {line:,} has {seen} cells, expected {expected} as in the lines before it",
-                remedy="remove delimiters from the ends of rows, and put quotes around cells that contain one",
+                remedy="remove delimiters from the ends of rows, and put quotes around cells that contain a delimiter",
             ) from error
         if re.match(r"Couldn't cast|JSON parse error: Column\(.*\) changed from", str(error), re.DOTALL):
             names = set(getattr(error, "table_column_names", ())) - set(getattr(error, "requested_column_names", ()))
-            what = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
+            late = f"column {', '.join(map(repr, sorted(names)))}" if names else " ".join(str(error).split())[:200]
             raise LateKeysError(
-                f"{where()}: the first rows do not have all keys or types: {what}", remedy=remedy
+                f"{where()}: the first rows do not have all keys or types: {late}", remedy=remedy
             ) from error
         raise SourceError(f"{where()}: cannot be read: {first_line(error)}", remedy=remedy) from error
 
 
 def no_rows(where: str) -> SourceError:
     """Return the error for a dataset without rows."""
-    return SourceError(f"{where}: no rows, expected at least one", remedy="check the files for their content")
+    return SourceError(f"{where}: no rows, expected at least one", remedy="check the content of the files")
 
 
 def require_split_names(names: Iterable[str], *, where: str) -> None:
     """Check that split names can be parts of file names. Raises: SourceError."""
     if odd := next((name for name in names if not SPLIT_NAME.match(name)), None):
         raise SourceError(
-            f"{where}: split {odd!r}, expected letters, digits, '_' or '.', as in a file name",
+            f"{where}: split {odd!r}, expected a name of letters, digits, '_' or '.', because file names contain it",
             remedy="rename the split in the source",
         )
 
@@ -262,8 +261,8 @@ class SourceListing:
     """Splits of a dataset and their files, both in the order of `datasets`.
 
     `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: one for all
-    splits under the key None, or one per split name (`save_to_disk`). `needs_token`: the files require the launcher's
-    credentials. `named`: see `agent_traces`.
+    splits under the key None, or one by split name (`save_to_disk`). `needs_token`: reading needs the user's token.
+    `named`: see `agent_traces`.
     """
 
     kind: str
@@ -281,16 +280,16 @@ class SourceListing:
         entries: Any = self.entries
         if len(entries) > _MOST_NAMED:  # keeps the manifest small
             digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
-            entries = {"count": len(entries), "bytes": sum(each["bytes"] for each in entries), "sha256": digest}
+            entries = {"count": len(entries), "bytes": sum(file["bytes"] for file in entries), "sha256": digest}
         return {"kind": self.kind, "files": entries, **self.described}
 
     @property
     def entries(self) -> list[dict[str, Any]]:
         """Entries of all files, with their splits."""
-        return [{**file.entry, "split": split} for split, some in self.splits.items() for file in some]
+        return [{**file.entry, "split": split} for split, files in self.splits.items() for file in files]
 
     def with_first(self, entries: Sequence[Mapping[str, Any]]) -> "SourceListing":
-        """Return the listing with the files of the `entries` first in their splits, in this order."""
+        """Return the listing with the files of `entries` first in their splits, in this order."""
         splits = {
             name: data_files.with_first(files, [entry for entry in entries if entry["split"] == name])
             for name, files in self.splits.items()
@@ -300,7 +299,7 @@ class SourceListing:
             return self
         of_file: dict[str, dict[str, list[str]]] = {name: collections.defaultdict(list) for name in splits}
         for name, inner in splits_of(builder).items():
-            for path in inner:  # an archive has several
+            for path in inner:  # of an archive: one path per member
                 of_file[name][path.rpartition("::")[2]].append(path)
         paths = {name: [path for file in files for path in of_file[name][file.path]] for name, files in splits.items()}
         return dataclasses.replace(self, splits=splits, builders={None: with_files(builder, paths)})
@@ -310,7 +309,7 @@ class SourceListing:
         """Rows per read: 1 for generator-based readers, since `datasets` infers types per batch."""
         import datasets
 
-        is_generated = any(isinstance(each, datasets.GeneratorBasedBuilder) for each in self.builders.values())
+        is_generated = any(isinstance(builder, datasets.GeneratorBasedBuilder) for builder in self.builders.values())
         return 1 if is_generated else _ROWS
 
     def features_of(self, split: str) -> Any | None:
@@ -319,18 +318,15 @@ class SourceListing:
 
     @functools.cached_property
     def streams(self) -> dict[str, Any]:
-        """IterableDataset of each split, with features: by default the features of the first rows.
-
-        A child process reads these rows, because a reader of `datasets` may crash on them.
-        """
+        """IterableDataset by split, with features: by default of the first rows, which a child process reads."""
         return in_child(_open, self.builders, self.named)
 
 
 def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any], *more: Any) -> Any:
     """Call a function that reads rows: in a child process if the reader may crash and a child sees the files."""
-    every = list(builders.values())
-    files = [path for each in every for some in splits_of(each).values() for path in some]
-    is_safe = every[0].name == "parquet" or are_small_texts(every[0].name, files)
+    files = [path for builder in builders.values() for paths in splits_of(builder).values() for path in paths]
+    reader = next(iter(builders.values())).name
+    is_safe = reader == "parquet" or are_small_texts(reader, files)
     if is_seen_by_others(files) and not is_safe:
         return here.call(function, builders, *more)
     return function(builders, *more)
@@ -345,26 +341,27 @@ def _open(builders: Mapping[str | None, Any], named: Sequence[str] | None) -> di
         }
 
     with quiet():
-        found = opened()
-        first = None if all(each.features for each in found.values()) else features_of_rows(found)
+        streams = opened()
+        first = None if all(stream.features for stream in streams.values()) else features_of_rows(streams)
         for builder in builders.values():
-            if builder.name == "json" and first is not None:  # from an array; later files get the same types
+            if builder.name == "json" and first is not None:  # rows in an array; later files get the same types
                 builder.info.features = first
-                found = opened()
+                streams = opened()
             with_ours(builder)
-        wanted = {name: without_views(each.features or first) for name, each in found.items()}
-        return {
-            name: each if each.features == wanted[name] else each.cast(wanted[name]) for name, each in found.items()
-        }
+        for name, stream in streams.items():
+            features = without_views(stream.features or first)
+            streams[name] = stream if stream.features == features else stream.cast(features)
+        return streams
 
 
 def is_seen_by_others(paths: Iterable[str]) -> bool:
     """Return whether other processes of this machine can read the files: all are local or on the hub."""
-    return all("://" not in path or path.startswith("hf://") for path in (each.rpartition("::")[2] for each in paths))
+    files = (path.rpartition("::")[2] for path in paths)
+    return all("://" not in file or file.startswith("hf://") for file in files)
 
 
 def are_small_texts(reader: str, paths: Sequence[str]) -> bool:
-    """Return whether all files are small plain texts, which are not worth a child's second of CPU."""
+    """Return whether all files are small plain texts, read faster than a child starts."""
     is_plain = reader == "text" and all(path.endswith(".txt") and "://" not in path for path in paths)
     return is_plain and sum(map(os.path.getsize, paths)) < _SMALL_BYTES
 
@@ -380,10 +377,10 @@ def shards_of(dataset: Any) -> Iterator[Any]:
 
 
 def features_of_rows(splits: Mapping[str, Any]) -> Any:
-    """Return the features of the first rows, which `load_dataset` gives all rows. Raises: SourceError."""
+    """Return the features of the first rows, which `load_dataset` uses for all rows. Raises: SourceError."""
     import datasets
 
-    # Shard by shard, so that no other file is read to fill a batch.
+    # By shard, because a stream would read further files to fill a batch.
     shards = (shard for dataset in splits.values() for shard in shards_of(dataset.with_format("arrow")))
     tables = (next(shard.iter(_ROWS), None) for shard in shards)
     first = next((table for table in tables if table is not None), None)

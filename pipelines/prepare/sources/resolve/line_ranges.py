@@ -1,9 +1,9 @@
-"""Open byte ranges of a large file of lines as separate files, so that every core reads a part.
+"""Open byte ranges of a large file of lines as separate files, so that every core reads a part of it.
 
     a.jsonl            0 ─────────────────────── 1 GB
     lines://…          0-62500000/a.jsonl    62500000-125000000/a.jsonl ...
 
-`datasets` 5.2 can't shard such a file, and one core takes 18 s for 1 GB. It opens the ranges through fsspec. A range
+`datasets` 5.2 can't shard such a file, and one core takes 18 s for 1 GB. But it opens ranges through fsspec. A range
 holds the lines that begin in it; a line ends with \\n.
 """
 
@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
 
 
 def ranges_of(file: DataFile, *, kind: str) -> list[str]:
-    """Return range addresses of a large local file with one row per line, or else the file's path."""
+    """Return the addresses of the ranges of a large local file with one row per line, or else the file's path."""
     is_plain = file.path.lower().endswith((".jsonl", ".ndjson", ".json", ".txt"))
     if file.size <= _LARGE_BYTES or "://" in file.path or not is_plain:
         return [file.path]
@@ -70,6 +70,6 @@ class LineRanges(fsspec.AbstractFileSystem):
 
 
 def _parsed(address: str) -> tuple[int, int, str]:
-    if (found := _ADDRESS.fullmatch(address)) is None:
+    if (match := _ADDRESS.fullmatch(address)) is None:
         raise FileNotFoundError(address)
-    return int(found["start"]), int(found["stop"]), str(found["path"])
+    return int(match["start"]), int(match["stop"]), str(match["path"])

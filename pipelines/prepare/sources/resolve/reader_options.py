@@ -16,7 +16,7 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access, without_secrets
 
-# Modules next to the readers. `load_dataset` would look for a dataset of that name on the hub.
+# Other modules in the folder of the readers.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 
 _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--revision"}
@@ -28,24 +28,25 @@ def require_reader(name: str | None) -> None:
         return
     with library.quiet():
         from datasets import packaged_modules
-    known = [each.name for each in pkgutil.iter_modules(packaged_modules.__path__) if each.name not in _INTERNAL]
+    modules = (module.name for module in pkgutil.iter_modules(packaged_modules.__path__))
+    known = [module for module in modules if module not in _INTERNAL]
     if name not in known:
         raise ConfigError(
             f"--format {name}: no such reader, expected one of {', '.join(known)}",
-            remedy=f"{suggestion(name, known)}text reads lines, json also JSON lines, csv also TSV by its file name",
+            remedy=f"{suggestion(name, known)}text reads lines, json also reads JSON lines, csv also reads .tsv files",
         )
 
 
 def require_options(config: SourceConfig) -> None:
-    """Check that --source-option sets options of a reader, and no credentials. Raises: ConfigError.
+    """Check that --source-option sets options of a reader, and holds no credentials. Raises: ConfigError.
 
-    Options are stored with the dataset, and most arguments of `load_dataset` itself name places or credentials.
+    Options are stored with the dataset, but most arguments of `load_dataset` itself name places or credentials.
     """
     for text in config.source_options:
         name, _, value = text.partition("=")
         if name in _of_library() or without_secrets(text) != text:
             raise ConfigError(
-                f"--source-option {name}=…: stored with the dataset, expected an option of the reader without "
+                f"--source-option {name}=… would be stored with the dataset, expected an option of the reader without "
                 "credentials or places",
                 remedy=_instead(name, value, config.dataset),
             )
@@ -59,8 +60,8 @@ def _of_library() -> set[str]:
 def _instead(name: str, value: str, dataset: str) -> str:
     if name == "storage_options":
         scheme = dataset.partition("://")[0] if "://" in dataset else "protocol"
-        given = _value(value)
-        keys = [key for key in given if key.isidentifier()] if isinstance(given, dict) else ["key"]
+        settings = _value(value)
+        keys = [key for key in settings if key.isidentifier()] if isinstance(settings, dict) else ["key"]
         return f"set {', '.join(f'FSSPEC_{scheme}_{key}'.upper() for key in keys)} in the environment instead"
     if name in _OF_BUILD:
         return f"use {_OF_BUILD[name]} instead"
@@ -76,23 +77,23 @@ def arguments(config: SourceConfig) -> dict[str, Any]:
             split, pattern = "train", text
         files.setdefault(split, []).append(pattern)
     options = {key: value for key, value in _options(config).items() if key != "dtype"}
-    given = {"data_files": files, "sample_by": config.sample_by}
-    return {**options, **{name: value for name, value in given.items() if value}}
+    ours = {"data_files": files, "sample_by": config.sample_by}
+    return {**options, **{name: value for name, value in ours.items() if value}}
 
 
 def text_dtypes(config: SourceConfig) -> frozenset[str]:
     """Return the columns that `--source-option dtype=…` reads as text. Raises: ConfigError."""
-    given = _options(config).get("dtype", {})
-    if not isinstance(given, dict) or not set(given.values()) <= {"str", "string", "object"}:
+    dtypes = _options(config).get("dtype", {})
+    if not isinstance(dtypes, dict) or not set(dtypes.values()) <= {"str", "string", "object"}:
         raise ConfigError(
-            f"--source-option dtype={json.dumps(given)}, expected an object of columns that are read as text",
+            f"--source-option dtype={json.dumps(dtypes)}, expected a JSON object of columns to read as text",
             remedy='write it as in --source-option \'dtype={"zip": "str"}\'',
         )
-    return frozenset(given)
+    return frozenset(dtypes)
 
 
 def _options(config: SourceConfig) -> dict[str, Any]:
-    return {key: _value(text) for key, _, text in (each.partition("=") for each in config.source_options)}
+    return {key: _value(text) for key, _, text in (option.partition("=") for option in config.source_options)}
 
 
 def _value(text: str) -> Any:
@@ -104,19 +105,19 @@ def _value(text: str) -> Any:
 
 def described(config: SourceConfig) -> dict[str, Any]:
     """Return the options in effect, without credentials, for the source's identity."""
-    options = {key: without_access(value) for key, _, value in (each.partition("=") for each in config.source_options)}
-    options.pop("chunksize", None)
-    given = {
+    parts = (option.partition("=") for option in config.source_options)
+    options = {key: without_access(value) for key, _, value in parts if key != "chunksize"}
+    entry = {
         "format": config.format,
         "data_files": list(map(without_access, config.data_files)),
         "options": options,
         "sample_by": config.sample_by,
     }
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in entry.items() if value}
 
 
 def largest_chunk(files: Iterable[DataFile]) -> int:
-    """Return the bytes per chunk for a second attempt at JSON lines with late keys."""
+    """Return the chunk size in bytes for a second attempt at JSON files after a LateKeysError."""
     return min(4 * max(file.size for file in files), 1_000_000_000)
 
 
@@ -125,20 +126,20 @@ def resolved(
 ) -> dict[str, Any]:
     """Return a card's options and features, unless a revision pins them, and the chunk size of JSON files.
 
-    In a nested object, 1 becomes 1.0 if its chunk also holds 1.5. All sizes that hold whole files are equal.
-    `largest_chunk` is left out: a build chooses it if the default doesn't fit.
+    The chunk size may change values: in a nested object, 1 becomes 1.0 if its chunk also holds 1.5. Sizes that hold
+    whole files count as equal. `largest_chunk` is left out, because a build may choose it.
     """
-    given, entry = _options(config), {}
+    options, entry = _options(config), {}
     if builder is not None and not is_pinned:
-        entry = {key: each for key, each in library.asked_options(builder).items() if key not in given}
+        entry = {key: value for key, value in library.asked_options(builder).items() if key not in options}
         if all(".tsv" in file.name.lower() for file in files):
-            entry.pop("sep", None)  # comes from the names
+            entry.pop("sep", None)  # comes from the file names
         if (features := builder.info.features) is not None:
             text = json.dumps(features.to_dict(), sort_keys=True)
             entry["features"] = hashlib.sha256(text.encode()).hexdigest()[:16]
     if config.sample_by:
         entry.pop("sample_by", None)
-    chunk = given.get("chunksize") if builder is not None and builder.name == "json" else None
+    chunk = options.get("chunksize") if builder is not None and builder.name == "json" else None
     if chunk not in (None, largest_chunk(files)):
         holds_all = isinstance(chunk, int) and chunk >= max(file.size for file in files)
         entry["chunksize"] = "whole files" if holds_all else chunk
@@ -149,16 +150,16 @@ def resolved(
 def as_source_error(config: SourceConfig) -> Iterator[None]:
     """Turn errors of `datasets` into errors with a remedy."""
     where = without_access(config.dataset)
-    given = [each.partition("=")[0] for each in config.source_options] + ["sample_by"] * bool(config.sample_by)
+    options = [*_options(config)] + ["sample_by"] * bool(config.sample_by)
     try:
         with hub.as_source_error(where):
             yield
     except PrepError:
         raise
     except Exception as error:  # each reader has its own errors
-        if given and isinstance(error, TypeError | ValueError):
+        if options and isinstance(error, TypeError | ValueError):
             raise ConfigError(
-                f"{where}: its reader does not take these options, or not these values: {', '.join(given)}",
+                f"{where}: its reader does not take these options, or their values: {', '.join(options)}",
                 remedy="see the parameters of the reader in the documentation of `datasets`, under Loading methods",
             ) from error
         raise _refused(error, where) from error
@@ -167,17 +168,17 @@ def as_source_error(config: SourceConfig) -> Iterator[None]:
 def _refused(error: Exception, where: str) -> SourceError:
     if type(error).__name__ in ("DataFilesNotFoundError", "EmptyDatasetError"):
         return SourceError(
-            f"{where}: no file that `datasets` knows a reader for by its name",
-            remedy="name the reader by --format; save a spreadsheet as CSV first",
+            f"{where}: no file has a name that `datasets` knows a reader for",
+            remedy="name the reader with --format; save a spreadsheet as CSV first",
         )
     if "scripts are no longer supported" in str(error):
         return SourceError(
             f"{where}: {first_line(error)}; a dataset's own scripts are not run here",
-            remedy="name its data files by a glob; for a dataset of the hub give --revision refs/convert/parquet, "
+            remedy="name its data files with a glob; for a dataset of the hub add --revision refs/convert/parquet, "
             "where the hub keeps the output of most such scripts",
         )
     reason = first_line(error).partition(" with any supported extension")[0]  # drops hundreds of extensions
     return SourceError(
         f"{where}: `datasets` cannot open it ({reason})",
-        remedy="name the files by --data-files, and their reader by --format, or choose another --config",
+        remedy="name the files with --data-files, and their reader with --format, or choose another --config",
     )

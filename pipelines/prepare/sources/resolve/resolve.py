@@ -8,7 +8,7 @@
                                                 load_dataset chooses for a folder with these file names
     anything else                               load_dataset(NAME) of the hub; its revision is resolved once, and pinned
 
-With --format, --data-files and --source-option, these calls get further arguments.
+--format, --data-files and --source-option add arguments to these calls.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ def resolve(config: SourceConfig) -> SourceListing:
         reader_options.require_reader(config.format)
         for path in (config.dataset, *config.more_paths):
             if "::" in (real := os.path.realpath(path)) and os.path.exists(real):
-                raise SourceError(f"{real}: '::' in its name, which joins addresses for `datasets`", remedy="rename it")
+                raise SourceError(f"{real}: '::' in its name, which joins addresses in `datasets`", remedy="rename it")
     with reader_options.as_source_error(config):
         return _resolve(config)
 
@@ -107,22 +107,22 @@ def _open_folder(folder: str, config: SourceConfig, *, where: str) -> Any:
 
 
 def _of_files(config: SourceConfig) -> SourceListing:
-    found: dict[str, DataFile] = {}
+    by_path: dict[str, DataFile] = {}
     card = None
     for name in (config.dataset, *config.more_paths):
         if is_folder := data_files.is_folder(name):
             card = None if config.more_paths else name
         files = data_files.list_folder(name)[0] if is_folder else data_files.list_files(name)
-        found.update({each.path: each for each in files})
-    return _of_listed(sorted(found.values(), key=lambda each: each.path), config, card=card)
+        by_path.update({file.path: file for file in files})
+    return _of_listed([by_path[path] for path in sorted(by_path)], config, card=card)
 
 
 def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | None) -> SourceListing:
-    """Resolve files as if their common folder held nothing else; `card`: a folder with a card."""
+    """Resolve files as if their common folder held nothing else. `card`: a folder that may have a card."""
     where = without_access(config.dataset)
     if not files:
         raise SourceError(f"{where}: no files, expected a dataset", remedy="check the path")
-    shown = [without_access(each.path) for each in files]
+    shown = [without_access(file.path) for file in files]
     common = paths.common_folder(shown)
     inner = [path[len(common) :].lstrip("/") for path in shown]
     plain = [path if (name := _visible(path)) in inner else name for path in inner]
@@ -131,21 +131,21 @@ def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | N
         twice = next(path for path, name in zip(shown, plain, strict=True) if plain.count(name) > 1)
         raise SourceError(f"{twice}: named twice, with different queries", remedy="name each file once")
     with _mirror(below, card=card) as folder:
-        found = _open_folder(folder, config, where=where)
+        of_mirror = _open_folder(folder, config, where=where)
         splits = {
-            split: [below[os.path.relpath(path, folder)].path for path in some]
-            for split, some in library.splits_of(found).items()
+            split: [below[os.path.relpath(path, folder)].path for path in linked]
+            for split, linked in library.splits_of(of_mirror).items()
         }
-        builder = library.with_files(found, splits)
+        builder = library.with_files(of_mirror, splits)
     for folder in filter(os.path.isdir, filter(None, map(storage.local_path, (config.dataset, *config.more_paths)))):
-        below_it = f"{os.path.abspath(folder)}/"
-        inside = {split: [path for path in some if path.startswith(below_it)] for split, some in splits.items()}
+        root = f"{os.path.abspath(folder)}/"
+        inside = {split: [path for path in used if path.startswith(root)] for split, used in splits.items()}
         trust.require_inside(inside, root=folder, where=where)
     return _of_builder(builder, config, where=where, files=files)
 
 
 def _visible(path: str) -> str:
-    """Remove the prefixes of hidden files, which `datasets` leaves out."""
+    """Remove the prefixes of hidden files, because `datasets` leaves those out."""
     return re.sub(r"(?<![^/])(\.+|__(?=.*/))(?=.)", "", path)
 
 
@@ -170,61 +170,59 @@ def _mirror(files: Mapping[str, DataFile], *, card: str | None) -> Iterator[str]
 
 def _of_builder(builder: Any, config: SourceConfig, *, where: str, files: Sequence[DataFile]) -> SourceListing:
     splits = library.splits_of(builder)
-    used = {path.rpartition("::")[2] for some in splits.values() for path in some}
+    used = {path.rpartition("::")[2] for in_split in splits.values() for path in in_split}
     if builder.name == "harbor" and not any(path.endswith(("/task.toml", "/instruction.md")) for path in used):
         raise SourceError(
             f"{where}: Markdown files, which `datasets` reads as text only with --format text",
-            remedy="add --format text --sample-by document for a row of each file, --format text for one of each line",
+            remedy="add --format text --sample-by document for one row per file, or --format text for one row per line",
         )
-    beside = (".py", ".ipynb", ".sh")
     used |= set(map(os.path.realpath, used))  # `datasets` follows links in the path of a folder
-    left = [each.name for each in files if not used & {each.path, os.path.realpath(each.path)}]
-    left = [name for name in left if name not in _BESIDE]
-    if unused := sorted(name for name in left if not name.endswith(beside)):
+    left = [file.name for file in files if not used & {file.path, os.path.realpath(file.path)}]
+    if unused := sorted(name for name in left if name not in _BESIDE and not name.endswith((".py", ".ipynb", ".sh"))):
         _log.warning("%s: not used: %s", where, listing(unused))
     names = [posixpath.basename(without_access(path)) for path in splits.get("train", ())]
     if odd := [name for name in names if _EVALUATED.search(name)]:
-        _log.warning("%s: %s is in split train, since `datasets` knows split names in lower case only", where, odd[0])
-    _say_what_joins(splits, where=where)
-    pairs = sorted({part for each in files for part in each.name.split("/")[:-1] if "=" in part})
+        _log.warning("%s: %s is in split train, since `datasets` knows split names only in lower case", where, odd[0])
+    _warn_of_joined_splits(splits, where=where)
+    pairs = sorted({part for file in files for part in file.name.split("/")[:-1] if "=" in part})
     if pairs and not config.data_files:
-        hint = "--data-files SPLIT=PATTERN makes a split of each"
+        hint = "add --data-files SPLIT=PATTERN to make splits of them"
         _log.warning("%s: folders %s give no split and no column; %s", where, listing(pairs), hint)
-    size = sum(each.size for each in files if each.path in used)
+    size = sum(file.size for file in files if file.path in used)
     if builder.name == "text" and not config.sample_by and len(used) > 1 and size < len(used) * _DOCUMENT_BYTES:
-        hint = "--sample-by document makes a row of each file"
+        hint = "add --sample-by document for one row per file"
         _log.warning("%s: each line of %s text files becomes a row; %s", where, f"{len(used):,}", hint)
     return _listing({None: library.with_members(builder)}, splits, config, kind=builder.name, where=where, files=files)
 
 
-def _say_what_joins(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
+def _warn_of_joined_splits(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
     in_splits: dict[str, list[str]] = {}
-    for split, some in splits.items():
-        for path in dict.fromkeys(each.rpartition("::")[2] for each in some):
+    for split, in_split in splits.items():
+        for path in dict.fromkeys(inner.rpartition("::")[2] for inner in in_split):
             in_splits.setdefault(path, []).append(split)
     for path, names in in_splits.items():
-        shown = posixpath.basename(without_access(path))
+        shown, joined = posixpath.basename(without_access(path)), " and in ".join(names)
         members = library.members(path)
         if len({word[0].lower() for name in members if (word := _SPLIT_WORD.search(name))}) > 1:
-            joined = f"all in {' and in '.join(names)}"
-            _log.warning("%s: %s holds %s, %s; unpack it for a split of each", where, shown, listing(members), joined)
+            remedy = "unpack it to make a split of each"
+            _log.warning("%s: %s holds %s, all in %s; %s", where, shown, listing(members), joined, remedy)
         elif len(names) > 1:
             remedy = "rename it, or name the files of each split with --data-files SPLIT=PATTERN"
-            _log.warning("%s: all rows of %s are in %s, by its name; %s", where, shown, " and in ".join(names), remedy)
+            _log.warning("%s: all rows of %s are in %s, because of its name; %s", where, shown, joined, remedy)
 
 
 def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
     if config.config:
         raise SourceError(
-            f"{where}: --config chooses a configuration of a dataset card, but this has none",
+            f"{where}: --config chooses a configuration of a dataset card, but this folder has no card",
             remedy="leave --config out",
         )
     saved = saved_datasets.read(config.dataset)
     builders: dict[str | None, Any] = {
-        name: library.open_builder("arrow", data_files=library.listed({"train": some}), features=features)
-        for name, (some, features) in saved.items()
+        name: library.open_builder("arrow", data_files=library.listed({"train": files}), features=features)
+        for name, (files, features) in saved.items()
     }
-    splits = {name: some for name, (some, _) in saved.items()}
+    splits = {name: files for name, (files, _) in saved.items()}
     root = storage.local_path(config.dataset) or config.dataset.rstrip("/")
     trust.require_inside(splits, root=root, where=where)
     root = without_access(root)
@@ -241,12 +239,12 @@ def _of_saved(config: SourceConfig, *, where: str) -> SourceListing:
 def _of_object(config: SourceConfig) -> SourceListing:
     files = data_files.list_folder(config.dataset)[0] if os.path.isdir(config.dataset) else []
     splits = {
-        split: [each.path for each in files if re.fullmatch(rf"{re.escape(split)}-\d+-of-\d+\.\w+", each.name)]
+        split: [file.path for file in files if re.fullmatch(rf"{re.escape(split)}-\d+-of-\d+\.\w+", file.name)]
         for split in config.object_splits
     }
     if not all(splits.values()):
         raise SourceError(
-            f"the dataset was made from an object in Python; its rows are not kept at {config.dataset}",
+            f"the dataset was made from an object in Python, but its rows are not kept at {config.dataset}",
             remedy="save the object with save_to_disk, and name that folder with --source",
         )
     builders: dict[str | None, Any] = {None: library.open_builder("parquet", data_files=library.listed(splits))}
@@ -255,40 +253,43 @@ def _of_object(config: SourceConfig) -> SourceListing:
 
 
 def _of_hub(config: SourceConfig) -> SourceListing:
-    found = hub.repository(config.dataset, revision=config.revision)
+    dataset = hub.repository(config.dataset, revision=config.revision)
     options = reader_options.arguments(config)
-    if found.folder is not None:
-        builder = _open_folder(found.folder, config, where=found.name)
+    if dataset.folder is not None:
+        builder = _open_folder(dataset.folder, config, where=dataset.name)
     elif config.format:
         patterns = options.get("data_files") or {"train": ["**"]}
-        options["data_files"] = {split: [f"{found.root}/{each}" for each in some] for split, some in patterns.items()}
+        options["data_files"] = {
+            split: [f"{dataset.root}/{name}" for name in names] for split, names in patterns.items()
+        }
         builder = library.open_builder(config.format, **options)
     else:
-        trust.require_modest_cards(found.root, where=found.name)
-        builder = library.open_builder(found.name, name=config.config, revision=found.commit, **options)
+        trust.require_modest_cards(dataset.root, where=dataset.name)
+        builder = library.open_builder(dataset.name, name=config.config, revision=dataset.commit, **options)
     splits = library.splits_of(builder)
-    trust.require_inside(splits, root=found.folder or found.root, where=found.name)
+    trust.require_inside(splits, root=dataset.folder or dataset.root, where=dataset.name)
     return _listing(
         {None: library.with_members(builder)},
         splits,
         config,
         kind=builder.name,
-        where=found.name,
-        name_of=found.name_of,
-        described={"kind": "hub", "name": found.name, "config": config.config, "revision": found.commit},
-        needs_token=found.needs_token,
+        where=dataset.name,
+        name_of=dataset.name_of,
+        described={"kind": "hub", "name": dataset.name, "config": config.config, "revision": dataset.commit},
+        needs_token=dataset.needs_token,
     )
 
 
 def _of_hub_files(config: SourceConfig) -> SourceListing:
     if config.more_paths:
         raise SourceError(
-            f"{config.dataset}: an address of the hub with other paths, expected it alone",
+            f"{config.dataset}: an address of the hub together with other paths, expected only the address",
             remedy="name one folder or one glob of a dataset of the hub",
         )
     address, repository = hub.pin(config.dataset, revision=config.revision)
-    found = _of_files(dataclasses.replace(config, dataset=address))
-    return dataclasses.replace(found, needs_token=repository.needs_token)
+    return dataclasses.replace(
+        _of_files(dataclasses.replace(config, dataset=address)), needs_token=repository.needs_token
+    )
 
 
 def _listing(
@@ -304,19 +305,20 @@ def _listing(
     needs_token: bool = False,
 ) -> SourceListing:
     library.require_split_names(splits, where=where)
-    in_splits = {split: [path.rpartition("::")[2] for path in some] for split, some in splits.items()}
-    used = list(dict.fromkeys(path for some in in_splits.values() for path in some))
-    listed = {each.path: each for each in files}
+    in_splits = {split: [path.rpartition("::")[2] for path in inner] for split, inner in splits.items()}
+    used = list(dict.fromkeys(path for in_split in in_splits.values() for path in in_split))
+    listed = {file.path: file for file in files}
     if odd := next((path for path in used if "//" in path.partition("://")[2]), None):
         raise SourceError(
-            f"{without_access(odd)}: '//' in its name, which `datasets` reads as '/'", remedy="copy it to a plain name"
+            f"{without_access(odd)}: '//' in its name, which `datasets` reads as '/'",
+            remedy="copy it to a name without it",
         )
-    known = [listed.get(path) or data_files.describe(path) for path in used]
-    named = [dataclasses.replace(each, name=name_of(each.path)) for each in known]
+    known = (listed.get(path) or data_files.describe(path) for path in used)
+    named = [dataclasses.replace(file, name=name_of(file.path)) for file in known]
     by_path = dict(zip(used, data_files.identify(named), strict=True))
     return SourceListing(
         kind=kind,
-        splits={split: [by_path[path] for path in some] for split, some in in_splits.items()},
+        splits={split: [by_path[path] for path in in_split] for split, in_split in in_splits.items()},
         described={
             **(described or {}),
             **reader_options.described(config),
@@ -325,6 +327,6 @@ def _listing(
         builders={split: library.with_ours(builder) for split, builder in builders.items()},
         needs_token=needs_token,
         named=None
-        if any(each.startswith(f"{agent_traces.OPTION}=") for each in config.source_options)
+        if any(option.startswith(f"{agent_traces.OPTION}=") for option in config.source_options)
         else config.named_columns,
     )

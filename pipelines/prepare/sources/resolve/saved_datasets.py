@@ -35,31 +35,31 @@ def read(folder: str) -> dict[str, tuple[list[str], Any]]:
     if _content(folder, _DICT) is None:
         loaded = _read(folder, _STATE, lambda state: state.get("_split") if state.get("_data_files") else None)
         return {own_name(str(loaded or "")): _split(folder, "")}
-    names = _read(folder, _DICT, lambda found: list(map(text, items(found.get("splits")))))
+    names = _read(folder, _DICT, lambda saved: list(map(text, items(saved.get("splits")))))
     library.require_split_names(names, where=without_access(folder))
-    found = {name: _split(folder, name) for name in names}
-    return {name: split for name, split in found.items() if split[0]}
+    splits = {name: _split(folder, name) for name in names}
+    return {name: split for name, split in splits.items() if split[0]}
 
 
 def _split(folder: str, split: str) -> tuple[list[str], Any]:
     import datasets
 
     state = posixpath.join(split, _STATE)
-    if _read(folder, state, lambda found: found.get("_indices_data_files") or found.get("_indices_files")):
+    if _read(folder, state, lambda saved: saved.get("_indices_data_files") or saved.get("_indices_files")):
         raise SourceError(
             f"{without_access(folder)}: its rows are reordered by an indices file, as old releases of `datasets` wrote",
-            remedy="load it and save it again with `save_to_disk`",
+            remedy="load the dataset, and save it again with `save_to_disk`",
         )
     names = _read(
-        folder, state, lambda found: [text(mapping(each)["filename"], NAME) for each in items(found.get("_data_files"))]
+        folder, state, lambda saved: [text(mapping(file)["filename"], NAME) for file in items(saved.get("_data_files"))]
     )
-    described = _read(folder, posixpath.join(split, _INFO), lambda found: found.get("features"))
+    described = _read(folder, posixpath.join(split, _INFO), lambda saved: saved.get("features"))
     features = None if described is None else datasets.Features.from_dict(described)
     return [storage.join(storage.local_path(folder) or folder, split, name) for name in names], features
 
 
 def own_name(loaded: str) -> str:
-    """Return the split of a specification such as `test[:10%]`; `train` unless it names exactly one."""
+    """Return the split that a specification such as `test[:10%]` names, or `train` if it names none or several."""
     names = {part.partition("[")[0] for part in loaded.split("+")}
     return (names.pop() if len(names) == 1 else "") or "train"
 
@@ -75,10 +75,10 @@ def _content(folder: str, name: str) -> bytes | None:
 def _read(folder: str, name: str, parse: Callable[[dict[str, Any]], Any]) -> Any:
     try:
         if (content := _content(folder, name)) is None:
-            raise ValueError("it is missing")
+            raise ValueError("no such file")
         return parse(mapping(json.loads(content)))
     except (*WRONG, RecursionError) as error:
         raise SourceError(
-            f"{without_access(folder)}: {name} is not as `save_to_disk` writes it: {error}",
+            f"{without_access(folder)}: {name} is missing or not as `save_to_disk` writes it ({error})",
             remedy="copy the folder again, with all its files",
         ) from error

@@ -1,7 +1,7 @@
-"""Check that a dataset's card, and the resolved files, stay inside the dataset.
+"""Check that the paths in a dataset's card, and the resolved files, lie inside the dataset.
 
-A card is the YAML of `README.md` or `.huggingface.yaml`. It is checked before `datasets` resolves the dataset, which
-requests the addresses in it and expands its aliases.
+A card is the YAML of `README.md` or `.huggingface.yaml`. It is checked before `datasets` requests its addresses and
+expands its aliases.
 """
 
 import os
@@ -16,7 +16,7 @@ from tfrecord_io.shown import without_access
 
 CARDS = ("README.md", ".huggingface.yaml")
 MOST_CARD_BYTES = 1 << 20
-# Far above real cards: 21,000 class names are 42,000 nodes.
+# Limits far above real cards: 21,000 class names are 42,000 nodes.
 _MOST_NODES = 200_000
 _MOST_DEPTH = 100
 _LEADS_OUT = re.compile(r"^[/~]|::|://|(^|/)\.\.(/|$)")
@@ -34,7 +34,7 @@ def require_modest_cards(folder: str, *, where: str) -> None:
         place = f"{where}, {name}"
         text = _read(storage.join(folder, name), where=place)
         if not name.endswith(".yaml"):
-            text = str(found[2]) if (found := REGEX_YAML_BLOCK.search(text)) else ""
+            text = str(block[2]) if (block := REGEX_YAML_BLOCK.search(text)) else ""
         _require_small(text, where=place)
         card = yaml.safe_load(text)
         configs = card.get("configs") if isinstance(card, Mapping) else None
@@ -42,7 +42,7 @@ def require_modest_cards(folder: str, *, where: str) -> None:
             named = (config.get("data_files"), config.get("data_dir")) if isinstance(config, Mapping) else ()
             if outside := next((path for path in _texts(named) if _LEADS_OUT.search(path)), None):
                 raise SourceError(
-                    f"{place}: names {without_access(outside)!r} as data, expected paths inside of the dataset",
+                    f"{place}: names {without_access(outside)!r} as data, expected paths inside the dataset",
                     remedy="name that file itself as DATASET if you trust it",
                 )
 
@@ -53,7 +53,7 @@ def _read(path: str, *, where: str) -> str:
             if data_files.describe(path).size > MOST_CARD_BYTES or not ("://" in path or os.path.isfile(path)):
                 raise SourceError(
                     f"{where}: more than {MOST_CARD_BYTES:,} bytes, or no regular file",
-                    remedy="name the data files by a glob, so that the card is not read",
+                    remedy="name the data files with a glob, so that the card is not read",
                 )
             fs, inner = storage.file_system(path)
             content: bytes = fs.cat_file(inner)
@@ -63,12 +63,12 @@ def _read(path: str, *, where: str) -> str:
 
 
 def _require_small(text: str, *, where: str) -> None:
-    """Check depth and number of nodes of YAML, with aliases expanded, without building it."""
+    """Check the depth and the number of nodes of YAML with expanded aliases, without building it."""
     import yaml
 
     too_large = SourceError(
-        f"{where}: more than {_MOST_NODES:,} values or {_MOST_DEPTH} levels, counted with aliases spelt out",
-        remedy="name the data files by a glob, so that the card is not read",
+        f"{where}: more than {_MOST_NODES:,} values or {_MOST_DEPTH} levels, counted with aliases expanded",
+        remedy="name the data files with a glob, so that the card is not read",
     )
     try:
         if _is_large(text):
@@ -82,7 +82,7 @@ def _require_small(text: str, *, where: str) -> None:
 def _is_large(text: str) -> bool:
     import yaml
 
-    sizes: dict[str, int] = {}  # of finished anchors
+    sizes: dict[str, int] = {}  # nodes of each finished anchor
     opened: list[tuple[str | None, int]] = []
     nodes = 0
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -107,25 +107,25 @@ def _is_large(text: str) -> bool:
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
-        yield from _texts(each)
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from _texts(item)
 
 
 def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
     """Check that all resolved files lie in the folder or repository `root`. Raises: SourceError."""
     from huggingface_hub import constants
 
-    # Links of a snapshot lead to the hub's cache.
-    allowed = [os.path.realpath(each) for each in (root, constants.HF_HUB_CACHE)]
-    for path in (path for some in splits.values() for path in some):
+    # The links of a snapshot lead to the hub's cache.
+    allowed = list(map(os.path.realpath, (root, constants.HF_HUB_CACHE)))
+    for path in (path for paths in splits.values() for path in paths):
         file = path.rpartition("::")[2]  # `zip://a.csv::FILE` is a file in an archive
         if "://" in root:
             inside = path.startswith(f"{root}/") and ".." not in path.split("/")
         else:
             real = os.path.realpath(file)
-            inside = "://" not in file and any(os.path.commonpath([real, each]) == each for each in allowed)
+            inside = "://" not in file and any(os.path.commonpath([real, folder]) == folder for folder in allowed)
         if not inside:
             raise SourceError(
-                f"{where}: {without_access(path)} is not inside of it, but its card or a link leads there",
+                f"{where}: its card or a link leads to {without_access(path)}, expected only files inside the dataset",
                 remedy="name that file itself as DATASET if you trust it",
             )

@@ -1,4 +1,4 @@
-"""Try user functions on a few hundred rows across each split, to learn their columns and fraction of kept rows.
+"""Try user functions on a few hundred rows of each split, to find their columns and the share of kept rows.
 
 A column keeps its class names if no map changes its sampled values.
 """
@@ -15,10 +15,11 @@ from pipelines.prepare.sources.resolve.features import Column, Columns, columns_
 from pipelines.prepare.sources.rows.reading import RowFunctions, RowReader, describe_rows
 from pipelines.prepare.sources.rows.user_functions import UserFunction, call
 from tfrecord_io.errors import PrepError, SourceError
+from tfrecord_io.shown import some
 
 _CLUSTERS = 16
 _CLUSTER_ROWS = 32
-# Stored bytes to read for a sample: the larger of this share of the split and this many bytes.
+# A sample reads this share of a split's stored bytes, or this many bytes if that is more.
 _STORED_SHARE = 1 / 200
 _STORED_BYTES = 2 << 20
 
@@ -35,7 +36,7 @@ def apply_functions(
 ) -> tuple[Mapping[str, RowReader], Mapping[str, Columns]]:
     """Return readers that apply the functions to the source's splits, and the resulting columns.
 
-    A split that is not `requested` is left out with a warning if the functions fail on it. Raises: SourceError.
+    If the functions fail on a split that is not `requested`, it is left out with a warning. Raises: SourceError.
     """
     if not functions:
         return readers, columns
@@ -50,7 +51,7 @@ def apply_functions(
         except PrepError as error:
             if name in requested:
                 raise
-            _log.warning("split %r is not asked for, so its labels are ignored: %s", name, error.cause)
+            _log.warning("split %r is not requested, so its labels are ignored: %s", name, error.cause)
             del changed[name], described[name]
         else:
             changed[name] = dataclasses.replace(reader, functions=applied)
@@ -65,7 +66,7 @@ def examine_functions(
     split: str,
     rows: int,
 ) -> tuple[RowFunctions, Columns]:
-    """Try the functions on named samples until one keeps a row; return them with their schema, and the columns.
+    """Try the functions on named samples until one keeps a row; return the functions with schema, and the columns.
 
     `stored`: the columns before the functions. Raises: SourceError if a function fails, or no row is left.
     """
@@ -84,15 +85,15 @@ def examine_functions(
             if not table.num_rows:
                 break
         else:
-            # A changed column loses its metadata, which may describe values that a map has replaced.
+            # Drop metadata, which may describe values that a map has replaced.
             plain = [pa.field(field.name, field.type) for field in table.schema]
             columns = Columns(
-                (each.name, unchanged.get(each.name) or columns_of(pa.schema([each]))[each.name]) for each in plain
+                (field.name, unchanged.get(field.name) or columns_of(pa.schema([field]))[field.name]) for field in plain
             )
             return RowFunctions(functions=functions, schema=columns.arrow_schema, share=table.num_rows / seen), columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
     raise SourceError(
-        f"split {split!r}: none of its {rows} rows passes {filters}",
+        f"split {split!r}: of its {some(rows, 'row')}, none passes {filters}",
         remedy="correct the filter, or choose other splits with --split",
     )
 
@@ -100,7 +101,7 @@ def examine_functions(
 def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]]:
     names = reader.types.names
     table = pa.Table.from_batches([batch for _, batch in reader.read(groups.pieces(_clusters(groups)), names)])
-    yield table, f"{table.num_rows} sampled rows of split {reader.split!r}"
+    yield table, f"{some(table.num_rows, 'sampled row')} of split {reader.split!r}"
     for first, batch in reader.read(groups.pieces([(0, groups.total_rows)]), names):
         yield pa.Table.from_batches([batch]), describe_rows(first, batch.num_rows, split=reader.split)
 

@@ -21,7 +21,7 @@ import xxhash
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT
 
-# Exclusive bound of the hashes, so that JSON numbers hold them exactly.
+# Hashes are below this bound, so that JSON numbers hold them exactly.
 HASHES = 1 << 48
 _SHIFT = np.uint64(64 - 48)
 # Makes these hashes independent of other uses of the seed.
@@ -34,7 +34,7 @@ _NULL = np.uint64(0x9E3779B97F4A7C15)
 class HashFilter:
     """Filter of rows by the hash of `columns`: keeps hashes in [low, high) if `held_out`, or else all others.
 
-    A row with a null is never held out, except in a column that is `optional`.
+    A row with a null is never held out, unless the column is `optional`.
     """
 
     columns: tuple[str, ...]
@@ -51,7 +51,7 @@ class HashFilter:
         return share if self.held_out else 1.0 - share
 
     def reasons(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Return the reason to leave out each row, str objects [n]; empty for kept rows."""
+        """Return the reason to leave out each row, str objects [n], '' for kept rows."""
         seed = int(np.random.SeedSequence([self.seed, _PURPOSE]).generate_state(1, np.uint64)[0])
         hashes = row_hashes([batch.column(name) for name in self.columns], seed=seed) >> _SHIFT
         inside = (hashes >= self.low) & (hashes < self.high)
@@ -81,13 +81,13 @@ def _hashes(column: pa.Array, seed: int) -> np.ndarray:
         hashes = np.full(len(column), _NULL)
     else:
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            held = column.cast(pa.large_binary())
+            texts = column.cast(pa.large_binary())
         else:
             try:
-                held = column.cast(pa.large_string())
+                texts = column.cast(pa.large_string())
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # no text form, or nested
-                held = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
-        hashes = _digests(*text_buffers(held), seed)
+                texts = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
+        hashes = _digests(*text_buffers(texts), seed)
     return np.where(np.asarray(column.is_null()), _NULL, hashes)
 
 

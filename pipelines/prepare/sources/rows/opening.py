@@ -1,7 +1,7 @@
 """Open a dataset in two steps: find its splits and columns, then locate its stored rows.
 
-Rows are in the source's Parquet files. For other formats and for splits with huge row groups, they are in ingested
-parts, which the caller makes on its workers.
+Rows of Parquet files are read in place. Other formats, and splits with huge row groups, are first ingested by the
+caller's workers.
 """
 
 import collections
@@ -33,17 +33,17 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.resolve.library import SourceListing
 from tfrecord_io.errors import FingerprintMismatchError
-from tfrecord_io.shown import without_access
+from tfrecord_io.shown import some, without_access
 
 _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenedSource:
-    """Opened dataset with rows not located yet.
+    """Opened dataset, before its rows are located.
 
-    `footers` of Parquet files by path; `new_ids` by path, for files with class names that differ from their split;
-    `addresses` with credentials by address without; `copies` that workers can read, by path of the original.
+    `footers`: of Parquet files, by path. `new_ids`: by path, for files with other class names than their split.
+    `addresses`: with credentials, by address without. `copies`: files that workers can read, by path of the original.
     """
 
     listing: SourceListing
@@ -60,7 +60,7 @@ class OpenedSource:
     def is_in_place(self, split: str) -> bool:
         """Return whether a split's rows are read without ingest."""
         footers = [self.footers.get(file.path) for file in self.listing.splits[split]]
-        return all(each and each.is_in_place for each in footers) and not self.ids_of(split)
+        return all(footer and footer.is_in_place for footer in footers) and not self.ids_of(split)
 
     def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
         """Return the streams by split; splits that are read in place have none."""
@@ -71,9 +71,11 @@ class OpenedSource:
     def copy_folder(self, home: str) -> str:
         """Return the folder in `home` for the ingested rows of this source."""
         listing = self.listing
-        files = {name: [[file.name, file.size, file.version] for file in some] for name, some in listing.splits.items()}
-        what = [ingest.VERSION, listing.kind, listing.identity, files]
-        total = hashlib.sha256(json.dumps(what, sort_keys=True).encode())
+        files = {
+            split: [[file.name, file.size, file.version] for file in files] for split, files in listing.splits.items()
+        }
+        content = [ingest.VERSION, listing.kind, listing.identity, files]
+        total = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
         for split in listing.splits:
             total.update(b"\0" + self.types(split).serialize().to_pybytes())
         return storage.join(home, f"rows-{total.hexdigest()[:16]}")
@@ -86,10 +88,10 @@ class OpenedSource:
         listing, files = self.listing, tuple(self.listing.splits[split])
         builder, dataset = listing.builders.get(None) or listing.builders[split], listing.streams[split]
         ids = self.ids_of(split)
-        if ids:  # read as numbers, because the classes of the first file don't fit the others
+        if ids:  # read numbers, because the classes of the first file don't fit the others
             plain = type(dataset.features).from_arrow_schema(self.types(split))
-            mapped = {name for each in ids.values() for name in each}
-            numbers = {name: plain[name] if name in mapped else each for name, each in dataset.features.items()}
+            mapped = {name for by_column in ids.values() for name in by_column}
+            numbers = {name: (plain if name in mapped else dataset.features)[name] for name in dataset.features}
             builder = library.with_files(
                 builder, {split: [file.path for file in files]}, features=type(dataset.features)(numbers)
             )
@@ -103,7 +105,7 @@ class OpenedSource:
             counts = [len(self.footers[file.path].groups) for file in files]
         elif sum(counts) == len(files) and not library.asked_options(builder):
             ranges = [line_ranges.ranges_of(file, kind=listing.kind) for file in files]
-            counts = [len(each) for each in ranges]
+            counts = list(map(len, ranges))
             if sum(counts) > len(files):
                 paths = list(itertools.chain.from_iterable(ranges))
                 builder = library.with_files(builder, {split: paths}, features=dataset.features)
@@ -130,17 +132,18 @@ def open_source(
 ) -> OpenedSource:
     """List the dataset's files and find its columns. `columns`: names to read later, None for all.
 
-    `former`: entries of a manifest's files, which come before others. Raises: SourceError.
+    `former`: entries of the files in an earlier manifest, which come before new files. Raises: SourceError.
     """
     listing = resolve.resolve(config).with_first(former)
     files = list({file.path: file for split in listing.splits.values() for file in split}.values())
     addresses = {shown: file.path for file in files if (shown := without_access(file.path)) != file.path}
-    by_path: dict[str, Footer] = {}
-    arrow = {} if listing.kind == "parquet" else class_ids.schemas_of(listing, {})  # before a stream sets the features
+    footers: dict[str, Footer] = {}
     if listing.kind == "parquet":
-        by_path = dict(zip((file.path for file in files), row_groups.read_footers(files, columns), strict=True))
+        footers = dict(zip((file.path for file in files), row_groups.read_footers(files, columns), strict=True))
+    schemas_of_splits = class_ids.schemas_of(listing, footers)  # before a stream sets the features
+    if listing.kind == "parquet":
         described = {
-            name: features.columns_of(by_path[split[0].path].schema, listing.features_of(name))
+            name: features.columns_of(footers[split[0].path].schema, listing.features_of(name))
             for name, split in listing.splits.items()
         }
     else:
@@ -152,14 +155,14 @@ def open_source(
                 opened = dict.fromkeys(listing.splits, cell_features)
             else:
                 opened = {name: listing.streams[name].features for name in listing.splits}
-        described = {name: features.columns_of(each.arrow_schema, each) for name, each in opened.items()}
+        described = {name: features.columns_of(known.arrow_schema, known) for name, known in opened.items()}
     new_ids: dict[str, NewIds] = {}
-    for name, schemas in (arrow or class_ids.schemas_of(listing, by_path)).items():
-        used = (config.label_column, *config.keep_columns, *(getattr(config, each) for each in LAYOUT_COLUMNS))
-        names = [*described[name]] if config.functions else [each for each in used if each]
+    for name, schemas in schemas_of_splits.items():
+        used = (config.label_column, *config.keep_columns, *(getattr(config, option) for option in LAYOUT_COLUMNS))
+        names = [*described[name]] if config.functions else list(filter(None, used))
         described[name], ids = class_ids.united(described[name], schemas, names=names)
         new_ids.update(ids)
-    return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses, new_ids=new_ids)
+    return OpenedSource(listing=listing, columns=described, footers=footers, addresses=addresses, new_ids=new_ids)
 
 
 def locate_rows(
@@ -174,20 +177,18 @@ def locate_rows(
 ) -> dict[str, Groups]:
     """Return the groups of rows by split; `run` ingests the parts that are missing in `folder`.
 
-    `known`, int64 [S] by split: row counts of its first files (see `Groups.source_rows`), which nobody will read. Parts
-    with only such files are not ingested, and count as one group each.
-
-    Raises: SourceError; OutputError.
+    `known`, int64 [S] by split: row counts of the first files (see `Groups.source_rows`), which will not be read. Parts
+    with only such files are not ingested, and count as one group each. Raises: SourceError; OutputError.
     """
     for name in splits:
         for column in dict.fromkeys(column for ids in source.ids_of(name).values() for column in ids):
             classes = source.columns[name][column].text
             _log.warning("split %r, column %r: its files have different classes; all get %s", name, column, classes)
     for name in splits if source.footers else ():
-        types = stored_columns.schema_of(source.types(name), _there(source.types(name), columns))
+        types = stored_columns.schema_of(source.types(name), _existing(source.types(name), columns))
         last, as_named = None, source.listing.features_of(name) is not None
         for file in source.listing.splits[name]:
-            if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share it
+            if (schema := source.footers[file.path].schema) is not last:  # files with the same columns share a schema
                 stored_columns.require_castable(schema, types, where=without_access(file.path), as_named=as_named)
             last = schema
     ingested = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
@@ -195,15 +196,15 @@ def locate_rows(
     for task in ingested.tasks():
         stream, rows = ingested.streams[task.split], (known or {}).get(task.split, np.zeros(0, np.int64))
         shards = stream.shards_of(task)
-        # The row counts of a file's shards are not known.
+        # `known` counts the rows of files, not of their shards.
         if len(set(stream.shard_files)) in (0, stream.num_shards) and shards.stop <= len(rows):
             unread[task] = rows[shards.start : shards.stop]
     wanted = [task for task in ingested.tasks() if task not in unread]
     located = ingest.read_groups(ingested, wanted, columns, run_tasks=run)
-    found = {}
+    groups = {}
     for name, files in source.listing.splits.items():
         if name in ingested.streams:
-            stream, names = ingested.streams[name], _there(source.types(name), columns)
+            stream, names = ingested.streams[name], _existing(source.types(name), columns)
             joined = Groups.joined(
                 [
                     located[task] if task in located else Groups.unread(unread[task], columns=names)
@@ -213,23 +214,22 @@ def locate_rows(
             if stream.shard_files:
                 sums = np.bincount(stream.shard_files, weights=joined.source_rows, minlength=len(stream.files))
                 joined = dataclasses.replace(joined, source_rows=sums.astype(np.int64))
-            found[name] = joined
+            groups[name] = joined
         elif name in splits:
             joined = Groups.joined([source.footers[file.path].groups for file in files])
             copies = tuple(source.copies.get(file.path, file).as_planned for file in files)
-            found[name] = dataclasses.replace(joined, files=copies)
-    return found
+            groups[name] = dataclasses.replace(joined, files=copies)
+    return groups
 
 
-def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
+def _existing(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
     return types.names if columns is None else [name for name in columns if stored_columns.path_of(types, name)]
 
 
 class RowsOnDemand:
-    """Rows of a source split of a finished dataset; opens or ingests only files with requested rows.
+    """Rows of a source split of a finished dataset. Opens or ingests only files with requested rows.
 
     `source_rows` int64 [S]: planned rows, as in `Groups`. `is_longer`: ignore files that were added to the source.
-
     Raises: FingerprintMismatchError if the number of files differs.
     """
 
@@ -247,7 +247,7 @@ class RowsOnDemand:
             self._files = self._files[: len(source_rows)]
         if len(self._files) != len(source_rows):
             raise FingerprintMismatchError(
-                f"split {source_split!r}: {len(self._files)} files, expected {len(source_rows)}",
+                f"split {source_split!r}: {some(len(self._files), 'file')}, expected {len(source_rows):,}",
                 remedy="install the version that made the dataset, or build it again with --overwrite",
             )
         self._ends = np.cumsum(source_rows)
@@ -257,11 +257,10 @@ class RowsOnDemand:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in the split."""
         return int(self._rows.sum())
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Return the pieces that hold the rows, ingested as needed. Raises: SourceError; OutputError."""
+        """Return the pieces that hold the rows; ingest files as needed. Raises: SourceError; OutputError."""
         if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
             for index in sorted(new):
                 self._groups[index] = self._open(index)
@@ -270,7 +269,7 @@ class RowsOnDemand:
         return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile | None, int]:
-        """Return a row's file and its number in that file, from 0; or (None, `row`) if the file is not known."""
+        """Return a row's file, and the row's number in it from 0; or (None, `row`) if the file is not known."""
         index = int(np.searchsorted(self._ends, row, "right"))
         file = self._files[index]
         return file, row if file is None else row - int(self._ends[index] - self._rows[index])

@@ -1,7 +1,7 @@
-"""Read the rows of a split for a job: stored rows, after user functions and hold-out.
+"""Read the rows of a split for a job, and apply user functions and hold-outs to them.
 
-as stored    0 'Good.<br />'   1 'ok'   2 'Fine.<br />'
-changed      0 'Good. '        1 null   2 'Fine. '           and row 1 is marked as filtered
+stored       0 'Good.<br />'   1 'ok'   2 'Fine.<br />'
+read         0 'Good. '        1 null   2 'Fine. '           row 1 is marked as filtered
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tfrecord_io.errors import SourceError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowFunctions:
-    """User functions with results of `schema`; `share` is the approximate fraction of kept rows, above 0, up to 1."""
+    """User functions that return `schema`; `share`: approximate fraction of kept rows, above 0, up to 1."""
 
     functions: tuple[UserFunction, ...]
     schema: pa.Schema
     share: float
 
     def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Apply the functions; return the `columns` of all n rows, and reasons, object [n], '' for rows that stay.
+        """Apply the functions; return the `columns` of all n rows and the reasons, object [n], '' for rows that stay.
 
         Raises: SourceError if a function fails, or changes a type of `schema`.
         """
@@ -53,7 +53,7 @@ class RowFunctions:
         kept = reasons == ""
         left = _conform(table, wanted, where=where) if kept.any() else pa.RecordBatch.from_pylist([], schema=wanted)
         if not kept.all():
-            # Index in `left` of a kept row. Other rows become null.
+            # The indices of kept rows in `left`. Other rows become null.
             left = left.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
         return left, reasons
 
@@ -70,14 +70,14 @@ def _conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatc
             raise SourceError(
                 f"the user's functions return {'no' if column is None else kind} column {field.name!r} for {where}, "
                 f"and {field.type} for other rows",
-                remedy="return the same columns for all rows, with types: pyarrow.array(values, pyarrow.string())",
+                remedy="return the same columns for all rows, with types as in pyarrow.array(values, pyarrow.string())",
             )
         arrays.append(column)
     return pa.table(arrays, schema=schema).combine_chunks().to_batches()[0]
 
 
 def describe_rows(first: int, count: int, *, split: str) -> str:
-    """Return a phrase for `count` rows from row `first` on."""
+    """Return a phrase such as "rows 3 to 7 of split 'train'"."""
     return f"rows {first} to {first + count - 1} of split {split!r}" if count > 1 else f"row {first} of split {split!r}"
 
 
@@ -85,8 +85,8 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Applies the user's `functions`. Marks rows of other splits by `hold_out`, and `decided` rows (see `unused_rows`).
-    `addresses` maps addresses without credentials to addresses with them, only in the launcher's process.
+    Applies `functions`. Marks rows that `hold_out` gives to other splits, and `decided` rows (see `unused_rows`).
+    `addresses`: addresses with credentials, by address without; only on the launcher.
     """
 
     split: str
@@ -103,20 +103,19 @@ class RowReader:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether rows are read unchanged."""
+        """Return whether rows are read unchanged and unmarked."""
         return self.functions is None and self.hold_out is None and self.decided is None
 
     @property
     def share(self) -> float:
         """Approximate fraction of rows that stay, above 0, up to 1."""
-        return math.prod(each.share for each in (self.functions, self.hold_out, self.decided) if each is not None)
+        return math.prod(part.share for part in (self.functions, self.hold_out, self.decided) if part is not None)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield (number of the first row, record batch with `columns`) for each piece, in order.
 
-        Rows that are left out on purpose stay in the batch, and are marked.
-
-        Raises: SourceError if a file is missing, changed or damaged, or a user function fails.
+        Filtered rows stay in the batch, and are marked. Raises: SourceError if a file is missing, changed or damaged,
+        or a user function fails.
         """
         hashed = self.hold_out.columns if self.hold_out else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
@@ -134,7 +133,7 @@ class RowReader:
             where = describe_rows(first, batch.num_rows, split=self.split)
             batch, reasons = self.functions.apply(batch, wanted, where=where)
         if self.hold_out is not None:
-            # Filtered rows, now null, count as filtered only in their original split.
+            # Filtered rows, now null, count as filtered only in the original split.
             reasons = np.where((reasons == "") | self.hold_out.held_out, self.hold_out.reasons(batch), reasons)
         if self.decided is not None:
             reasons = np.where(reasons == "", self.decided.reasons(first, batch.num_rows), reasons)
@@ -143,10 +142,10 @@ class RowReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """Rows of one split: [start, stop) ranges of `source_split` in the requested order, with its row numbers.
+    """Rows of one split: [start, stop) ranges of row numbers in `source_split`, in the requested order.
 
-    `groups`: the located rows; empty on workers, whose tasks come with pieces. In an append, `ranges` has only the new
-    rows; the dataset already has `tasks_before` tasks of this split, with the rows `ranges_before`.
+    `groups`: the located rows; empty on workers, because tasks hold their pieces. In an append, `ranges` has only the
+    new rows; the dataset already has `tasks_before` tasks of this split, with the rows `ranges_before`.
     """
 
     name: str
@@ -159,11 +158,10 @@ class SplitSource:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
     def without_groups(self) -> SplitSource:
-        """Return the split as it travels to workers."""
+        """Return the split in the form that workers get."""
         return dataclasses.replace(self, groups=Groups.joined([]))
 
     def read(
@@ -175,10 +173,10 @@ class SplitSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """Dataset with its located rows.
+    """Dataset with located rows.
 
     `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: by source split. `identity`:
-    entry in the fingerprint and the manifest.
+    the source's entry in the fingerprint and the manifest.
     """
 
     splits: Mapping[str, SplitSource]

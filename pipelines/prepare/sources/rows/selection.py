@@ -1,12 +1,12 @@
-"""Select rows of the source's splits by --split, --limit and --hold-out, under the names of the output's splits.
+"""Select the rows of the output's splits by --split, --limit and --hold-out.
 
     hash of a row's text    0 ........... 2^48
     --hold-out validation=1%  |v|                     split validation: 1 % of the hashes
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
-Rows keep their numbers in the source's split. Each of these splits reads all rows. Its ledger counts the rows of the
-others as `held_out` in train, and `not_held_out` in the held-out splits.
+Rows keep their numbers in the source's split. Each of these splits reads all rows; its ledger counts the rows of the
+other splits: as `held_out` in train, and as `not_held_out` in the held-out splits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSourc
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SplitNotFoundError
 from tfrecord_io.format.json_fields import NAME, count, items, mapping, optional, text
-from tfrecord_io.shown import first_line
+from tfrecord_io.shown import first_line, some
 
 Range = tuple[int, int]
 # Source split, and its row ranges [start, stop) in the requested order.
@@ -53,9 +53,9 @@ def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[st
 def select(
     config: SourceConfig, found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction]
 ) -> Source:
-    """Return the source with readers that apply the user functions, and with the splits of the output.
+    """Return the source with the output's splits, and readers that apply the user functions.
 
-    `groups`: at least of the splits that the options name. Raises: like `select_ranges` and `apply_functions`.
+    `groups`: at least for the splits that the options name. Raises: like `select_ranges` and `apply_functions`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
@@ -75,7 +75,7 @@ def select(
 def located(
     chosen: Mapping[str, Chosen], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
 ) -> dict[str, SplitSource]:
-    """Return the chosen splits. `groups` and `readers` are by split of the source."""
+    """Return the chosen splits. `groups` and `readers`: by split of the source."""
     return {
         name: SplitSource(name=name, source_split=of, ranges=ranges, reader=readers[of], groups=groups[of])
         for name, (of, ranges) in chosen.items()
@@ -103,15 +103,14 @@ def open_rows(
 def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Chosen]:
     """Return the requested splits of the output, or all non-empty ones, each cut at `limit` rows.
 
-    `lengths`: rows by split of the source.
-
-    Raises: SplitNotFoundError if a split doesn't exist, has no rows, or a name repeats; SourceError without any rows.
+    `lengths`: rows by split of the source. Raises: SplitNotFoundError if a split doesn't exist or has no rows, or a
+    name repeats; SourceError if there are no rows at all.
     """
     if not config.splits and not any(lengths.values()):
         raise no_rows(config.dataset)
     chosen: dict[str, Chosen] = {}
-    for given in config.splits or lengths:
-        name, spec = parse_split(given)
+    for option in config.splits or lengths:
+        name, spec = parse_split(option)
         source_split, ranges = _slices(spec, lengths)
         name = name or source_split
         if not ranges and config.splits:
@@ -121,7 +120,7 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
             )
         if name in chosen:
             raise SplitNotFoundError(
-                f"--split {given!r}: there is a split {name!r} already, expected each name once",
+                f"--split {option!r}: there is already a split {name!r}, expected each name once",
                 remedy=f"give each a different name, as in --split 'first={source_split}[:10%]', or join the parts "
                 f"with a plus sign, as in --split '{source_split}[:10%]+{source_split}[90%:]'",
             )
@@ -132,13 +131,13 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
     for (one, (of, ranges)), (other, (of_other, others)) in itertools.combinations(chosen.items(), 2):
         spans = itertools.product(ranges, others) if of == of_other else ()
         if rows := sum(max(0, min(left[1], right[1]) - max(left[0], right[0])) for left, right in spans):
-            twice = f"{rows:,} rows of split {of!r} will be in {one!r} and in {other!r}"
-            _log.warning("%s: their slices overlap", twice)
+            twice = f"{some(rows, 'row')} of split {of!r} will be in {one!r} and in {other!r}"
+            _log.warning("%s, because their slices overlap", twice)
     return chosen
 
 
 def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ...]]:
-    """Parse a specification such as `train[:1%]`; return the split and its non-empty row ranges."""
+    """Parse a specification such as `train[:1%]`; return the split and the non-empty row ranges."""
     if spec in lengths:  # split names such as `my-split` don't fit the syntax of slices
         return spec, _filled([(0, lengths[spec])])
     import datasets
@@ -148,31 +147,31 @@ def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ..
     except ValueError as error:
         remedy = f"{suggestion(spec.partition('[')[0], sorted(lengths))}choose among {', '.join(sorted(lengths))}"
         if set(spec.split(",")) <= set(lengths):
-            remedy = f"give each by itself: {' '.join(f'--split {name}' for name in spec.split(','))}"
+            remedy = f"name each split separately: {' '.join(f'--split {name}' for name in spec.split(','))}"
         raise SplitNotFoundError(
             f"--split {spec!r}: {first_line(error)}", remedy=f"{remedy}, or a slice of one such as 'train[:1%]'"
         ) from error
     source_splits = sorted({part.splitname for part in parts})
     if len(source_splits) > 1:
         raise SplitNotFoundError(
-            f"--split {spec!r} joins the splits {source_splits}, expected parts of one split",
+            f"--split {spec!r} joins the splits {', '.join(source_splits)}, expected parts of one split",
             remedy="give --split once for each split",
         )
     return source_splits[0], _filled([(part.from_, part.to) for part in parts])
 
 
 def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range, ...]:
-    left, found = 1 << 62 if limit is None else limit, []
+    left, filled = 1 << 62 if limit is None else limit, []
     for start, stop in ranges:
         if (rows := min(stop - start, left)) > 0:
-            found.append((start, start + rows))
+            filled.append((start, start + rows))
             left -= rows
-    return tuple(found)
+    return tuple(filled)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Held-out split `name`: rows of `from_split` with a hash, of texts or of column `by`, in [low, high)."""
+    """Held-out split `name`: rows of `from_split` with a hash, of their texts or of column `by`, in [low, high)."""
 
     name: str
     from_split: str
@@ -201,38 +200,36 @@ class HoldOut:
 def resolve_hold_outs(
     options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
 ) -> tuple[HoldOut, ...]:
-    """Assign each held-out split a range of hashes of one of `splits`, without overlaps.
+    """Assign to each held-out split a range of hashes in one of `splits`. Ranges do not overlap.
 
-    `by`: the column to hash, by default the columns that become tokens.
-
-    Raises: ConfigError if a name is taken, or a split has too few rows; SplitNotFoundError if a split doesn't exist, or
-    the choice is ambiguous.
+    `by`: the column to hash, by default the columns that become tokens. Raises: ConfigError if a name is taken, or a
+    split has too few rows; SplitNotFoundError if a split doesn't exist, or the choice is ambiguous.
     """
     hold_outs: list[HoldOut] = []
     for option in options:
         if option.name in splits:
             raise ConfigError(
-                f"{option.text}: there is a split {option.name!r} already, expected the name of a new split",
+                f"{option.text}: there is already a split {option.name!r}, expected the name of a new split",
                 remedy="choose another name, or leave that split out by naming the others with --split",
             )
         default = "train" if "train" in splits or len(splits) != 1 else next(iter(splits))
         if (from_split := option.split or default) not in splits:
             raise SplitNotFoundError(
-                f"{option.text}: no split {from_split!r} is made here, expected one of {', '.join(splits)}",
+                f"{option.text}: this build makes no split {from_split!r}, expected one of {', '.join(splits)}",
                 remedy=f"{suggestion(from_split, sorted(splits))}name it as in --hold-out {option.name}="
                 f"{next(iter(splits))}:{option.amount}",
             )
-        low = sum(each.high - each.low for each in hold_outs if each.from_split == from_split)
+        low = sum(earlier.high - earlier.low for earlier in hold_outs if earlier.from_split == from_split)
         all_rows = splits[from_split].num_rows
         if (option.rows or 0) >= max(all_rows, 1):
             raise ConfigError(
-                f"{option.text}: split {from_split!r} has only {all_rows:,} rows", remedy="hold out fewer rows"
+                f"{option.text}: split {from_split!r} has only {some(all_rows, 'row')}", remedy="hold out fewer rows"
             )
         share = Fraction(option.rows or 0, max(all_rows, 1)) if option.share is None else option.share
         high = low + max(1, round(share * HASHES))
         if high >= HASHES:
             raise ConfigError(
-                f"{option.text}: no row of split {from_split!r} would be left, expected some",
+                f"{option.text}: no row of split {from_split!r} would be left, expected at least one",
                 remedy="hold out fewer rows",
             )
         hold_outs.append(HoldOut(name=option.name, from_split=from_split, low=low, high=high, by=by))
@@ -252,19 +249,19 @@ def divide(
     `columns` are hashed after the user's functions, unless a hold-out names its column. `optional`: see `HashFilter`.
     """
     divided = dict(splits)
-    for each in hold_outs:
-        whole = splits[each.from_split]
+    for hold_out in hold_outs:
+        whole = splits[hold_out.from_split]
         inside = HashFilter(
-            columns=(each.by,) if each.by else tuple(columns),
+            columns=(hold_out.by,) if hold_out.by else tuple(columns),
             optional=tuple(optional),
             seed=seed,
-            low=each.low,
-            high=each.high,
+            low=hold_out.low,
+            high=hold_out.high,
             held_out=True,
         )
-        end = max(other.high for other in hold_outs if other.from_split == each.from_split)
+        end = max(other.high for other in hold_outs if other.from_split == hold_out.from_split)
         outside = dataclasses.replace(inside, low=0, high=end, held_out=False)
-        for name, kept in ((each.from_split, outside), (each.name, inside)):
+        for name, kept in ((hold_out.from_split, outside), (hold_out.name, inside)):
             reader = dataclasses.replace(whole.reader, hold_out=kept)
             divided[name] = dataclasses.replace(whole, name=name, reader=reader)
     return divided

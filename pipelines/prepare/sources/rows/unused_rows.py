@@ -6,8 +6,8 @@ A column of reasons marks filtered rows, which keep their numbers:
     'Good. Really.'      ''                    stays
     null                 'filtered'            left out by one of the user's filters
 
-A batch has the column only if it has such rows; their other values are meaningless. Duplicate and contaminated rows are
-decided before the plan. For a duplicate, `of_split` and `of_row` are the row that stays.
+A batch has the column only if it has filtered rows. Their other values are meaningless. Duplicate and contaminated rows
+are found before the plan; `of_split` and `of_row` identify the row that stays instead of a duplicate.
 """
 
 import dataclasses
@@ -24,19 +24,20 @@ from pipelines.prepare import storage
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format.json_fields import ABSENT, Count
 from tfrecord_io.manifest import is_filtered
+from tfrecord_io.shown import some
 
 # Number of rejected rows that a receipt names.
 NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
 _LIST = pa.dictionary(pa.int32(), pa.string())
 _STORED = pa.schema([("row", pa.int64()), ("reason", _LIST), ("of_split", _LIST), ("of_row", pa.int64())])
-# Uncompressed size of a decided row, and of the list of texts that it indexes.
+# Largest uncompressed size of a decided row, and of the list of texts that rows index.
 _ROW_BYTES, _LIST_BYTES = 32, 1 << 20
 _DECIDED_FOR = "decided for"
 _REMEDIES = {
     "content_not_text": "turn such contents into text with a --map, or leave the rows out with a --filter",
     "role_missing": "name the column of messages with --messages-column, or give each message a role with a --map",
-    "no_assistant": "give conversations with an answer to learn, of the role assistant",
+    "no_assistant": "give each conversation an answer to learn, with the role assistant",
     "template_rejected": "give the chat template its fields with a --map, or choose another with --chat-template",
     "mask_not_clear": "with a --map, make `train` true or false, and give train_detail offsets within the content",
     "prompt_empty": "name the column that holds the prompt with --prompt-column",
@@ -78,9 +79,9 @@ _COLUMN = "\0filtered"
 
 
 def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
-    """Return the batch with a column of `reasons`, str objects [n], empty for rows that stay.
+    """Return the batch with a column of `reasons`, str objects [n], '' for rows that stay.
 
-    If most rows are filtered, their values become null, so their text is neither copied nor counted.
+    If most rows are filtered, their values become null, so that texts are neither copied nor counted.
     """
     kept = reasons == ""
     if kept.all():
@@ -93,7 +94,7 @@ def with_reasons(batch: pa.RecordBatch, reasons: np.ndarray) -> pa.RecordBatch:
 
 
 def reasons_of(batch: pa.RecordBatch) -> np.ndarray | None:
-    """Return the column of reasons, str objects [n]; None without one."""
+    """Return the column of reasons, str objects [n], or None if there is none."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
 
@@ -129,9 +130,9 @@ def remedy_of(reasons: Mapping[str, int]) -> str | None:
 
 def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
     """Return the counts of filtered rows by reason, and the sorted indices of rejected rows."""
-    found = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
-    filtered = {reason: int(rows.sum()) for reason, rows in found.items() if is_filtered(reason)}
-    rejected = [np.flatnonzero(rows) for reason, rows in found.items() if not is_filtered(reason)]
+    masks = {reason: reasons == reason for reason in np.unique(reasons[reasons != ""].astype(str)).tolist()}
+    filtered = {reason: int(mask.sum()) for reason, mask in masks.items() if is_filtered(reason)}
+    rejected = [np.flatnonzero(mask) for reason, mask in masks.items() if not is_filtered(reason)]
     return filtered, np.sort(np.concatenate(rejected)).tolist() if rejected else []
 
 
@@ -163,9 +164,9 @@ class DecidedRows:
         table = self.content if self.content is not None else _stored(self.path, most_rows=self.num_rows)
         rows = table["row"].to_numpy()
         inside = slice(*np.searchsorted(rows, [first, first + count]))
-        found = np.full(count, "", object)
-        found[rows[inside] - first] = table["reason"].slice(inside.start, inside.stop - inside.start).to_pylist()
-        return found
+        reasons = np.full(count, "", object)
+        reasons[rows[inside] - first] = table["reason"].slice(inside.start, inside.stop - inside.start).to_pylist()
+        return reasons
 
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "content": None}  # workers read the file
@@ -179,12 +180,12 @@ def encode(table: pa.Table, *, decided_for: str) -> bytes:
 
 
 def decided_for(table: pa.Table) -> str:
-    """Return the text that `encode` stored."""
+    """Return the `decided_for` that `encode` stored."""
     return str((table.schema.metadata or {}).get(_DECIDED_FOR.encode(), b"").decode(errors="replace"))
 
 
 def decode(path: str, *, most_rows: int) -> pa.Table:
-    """Read a file of at most `most_rows` decided rows, in memory bounded by that number.
+    """Read a file of at most `most_rows` decided rows, within memory for that number of rows.
 
     Raises: FormatError if the file is missing, damaged or larger.
     """
@@ -194,14 +195,14 @@ def decode(path: str, *, most_rows: int) -> pa.Table:
         # A compressed file may repeat a long text for every row.
         with pq.ParquetFile(content, read_dictionary=["reason", "of_split"]) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-            if file.metadata.num_rows > most_rows or sum(each.total_byte_size for each in groups) > most_bytes:
-                raise ValueError(f"{file.metadata.num_rows:,} rows, expected at most {most_rows:,} short ones")
+            if file.metadata.num_rows > most_rows or sum(group.total_byte_size for group in groups) > most_bytes:
+                raise ValueError(f"{some(file.metadata.num_rows, 'row')}, expected at most {most_rows:,} short rows")
             if not file.schema_arrow.remove_metadata().equals(_STORED):
                 raise ValueError(f"columns {file.schema_arrow.names}, expected {TYPES.names}")
             table = file.read()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise FormatError(
-            f"{path}: the rows that were left out are gone or damaged ({error})",
+            f"{path}: the list of duplicate and contaminated rows is gone or damaged ({error})",
             remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         ) from error
     return table

@@ -4,11 +4,11 @@
     --map clean:without_breaks      'Good. Really.'         'ok'        a Table in, a Table with equally many rows out
     --filter clean:is_long_enough   True                    False       a Table in, one bool per row out
 
-The result for a row must depend on that row only, because machine and plan decide which rows a call gets.
+The result for a row must depend only on that row, because machine and plan decide which rows a call gets.
 
-A ready function is pinned by its version. Any other function is pinned by the text of its module, which is part of the
-fingerprint, travels in the job, is stored with the dataset, and is executed under a unique name. For a function from a
-notebook or a script, that is its own text with the imports that it uses.
+A ready function, one of `pipelines.filters`, is pinned by its version, any other by the text of its module. The text is
+part of the fingerprint, travels in the job, is stored with the dataset, and is executed under a unique name. For a
+function from a notebook or a script, it is the function's own text with the imports that it uses.
 """
 
 import ast
@@ -35,11 +35,11 @@ from pipelines.prepare.options.source_config import CalledFunction
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 from tfrecord_io.format.json_fields import WRONG, decoded
 from tfrecord_io.manifest import FILTERED
-from tfrecord_io.shown import without_secrets
+from tfrecord_io.shown import some, without_secrets
 
 _OTHERWISE = (
-    "write it into a Python file and give the function of that module; or change the Dataset itself, before it is "
-    "given, with dataset.map(...) or dataset.filter(...)"
+    "write it into a Python file, and pass the function of that module; or change the Dataset itself beforehand, with "
+    "dataset.map(...) or dataset.filter(...)"
 )
 _lock = threading.RLock()
 _modules: dict[str, types.ModuleType] = {}
@@ -47,7 +47,7 @@ _modules: dict[str, types.ModuleType] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UserFunction:
-    """User function with the text of its module (`source`); `path` is the module's file, for messages only."""
+    """User function with the text of its module, `source`. `path`: the module's file, for messages."""
 
     kind: FunctionKind
     spec: str
@@ -66,11 +66,11 @@ class UserFunction:
 
     @property
     def option(self) -> str:
-        """Option as on the command line."""
+        """The function's command-line option."""
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the entry in fingerprint and manifest. Raises: ConfigError without its package."""
+        """Return the entry in fingerprint and manifest. Raises: ConfigError if its package is not installed."""
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -90,17 +90,17 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
 
     Raises: ConfigError if there is no such module, it has no source text, or an argument looks like a credential.
     """
-    for each in options:
-        if without_secrets(each.spec) != each.spec:
+    for option in options:
+        if without_secrets(option.spec) != option.spec:
             raise ConfigError(
-                f"--{each.kind} {each.spec.partition('(')[0]}: an argument looks like a credential, expected "
-                "others: they are stored with the dataset",
+                f"--{option.kind} {option.spec.partition('(')[0]}: an argument looks like a credential, but arguments "
+                "are stored with the dataset",
                 remedy="let the function read it from the environment",
             )
     return tuple(
-        UserFunction(kind=each.kind, spec=each.spec, source=source, path=path)
-        for each in options
-        for source, path in [(each.source, "<notebook>") if each.source is not None else _read_module(each)]
+        UserFunction(kind=option.kind, spec=option.spec, source=source, path=path)
+        for option in options
+        for source, path in [(option.source, "<notebook>") if option.source is not None else _read_module(option)]
     )
 
 
@@ -108,26 +108,25 @@ def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], where: str) -
     """Parse functions stored by `to_json`. Raises: FormatError unless they have the `expected` identities."""
     try:
         functions: tuple[UserFunction, ...] = decoded(tuple[UserFunction, ...], stored)
-        for each in functions:
-            FunctionOption(kind=each.kind, spec=each.spec)
-        identities = [each.identity() for each in functions]
-        is_right = [each.to_json() for each in functions] == stored
-        is_right = is_right and [each | {"version": ""} for each in identities] == [
-            dict(each) | {"version": ""} for each in expected
-        ]
+        for function in functions:
+            FunctionOption(kind=function.kind, spec=function.spec)
+        identities = [function.identity() for function in functions]
+        mine, theirs = ([{**entry, "version": ""} for entry in entries] for entries in (identities, expected))
+        is_right = mine == theirs and [function.to_json() for function in functions] == stored
     except (*WRONG, PrepError):
         is_right = False
     if not is_right:
-        named = ", ".join(f"--{kind} {each[kind]}" for each in expected for kind in ("map", "filter") if kind in each)
+        kinds = ("map", "filter")
+        named = ", ".join(f"--{kind} {entry[kind]}" for entry in expected for kind in kinds if kind in entry)
         raise FormatError(
             f"{where}: lacks the functions that the manifest names ({named})",
             remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         )
-    for each, mine, theirs in zip(functions, identities, expected, strict=True):
-        if mine != theirs:
+    for function, here, there in zip(functions, identities, expected, strict=True):
+        if here != there:
             raise ConfigError(
-                f"{where}: {each.option} is of version {mine.get('version')} here, expected {theirs.get('version')}",
-                remedy="install the versions that it was made with",
+                f"{where}: {function.option} is of version {here.get('version')} here, expected {there.get('version')}",
+                remedy="install the versions that the dataset was made with",
             )
     return functions
 
@@ -154,9 +153,9 @@ def option_of(kind: FunctionKind, function: Any) -> FunctionOption:
     others = [key for key, value in used.items() if not isinstance(value, types.ModuleType) and key != name]
     if uses := sorted({*function.__code__.co_freevars, *others}):
         raise ConfigError(
-            f"{kind}={name}: it uses {', '.join(uses)}, which is defined outside of it, and only its own text goes to "
+            f"{kind}={name}: it uses names defined outside of it ({', '.join(uses)}), but only its own text goes to "
             "workers",
-            remedy=f"define or import that inside of the function; or {_OTHERWISE}",
+            remedy=f"define or import them inside the function; or {_OTHERWISE}",
         )
     return FunctionOption(kind=kind, spec=f"__main__:{name}", source=_text_of(function, used))
 
@@ -166,20 +165,20 @@ def _text_of(function: types.FunctionType, used: Mapping[str, Any]) -> str:
         text = textwrap.dedent(inspect.getsource(function))
         (node,) = ast.parse(text).body
     except (OSError, SyntaxError, ValueError) as error:
-        raise ConfigError(f"{function.__name__}: its text cannot be found", remedy=_OTHERWISE) from error
+        raise ConfigError(f"{function.__name__}: its source text cannot be found", remedy=_OTHERWISE) from error
     if not isinstance(node, ast.FunctionDef) or node.decorator_list:
-        raise ConfigError(f"{function.__name__}: not a plain function without decorators", remedy=_OTHERWISE)
+        raise ConfigError(f"{function.__name__}: expected a plain function without decorators", remedy=_OTHERWISE)
     imports = [
-        f"import {each.__name__} as {name}\n"
-        for name, each in sorted(used.items())
-        if isinstance(each, types.ModuleType)
+        f"import {module.__name__} as {name}\n"
+        for name, module in sorted(used.items())
+        if isinstance(module, types.ModuleType)
     ]
-    # Types of arguments may name modules that the function doesn't use otherwise.
+    # Annotations may name modules that the function doesn't use otherwise.
     return "".join(["from __future__ import annotations\n", *imports, "\n", text])
 
 
 def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | np.ndarray:
-    """Call a function; return the table of a map, or the mask of a filter, bool [n], null as False.
+    """Call a function; return the table of a map, or the mask of a filter, bool [n]; null becomes False.
 
     Raises: SourceError if the function raises, or returns the wrong type or size.
     """
@@ -191,7 +190,7 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
     except Exception as error:
         raise SourceError(
             f"{function.option} raised {_described(error)} for {where}{_line(error, function)}",
-            remedy="make the function take every row, or leave such rows out by a --filter before it",
+            remedy="make the function work for every row, or leave such rows out with a --filter before it",
         ) from error
     if function.kind == "map":
         is_right, expected = isinstance(result, pa.Table), "a pyarrow.Table; --filter is for masks"
@@ -201,21 +200,22 @@ def call(function: UserFunction, table: pa.Table, *, where: str) -> pa.Table | n
         is_right = isinstance(result, np.ndarray) and result.dtype == np.bool_ and result.ndim == 1
         expected = "a bool for each row, as an Arrow or NumPy array; --map is for tables"
     if not is_right:
-        held = getattr(result, "dtype", getattr(result, "type", None))
+        items = getattr(result, "dtype", getattr(result, "type", None))
         raise SourceError(
-            f"{function.option} returned a {type(result).__name__}{f' of {held}' if held else ''} for {where}, "
-            f"expected {expected}",
+            f"{function.option} returned an object of type {type(result).__name__}{f' of {items}' if items else ''} "
+            f"for {where}, expected {expected}",
             remedy="return for example table.set_column(i, name, values), or a mask such as "
             "pyarrow.compute.greater(table['n'], 3)",
         )
     if len(result) != table.num_rows:
         raise SourceError(
-            f"{function.option} returned {len(result)} rows for {where}, expected {table.num_rows}, as many as it got",
+            f"{function.option} returned {some(len(result), 'row')} for {where}, expected {table.num_rows:,}, as many "
+            "as it got",
             remedy="let a filter return False for rows to leave out; a function cannot add rows",
         )
     if isinstance(result, pa.Table) and len(set(result.column_names)) < result.num_columns:
         raise SourceError(
-            f"{function.option} returned several columns of one name for {where}: {', '.join(result.column_names)}",
+            f"{function.option} returned columns of the same name for {where}: {', '.join(result.column_names)}",
             remedy="replace a column with table.set_column",
         )
     return result
@@ -228,7 +228,7 @@ def load(function: UserFunction) -> Callable[[pa.Table], Any]:
         module = _module(function)
     value = getattr(module, attribute, None)
     if not callable(value):
-        functions = [key for key, each in vars(module).items() if isinstance(each, types.FunctionType)]
+        functions = [key for key, member in vars(module).items() if isinstance(member, types.FunctionType)]
         raise ConfigError(
             f"{function.option}: {name} has no function {attribute!r} ({function.path})",
             remedy=f"choose among {', '.join(sorted(functions)) or 'other modules: this one has no functions'}",
@@ -248,7 +248,7 @@ def _read_module(option: FunctionOption) -> tuple[str, str]:
         if spec is None:
             raise ModuleNotFoundError(f"No module named {name!r}")
         source = spec.loader.get_source(name) if spec.loader else None  # type: ignore[attr-defined]
-    except (Exception, SystemExit) as error:  # finding a.b executes a, which may raise anything
+    except (Exception, SystemExit) as error:  # finding a.b executes a, which may raise any error
         raise ConfigError(
             f"--{option.kind} {option.spec}: there is no module {name} ({_described(error)}), neither below the "
             f"current directory ({os.getcwd()}) nor on Python's search path",
@@ -291,8 +291,8 @@ def _module(function: UserFunction) -> types.ModuleType:
         del sys.modules[unique]
         raise ConfigError(
             f"{function.option}: {function.path} cannot be executed: {_described(error)}{line}",
-            remedy="correct the module; on other machines it can import only installed packages, so keep a "
-            "function in one module",
+            remedy="correct the module; on other machines it can import only installed packages, so keep the function "
+            "and its helpers in one module",
         ) from error
     _modules[unique] = module
     return module
@@ -300,6 +300,6 @@ def _module(function: UserFunction) -> types.ModuleType:
 
 def _line(error: BaseException, function: UserFunction) -> str:
     module = filters if function.called.is_ready else sys.modules[_unique_name(function)]
-    path = module.__file__  # path of the first function with the same text
+    path = module.__file__  # the path of the first function with this text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f" (line {lines[-1]} of {os.path.basename(function.path)})" if lines else ""

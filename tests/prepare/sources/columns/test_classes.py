@@ -55,10 +55,10 @@ def test_lists_become_0_and_1_for_each_class(
 @pytest.mark.parametrize(
     ("labels", "cause"),
     [
-        ([[0, 1, 1], [1, 0]], "vectors of 0 and 1 of 2, 3 values, expected one length"),
+        ([[0, 1, 1], [1, 0]], "vectors of 0 and 1 of length 2, 3, expected one length"),
         ([[0.5, 1.0]], "holds 0.5, expected classes: whole numbers, or vectors of 0 and 1"),
-        ([[], []], "has no class in any list"),
-        ([[number] for number in range(10_001)], "more than 10000 distinct numbers"),
+        ([[], []], "holds no class in any of its lists"),
+        ([[number] for number in range(10_001)], "more than 10,000 distinct numbers"),
     ],
 )
 def test_lists_that_are_no_classes_are_refused(tmp_path: Path, labels: list[Any], cause: str) -> None:

@@ -93,7 +93,9 @@ def test_frames_and_tables_have_their_rows_and_types(tmp_path: Path, make: Calla
 
 def test_a_frame_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame([["a", "b"]], columns=["text", "text"])
-    with pytest.raises(SourceError, match=r"cannot become an Arrow table: .*; give a column one type .* a unique name"):
+    with pytest.raises(
+        SourceError, match=r"cannot become an Arrow table: .*; give each column one type .* a unique name"
+    ):
         objects.store(frame, str(tmp_path))
 
 
@@ -122,7 +124,7 @@ def _traced(root: Path, *options: object) -> building.Outcome:
 def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> None:
     _build(_dataset(), tmp_path / "out", shuffle=False)
     cause, remedy = _traced(tmp_path / "out").error
-    assert "made from an object in Python; its rows are not kept" in cause
+    assert "made from an object in Python, but its rows are not kept" in cause
     assert "save_to_disk" in remedy
     _dataset().save_to_disk(tmp_path / "saved")
     found = _traced(tmp_path / "out", "--source", tmp_path / "saved")

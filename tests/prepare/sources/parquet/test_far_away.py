@@ -78,7 +78,7 @@ def refused(file: DataFile) -> str:
 def test_a_file_that_another_one_replaced_is_refused(server: _Server) -> None:
     before = on_web(server, "replaced.parquet")
     server.etag = '"second"'
-    assert "replaced.parquet: was changed since the job was planned" in refused(before)
+    assert "replaced.parquet: has changed since the job was planned" in refused(before)
 
 
 def test_rows_behind_a_signed_address_take_one_request_for_the_version(server: _Server) -> None:
@@ -96,7 +96,7 @@ def test_what_stays_is_said(server: _Server, status: int, said: str) -> None:
 
 
 def test_a_server_without_ranges_is_refused(server: _Server) -> None:
-    assert "sends whole files only, expected the range" in refused(on_web(server, "whole.parquet"))
+    assert "sends only whole files, expected the requested range" in refused(on_web(server, "whole.parquet"))
 
 
 # It leaves as the command does: threads of the client's libraries may abort while an interpreter ends.

@@ -39,7 +39,7 @@ REPORTS: dict[str, tuple[Mapping[str, str | bytes], Any, Any]] = {
     "gzip under a plain name": (
         {"train.jsonl": gzip.compress(b'{"text": "good"}\n')},
         ["good"],
-        "compressed, but not by its name",
+        "compressed, but its name does not end in",
     ),
     "a delimiter at the end of later rows": (
         {"train.csv": "text,label\na,5\nb,7,\n"},

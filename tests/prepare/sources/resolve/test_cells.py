@@ -67,7 +67,8 @@ def test_a_number_that_is_written_otherwise_later_is_said(tmp_path: Path, caplog
         found = cells(tmp_path / "a.csv", *["a,7,1.5"] * CHUNK, "b,007,2")
     assert found["label"][-1] == 7
     said = (
-        "a.csv: column 'label' holds '007', read as the number 7; --source-option 'dtype={\"label\": \"str\"}' reads it"
+        "a.csv: column 'label' holds '007', read as the number 7; to read the column as text, add --source-option "
+        '\'dtype={"label": "str"}\''
     )
     assert said in caplog.text
     found = cells(tmp_path / "a.csv", *["a,7,1.5"] * CHUNK, "b,007,2", source_options=('dtype={"label": "str"}',))
@@ -80,9 +81,7 @@ def test_a_later_cell_that_is_no_number_is_named(tmp_path: Path) -> None:
 
 
 def test_a_dtype_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r'dtype={"label": "int"}, expected an object of columns that are read as text'
-    ):
+    with pytest.raises(ConfigError, match=r'dtype={"label": "int"}, expected a JSON object of columns to read as text'):
         cells(tmp_path / "a.csv", "a,7,1", source_options=('dtype={"label": "int"}',))
 
 
@@ -118,7 +117,7 @@ def test_lines_that_a_quote_joins_are_said_where_they_look_like_rows(
         name = "a.tsv" if "\t" in header else "a.csv"
         found = cells(tmp_path / name, *lines, header=header, keep_columns=(), **options)
     assert len(found["text"]) == len(lines) - ("source_options" not in options)
-    assert ("joined by quotes, though each looks like a row" in caplog.text) == is_said
+    assert ("joined by quotes, though each line looks like a row" in caplog.text) == is_said
 
 
 def test_a_quote_that_nothing_closes_has_a_remedy(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_split_whose_name_cannot_be_that_of_a_file_is_refused(tmp_path: Path) 
     datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved")
     (tmp_path / "saved" / "train").rename(tmp_path / "saved" / "a b")
     (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["a b"]}')
-    with pytest.raises(SourceError, match="split 'a b', expected letters"):
+    with pytest.raises(SourceError, match="split 'a b', expected a name of letters"):
         _resolve(tmp_path / "saved")
 
 
@@ -78,7 +78,7 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path, changes: dict[str
 def test_what_is_no_json_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved")
     (tmp_path / "saved" / name).write_bytes(content)
-    with pytest.raises(SourceError, match=f"{name} is not as `save_to_disk` writes it"):
+    with pytest.raises(SourceError, match=f"{name} is missing or not as `save_to_disk` writes it"):
         _resolve(tmp_path / "saved")
 
 
@@ -89,9 +89,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, linked: 
     datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved", num_shards=None)
     (tmp_path / "saved" / linked).rename(tmp_path / "mine")
     (tmp_path / "saved" / linked).symlink_to(tmp_path / "mine")
-    with pytest.raises(
-        (SourceError, OutputError), match=r"is not inside of it, but its card or a link leads|a link, exp"
-    ):
+    with pytest.raises((SourceError, OutputError), match=r"its card or a link leads to|a link, exp"):
         _resolve(tmp_path / "saved")
 
 

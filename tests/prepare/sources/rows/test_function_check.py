@@ -125,7 +125,7 @@ class TestClasses:
     def test_a_split_that_nobody_asks_for_need_not_suit(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
         stored, found = classes(folder), [one("filter", "return pc.equal(t['label'], 1)")]
         assert changed(stored, found).readers.keys() == {"train"}
-        assert "'test' is not asked for" in caplog.text
+        assert "'test' is not requested" in caplog.text
         with refused(SourceError, "raised KeyError", "of split 'test'"):
             changed(stored, found, requested=("train", "test"))
 
@@ -167,7 +167,7 @@ class TestPlanning:
         assert [(index, text) for index, text in enumerate(texts) if text] == [(4567, "ROW 4567")]
 
     def test_filters_that_leave_nothing(self, folder: Path) -> None:
-        with refused(SourceError, "split 'train'", "none of its 200 rows passes --filter clean:f"):
+        with refused(SourceError, "split 'train'", "of its 200 rows, none passes --filter clean:f"):
             opened(folder, ROWS, [one("filter", "return np.zeros(len(t), bool)")])
 
     def test_a_dictionary_is_read_as_its_values(self, folder: Path) -> None:

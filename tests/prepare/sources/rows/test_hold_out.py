@@ -166,15 +166,15 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("wanted", "splits", "kind", "message"),
         [
-            (("train=1%",), (), ConfigError, "--hold-out train=1%: there is a split 'train' already"),
-            (("v=dev:1%",), (), SplitNotFoundError, "--hold-out v=dev:1%: no split 'dev' is made here"),
+            (("train=1%",), (), ConfigError, "--hold-out train=1%: there is already a split 'train'"),
+            (("v=dev:1%",), (), SplitNotFoundError, "--hold-out v=dev:1%: this build makes no split 'dev'"),
             (("v=2000",), (), ConfigError, "--hold-out v=2000: split 'train' has only 2,000 rows"),
             (("v=60%", "w=40%"), (), ConfigError, "--hold-out w=40%: no row of split 'train' would be left"),
             (
                 ("v=1%",),
                 ("a=train[:9]", "b=train[9:]"),
                 SplitNotFoundError,
-                "no split 'train' is made here, expected one of a, b",
+                "this build makes no split 'train', expected one of a, b",
             ),
         ],
     )

@@ -143,13 +143,13 @@ class TestCalling:
         ("kind", "body", "said"),
         [
             ("map", "return t.slice(1)", "returned 3 rows for rows 0 to 3 of split 'train', expected 4"),
-            ("map", "return None", "returned a NoneType"),
-            ("map", "return t['text']", "returned a ChunkedArray of string"),
-            ("map", "return t.append_column('n', t['n'])", "several columns of one name"),
-            ("filter", "return t", "returned a Table"),
-            ("filter", "return t['n']", "returned a ChunkedArray of int64"),
-            ("filter", "return np.ones(4)", "returned a ndarray of float64"),
-            ("filter", "return np.ones((4, 1), bool)", "returned a ndarray of bool"),
+            ("map", "return None", "returned an object of type NoneType"),
+            ("map", "return t['text']", "returned an object of type ChunkedArray of string"),
+            ("map", "return t.append_column('n', t['n'])", "returned columns of the same name"),
+            ("filter", "return t", "returned an object of type Table"),
+            ("filter", "return t['n']", "returned an object of type ChunkedArray of int64"),
+            ("filter", "return np.ones(4)", "returned an object of type ndarray of float64"),
+            ("filter", "return np.ones((4, 1), bool)", "returned an object of type ndarray of bool"),
             ("filter", "return np.ones(3, bool)", "returned 3 rows for rows 0 to 3 of split 'train', expected 4"),
         ],
     )
@@ -224,7 +224,7 @@ def _with_global() -> Any:
 @pytest.mark.parametrize(
     ("function", "cause"),
     [
-        (_with_closure(), "it uses limit"),
+        (_with_closure(), "it uses names defined outside of it (limit)"),
         (_with_global(), "it uses _LONGEST"),
         (lambda table: table, "expected a function with a name"),
         (len, "expected a function with a name"),
