@@ -247,14 +247,8 @@ def notes_on_ends(
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:
     """Return an integer feature. `name` defaults to the role's usual name."""
-    return Feature(
-        name=name or ROLES[role].feature_name or role,
-        dtype="int64",
-        shape=shape,
-        role=role,
-        meaning=meaning,
-        constant=constant,
-    )
+    name = name or ROLES[role].feature_name or role
+    return Feature(name=name, dtype="int64", shape=shape, role=role, meaning=meaning, constant=constant)
 
 
 def input_ids(length: int) -> Feature:

@@ -30,13 +30,7 @@ from pipelines.prepare.tokenize import fill_in_middle
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.fill_in_middle import FillInMiddle
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.special_tokens import (
-    DocumentFrame,
-    begin_with,
-    left_out_bos,
-    open_frame,
-    without_frame,
-)
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, begin_with, left_out_bos, open_frame, without_frame
 from tfrecord_io.schema import Feature
 
 _NO_FRAME = DocumentFrame()

@@ -26,7 +26,6 @@ from tfrecord_io.schema import Feature
 
 UINT8, INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _ROWS_PER_CHUNK = 1024
-# Bounds the memory of long records.
 _POSITIONS_PER_CHUNK = 1 << 24
 
 

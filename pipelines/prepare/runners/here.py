@@ -258,12 +258,7 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
                 prepare()
             gc.freeze()  # otherwise garbage collections would copy memory that children share
             channel.result = _deal(
-                tasks,
-                None,
-                lambda: Child(function=function),
-                processes=processes,
-                progress=channel.progress,
-                tick=tick,
+                tasks, None, lambda: Child(function=function), processes=processes, progress=channel.progress, tick=tick
             )
     finally:
         child_process.leave(0)

@@ -63,7 +63,7 @@ class TestFastokens:
 
     def test_an_id_far_behind_the_others(self) -> None:
         vocabulary = byte_level().get_vocab()
-        assert "more than 10,000 holes" in reason(
+        assert "more than 10,000 gaps" in reason(
             "fastokens", wrapped(byte_level(vocabulary={**vocabulary, "far": 20_000}))
         )
 
@@ -178,7 +178,7 @@ class TestWordPiece:
             ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer is Whitespace"),
             ({"normalizer": None}, "its normalizer is missing"),
             ({"pre_tokenizer": None}, "its pre-tokenizer is missing"),
-            ({"added": [plain("new")]}, "'new' is looked for in normalized text"),
+            ({"added": [plain("new")]}, "'new' is searched for in normalized text"),
             ({"model": {"unk_token": "[NONE]"}}, "no entry for unknown text"),
         ],
         ids=str,
