@@ -76,7 +76,7 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
     if context.columns.joins_pairs:
         if layout.learn_not:
             raise ConfigError(
-                "--learn-not with prompts and completions that are texts: only messages have such parts",
+                "--learn-not with prompts and completions that are texts: only messages have thoughts and tool calls",
                 remedy="leave --learn-not out, or choose a template, for example with --chat-template default",
             )
         return beside_reference(lambda engine: PairEncoder(engine, context, aligner), engine, reference)
@@ -236,10 +236,7 @@ class ChatEncoder(_LearningEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return the message indices that each possible cut of a conversation keeps, from the fewest to the most.
-
-    No cut keeps all messages.
-    """
+    """Return the message indices that each possible cut of a conversation keeps, fewest first, but never all."""
     places = np.arange(len(roles))
     if side == "right":
         kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]
