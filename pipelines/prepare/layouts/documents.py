@@ -125,8 +125,7 @@ class PackBuilder(base.Builder):
 class JoinBuilder(PackBuilder):
     """Builder that joins documents and cuts at every L-th token.
 
-    `drop`: leave out the last record if it has padding. `segments`: give records segment ids and positions instead of
-    `num_tokens`.
+    `drop`: leave out the last record if it has padding. `segments`: records have segments instead of `num_tokens`.
     """
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool, segments: bool = False) -> None:

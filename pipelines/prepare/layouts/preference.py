@@ -87,7 +87,7 @@ class _PlainTexts:
         self._eos, self.frame = str(eos), open_frame(tokenizer, "tokenizer")
         self.notes: tuple[str, ...] = ()
         if context.layout.chat_template or tokenizer.chat_template:
-            self.notes = ("prompt and answers are joined as texts, without a chat template, as in TRL",)
+            self.notes = ("prompts and answers are plain texts, so they are joined without a chat template, as in TRL",)
 
     def of(self, rows: Rows) -> _Texts:
         chosen, rejected = (rows.nested[side].cast(pa.large_string()) for side in ANSWERS)

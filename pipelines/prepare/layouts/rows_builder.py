@@ -145,7 +145,7 @@ class RowsBuilder(base.Builder):
         return lambda record: [base.Piece(int(rows[record]), 0, int(lengths[record]))]
 
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Return the groups with rows; without any rows, the group of the longest records. Empties the builder."""
+        """Return the groups that have rows, or the group of the longest records if none has. Empties the builder."""
         whole, sequences = self._take_sequences()
         kept, full = whole.ragged["input_ids"].lengths, whole.full_lengths[whole.row_of_sequence]
         bucket = length_index(self.lengths, kept[sequences])

@@ -7,8 +7,7 @@ the text finds the places: each token must equal the next bytes, and the last to
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
 The walk allows for a space that SentencePiece puts before a text or after an added token, and for white space that
-belongs to an added token. Rows that do not fit are encoded again by the Rust tokenizer, which reports the places but
-takes ten times as long.
+belongs to an added token. The Rust tokenizer, which reports places but takes ten times as long, encodes other rows.
 """
 
 import dataclasses

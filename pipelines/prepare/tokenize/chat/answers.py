@@ -139,9 +139,9 @@ class AnswerFinder:
             "template_prefix", f"message {index} begins with {begun!r}, unlike answers in trial conversations"
         )
 
-    def _prompt(self, asked: Conversation, text: bytes, start: int) -> bytes:
+    def _prompt(self, conversation: Conversation, text: bytes, start: int) -> bytes:
         try:
-            prompted = self.program.run(asked, prompt=True)
+            prompted = self.program.run(conversation, prompt=True)
         except Rejected as rejected:
             if rejected.reason == OVER_LIMIT:
                 raise
@@ -180,16 +180,16 @@ class AnswerFinder:
         spans: Spans = []
         for index in answers:
             try:
-                asked = self.program.run(conversation.until(index), prompt=True).text
+                prompted = self.program.run(conversation.until(index), prompt=True).text
                 answered = self.program.run(conversation.until(index + 1)).text
             except Rejected as rejected:
                 if rejected.reason != "template_rejected":
                     raise
                 raise Rejected("template_prefix", f"up to message {index}: {rejected.detail}") from rejected
-            if not answered.startswith(asked) or not text.startswith(answered):
+            if not answered.startswith(prompted) or not text.startswith(answered):
                 detail = f"the template writes message {index} differently once the conversation continues"
                 raise Rejected("template_prefix", detail)
-            spans.append((len(asked), len(answered) - self._space_behind(answered, len(asked), len(answered))))
+            spans.append((len(prompted), len(answered) - self._space_behind(answered, len(prompted), len(answered))))
         return spans
 
     @functools.cached_property

@@ -20,8 +20,8 @@ _MARKERS = {"chatml": ("<|im_start|>", "<|im_end|>")}
 
 def use(tokenizer: HFTokenizer, name: str | None) -> None:
     """Make the built-in template `name` the tokenizer's default, unless the tokenizer has a template of that name."""
-    own = tokenizer.chat_template
-    if name in TEXTS and not (isinstance(own, dict) and name in own):
+    templates = tokenizer.chat_template
+    if name in TEXTS and not (isinstance(templates, dict) and name in templates):
         # Under two names, because other programs use the default.
         tokenizer.chat_template = {"default": TEXTS[name], name: TEXTS[name]}
 

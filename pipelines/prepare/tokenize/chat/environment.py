@@ -142,11 +142,11 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
             raise Rejected(DATE_UNKNOWN)
         return format_date(datetime.date.fromisoformat(date), form)
 
-    own = {"raise_exception": _refuse, "strftime_now": strftime_now, "dict": Dict(), "namespace": _Namespace}
-    own["cycler"] = Cycler
-    environment.globals = {name: fixed(value) for name, value in {**environment.globals, **own}.items()}
+    functions = {"raise_exception": _refuse, "strftime_now": strftime_now}
+    types = {"dict": Dict(), "namespace": _Namespace, "cycler": Cycler}
+    environment.globals = {name: fixed(value) for name, value in {**environment.globals, **functions, **types}.items()}
     filters = {**environment.filters, "tojson": _to_json}
-    environment.filters |= {name: fixed_result(made) for name, made in filters.items() if name not in (_TAKE, _LEAVE)}
+    environment.filters |= {name: fixed_result(call) for name, call in filters.items() if name not in (_TAKE, _LEAVE)}
     environment.binop_table["-"] = difference
     # `lipsum` and `random` give another text each time, and `pprint` may sort by addresses.
     del environment.globals["lipsum"], environment.filters["random"], environment.filters["pprint"]

@@ -20,8 +20,7 @@ class Settings:
     a completion follows. `whole_turns`: learn all of a turn after its role. `learn_not`: "thoughts" or "tool_calls".
     `joins_line_breaks`: the tokenizer has a token for two line breaks.
 
-    `cpu_seconds`: processor time. `memory_bytes`: memory for a batch. `text_bytes`: size of the UTF-8 text. An ordinary
-    rendering takes 5 to 100 µs.
+    `cpu_seconds`: processor time, usually 5 to 100 µs. `memory_bytes`: of a batch. `text_bytes`: of the UTF-8 text.
     """
 
     source: str

@@ -270,15 +270,15 @@ def _notes(texts: Texts) -> Iterator[str]:
 
 
 def _require_named(tokenizer: HFTokenizer, *, name: str | None) -> None:
-    own = tokenizer.chat_template
-    names = sorted(own) if isinstance(own, dict) else ["default"] if own else []
+    templates = tokenizer.chat_template
+    names = sorted(templates) if isinstance(templates, dict) else ["default"] if templates else []
     if name is not None and name not in names:
         raise TokenizerError(
             f"--chat-template {name!r} is neither a file nor the name of a template, expected one of "
             f"{', '.join(dict.fromkeys([*names, *builtin_templates.TEXTS]))}",
             remedy="give one of these names, or the path of a file",
         )
-    if not own:
+    if not templates:
         raise TokenizerError(
             "conversations need a chat template, but this tokenizer has none",
             remedy="add one with --chat-template chatml, or --chat-template FILE; or choose a chat model's tokenizer",

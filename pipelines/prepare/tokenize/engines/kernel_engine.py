@@ -13,13 +13,11 @@ bits of an entry are the kind of the code point:
 In the entry of a part of a word, bits 3-7 are the number of bytes that replace the code point, and bits from 13 on are
 the index of these bytes in `pool`. Each engine defines bits 8-12.
 
-The table `memory` remembers words with at most three ids, each in a row of four 64-bit numbers, until a word with the
-same hash replaces it:
+The table `memory` remembers words with at most three ids. A later word with the same hash replaces a word's row:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
-Numba's caches on disk contain the names of argument types. To rename or move one of these NamedTuples makes all caches
-unreadable.
+Numba's caches on disk contain the names of argument types, so they become unreadable if a NamedTuple here is renamed.
 """
 
 from __future__ import annotations
@@ -55,8 +53,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def jit(function: _Function) -> _Function:
     """Compile like `codec.kernels.jit`, but without reference counts, because these functions never allocate arrays.
 
-    Numba would count references to each array of a tuple in each call and loop, which took ten times as long as the
-    rest.
+    Numba would count references to each array of a tuple in each call and loop: ten times the work of the rest.
     """
     try:
         return numba.njit(nogil=True, cache=True, _nrt=False)(function)

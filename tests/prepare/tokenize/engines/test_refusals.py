@@ -162,7 +162,7 @@ class TestUnigram:
 
     @pytest.mark.parametrize("content", ["two words", "▁x", "\u200bx"], ids=ascii)
     def test_an_added_token_that_is_looked_for_over_words(self, zoo: Zoo, content: str) -> None:
-        assert "over spaces" in reason("unigram", altered_kind(zoo, added=[plain(content)]))
+        assert "contains a space" in reason("unigram", altered_kind(zoo, added=[plain(content)]))
 
     def test_no_unknown_token(self, zoo: Zoo) -> None:
         assert "no unknown token" in reason("unigram", altered_kind(zoo, unk_id=None))

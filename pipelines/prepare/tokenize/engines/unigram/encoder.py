@@ -128,7 +128,7 @@ def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> 
     normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
     for text in normal:
         if MARK in text or any(map(reader.is_space, text)):
-            raise NotQualified(f"its added token {text!r} is searched for in normalized text, over spaces")
+            raise NotQualified(f"its added token {text!r} contains a space, and is searched for in normalized text")
     if not all((*raw, *normal)):
         raise NotQualified("one of its added tokens is empty, or normalized to an empty text")
     return Contents.of(raw), Contents.of(normal)

@@ -90,14 +90,14 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
         again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
-        got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
-        if got == _REFERENCE:
+        result = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
+        if result == _REFERENCE:
             asked[index] = 1
-        elif got < 0:
+        elif result < 0:
             progress[0] = index
-            return got
+            return result
         else:
-            progress[1] = got
+            progress[1] = result
         ends[index] = progress[1]
     return 0
 
@@ -147,12 +147,10 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
 def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
     """Normalize one word, up to a space or the end of the document, and skip the space.
 
-    `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` would continue a run of
-    spaces.
+    `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` continues a run of spaces.
 
     Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the start of the word in `data`; its end, or
-        -1 if the same bytes may normalize differently elsewhere; its size; the entry of the space, 0 at the end of the
-        document.
+        -1 if the same bytes may normalize differently elsewhere; its size; the entry of the space, 0 if there is none.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -285,8 +283,7 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 def _until_space(low, high):  # type: ignore[no-untyped-def]
     """Return the number of bytes before the first space, 16 if none of the 16 bytes is a space.
 
-    Subtracting 1 from each byte sets the highest bit of a zero byte, and possibly of later bytes, but of no earlier
-    one.
+    Subtracting 1 sets the highest bit of a zero byte, and possibly of later bytes, but never of earlier bytes.
     """
     low, high = low ^ _SPACES, high ^ _SPACES
     spaces = (low - _ONES) & ~low & _HIGH

@@ -1,7 +1,6 @@
 """WordPiece engine in our own compiled code, with the same structure as the Unigram engine.
 
-Memory: 1 to 4 MB for the trie; up to 14 MB for the cache of code points; 1 MB per thread; and 4 bytes per token of a
-batch.
+Memory: 1 to 4 MB for the trie; up to 14 MB for the cache of code points; 1 MB per thread; 4 bytes per token of a batch.
 
 BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps that each look at one code point at a time:
 

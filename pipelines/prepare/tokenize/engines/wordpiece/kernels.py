@@ -7,8 +7,7 @@ The kind of the next code point (see `kernel_engine`) determines the result:
     others     a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
                the bytes in its entry (DROP: none), then cut into the longest pieces in the trie
 
-The key of a word in `memory` is its bytes 0-7, then its bytes 8-14 and its size, so that padding with zeros is
-unambiguous.
+The key of a word in `memory` is its bytes 0-7, then its bytes 8-14 and its size, which makes the key unambiguous.
 """
 
 from typing import NamedTuple
@@ -73,13 +72,13 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
     at = np.int64(0)  # with a literal, Numba would compile all functions a second time
     for index in range(len(edges) - 1):
         if asked[index] == 0:
-            got = _document(data, edges[index], edges[index + 1], out, at, memory, word, tables)
-            if got == MISSING_PAGE:
+            result = _document(data, edges[index], edges[index + 1], out, at, memory, word, tables)
+            if result == MISSING_PAGE:
                 return MISSING_PAGE
-            if got == _REFERENCE:
+            if result == _REFERENCE:
                 asked[index] = 1
             else:
-                at = got
+                at = result
         ends[index] = at
     return 0
 
