@@ -194,11 +194,15 @@ def require_release(package: str, *, tried: str) -> str:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
         raise NotQualified(f"{package} is not installed; pip install {package}") from None
-    if not re.fullmatch(rf"{re.escape(tried.removesuffix('.*'))}(\.\d+)*", version):
+    if not _is_of(version, tried.removesuffix(".*")):
         raise NotQualified(
             f"{package} {version} is installed, but {tried} is qualified; pip install '{package}=={tried}'"
         )
     return version
+
+
+def _is_of(version: str, release: str) -> bool:
+    return re.fullmatch(rf"{re.escape(release)}(\.\d+)*", version) is not None
 
 
 def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
