@@ -106,14 +106,14 @@ class Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Part of a record: tokens [start, stop) come from `row`, an index among the usable rows in reading order."""
+    """Part of a record: its tokens [start, stop) come from `row`, an index among the usable rows in reading order."""
 
     row: int
     start: int
     stop: int
 
 
-# Maps a record's index in the shard to its pieces, in order.
+# Where records come from: a function from a record's index in the shard to its pieces, in order.
 Lineage = Callable[[int], list[Piece]]
 
 
@@ -146,7 +146,7 @@ class Builder(abc.ABC):
 
     @abc.abstractmethod
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return the lineage of the records that `chunks` yields with the same `rng`. Empties the builder."""
+        """Return the lineage of the records that `chunks` would yield with the same `rng`. Empties the builder."""
 
 
 class BatchEncoder(abc.ABC):
@@ -183,7 +183,7 @@ class BatchEncoder(abc.ABC):
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Open an encoder with `fast`, and its `reference` with `slow` unless both are the same."""
+    """Open an encoder with the engine `fast`; its `reference` is an encoder with `slow`, if that is another engine."""
     encoder = open_with(fast)
     if slow is not fast:
         encoder.reference = open_with(slow)
@@ -253,14 +253,8 @@ def named_columns(source: SourceConfig, *purposes: Purpose) -> dict[Purpose, str
 
 def feature(role: Role, meaning: str, *shape: int, name: str = "", constant: int | None = None) -> Feature:
     """Return an integer feature. `name` defaults to the role's usual name."""
-    return Feature(
-        name=name or ROLES[role].feature_name or role,
-        dtype="int64",
-        shape=shape,
-        role=role,
-        meaning=meaning,
-        constant=constant,
-    )
+    name = name or ROLES[role].feature_name or role
+    return Feature(name=name, dtype="int64", shape=shape, role=role, meaning=meaning, constant=constant)
 
 
 def input_ids(length: int) -> Feature:

@@ -6,8 +6,7 @@
     loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
 
 Other forms are converted to such messages first (`sources.columns.chats`). The ids equal
-`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows a record holds several conversations, like
-documents in layout `pack`.
+`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows a record holds several conversations.
 
 A long conversation loses whole turns at one end. Cutting on the right keeps the oldest turns and ends with an answer.
 Cutting on the left keeps the system prompt and the latest turns, beginning with a question. With --learn last and
@@ -73,14 +72,14 @@ def _open_encoder(context: LayoutContext) -> _LearningEncoder:
     engine, reference = open_engines(context)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
-            "--layout chat needs the characters of each token, which this tokenizer does not report",
+            "--layout chat needs each token's place in the text, which this tokenizer does not report",
             remedy="choose a tokenizer with a tokenizer.json",
         )
     layout, aligner = context.layout, Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
     if context.columns.joins_pairs:
         if layout.learn_not:
             raise ConfigError(
-                "--learn-not with prompts and completions that are texts: only messages have such parts",
+                "--learn-not with prompts and completions that are texts: only messages have thoughts and tool calls",
                 remedy="leave --learn-not out, or choose a template, for example with --chat-template default",
             )
         return beside_reference(lambda engine: PairEncoder(engine, context, aligner), engine, reference)
@@ -132,7 +131,7 @@ class PairEncoder(_LearningEncoder):
         self._learned = DocumentFrame(before=(0,) * len(self._frame.before), after=(1,) * len(end.after))
         if context.tokenizer.chat_template:
             self.notes = (
-                "prompt and completion are joined as texts, without the tokenizer's chat template, as in TRL; "
+                "prompts and completions are plain texts, so they are joined without a chat template, as in TRL; "
                 "give --chat-template default to use the template",
             )
 
@@ -225,32 +224,31 @@ class ChatEncoder(_LearningEncoder):
         kept = [cuts([message["role"] for message in messages], side=self._side) for messages in conversations]
         starts = offsets_of(pc.list_value_length(long).to_numpy(zero_copy_only=False))
         fits, fails = np.zeros(len(texts), np.int64), np.array([len(choices) + 1 for choices in kept], np.int64)
-        while len(tried := np.flatnonzero(fails - fits > 1)):
-            middle = (fits + fails)[tried] // 2
-            parts = [starts[at] + kept[at][number - 1] for at, number in zip(tried, middle, strict=True)]
+        while len(undecided := np.flatnonzero(fails - fits > 1)):
+            middle = (fits + fails)[undecided] // 2
+            parts = [starts[at] + kept[at][number - 1] for at, number in zip(undecided, middle, strict=True)]
             flat = long.flatten().take(pa.array(np.concatenate(parts)))
             shorter = pa.LargeListArray.from_arrays(pa.array(offsets_of(np.array([len(part) for part in parts]))), flat)
-            taken = {name: column.take(pa.array(tried)) for name, column in columns.items()}
+            taken = {name: column.take(pa.array(undecided)) for name, column in columns.items()}
             shortened, tokens = self._encoded({**taken, "messages": shorter}, self._of_cut)
             is_short = (shortened.reasons == "") & (tokens["input_ids"].lengths <= self._context.length)
-            fits[tried[is_short]], fails[tried[~is_short]] = middle[is_short], middle[~is_short]
+            fits[undecided[is_short]], fails[undecided[~is_short]] = middle[is_short], middle[~is_short]
             short = np.flatnonzero(is_short)
-            ragged = {name: exchanged(ragged[name], texts[tried[short]], tokens[name].take(short)) for name in ragged}
+            ragged = {
+                name: exchanged(ragged[name], texts[undecided[short]], tokens[name].take(short)) for name in ragged
+            }
         return ragged, fits > 0
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return the message indices that each possible cut of a conversation keeps, from the fewest to the most.
-
-    No cut keeps all messages.
-    """
+    """Return the message indices that each possible cut of a conversation keeps, fewest first, but never all."""
     places = np.arange(len(roles))
     if side == "right":
         kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]
     else:
         opening = next((at for at, role in enumerate(roles) if role not in ("system", "developer")), len(roles))
-        asked = [at for at, role in enumerate(roles) if role == "user"]
-        kept = [np.concatenate([places[:opening], places[at:]]) for at in reversed(asked)]
+        questions = [at for at, role in enumerate(roles) if role == "user"]
+        kept = [np.concatenate([places[:opening], places[at:]]) for at in reversed(questions)]
     return [indices for indices in kept if len(indices) < len(roles)]
 
 

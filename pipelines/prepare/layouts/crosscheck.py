@@ -93,28 +93,25 @@ def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
 
 def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
     """Return `encoder.encode(rows)`. Raises: TokenizerError with the rows, if the tokenizer's library fails."""
+    result = _tried(encoder, rows)
+    if isinstance(result, Encoded):
+        return result
+    alone = ((number, _tried(encoder, rows.take(np.array([at])))) for at, number in enumerate(rows.numbers))
+    causes = {f"{number:,}": _cause(error) for number, error in alone if not isinstance(error, Encoded)}
+    place = f"row{'s' * (len(causes) > 1)} {listing(list(causes))}"
+    if not causes:  # the library may fail for all rows together, but for none alone
+        place = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
+    cause = next(iter(causes.values()), _cause(result))
+    raise TokenizerError(f"{place} of {split}: {cause}", remedy=library_failures.REMEDY) from result
+
+
+def _tried(encoder: BatchEncoder, rows: Rows) -> Encoded | BaseException:
     try:
         return encoder.encode(rows)
     except BaseException as error:
         if not library_failures.is_failure(error):
             raise
-        alone = ((number, _failure(encoder, rows.take(np.array([at])))) for at, number in enumerate(rows.numbers))
-        causes = {f"{number:,}": cause for number, cause in alone if cause}
-        place = f"row{'s' * (len(causes) > 1)} {listing(list(causes))}"
-        if not causes:  # the library may fail for all rows together, but for none alone
-            place = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
-        cause = next(iter(causes.values()), _cause(error))
-        raise TokenizerError(f"{place} of {split}: {cause}", remedy=library_failures.REMEDY) from error
-
-
-def _failure(encoder: BatchEncoder, row: Rows) -> str:
-    try:
-        encoder.encode(row)
-    except BaseException as error:
-        if not library_failures.is_failure(error):
-            raise
-        return _cause(error)
-    return ""
+        return error
 
 
 def _cause(error: BaseException) -> str:

@@ -30,13 +30,7 @@ from pipelines.prepare.tokenize import fill_in_middle
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.fill_in_middle import FillInMiddle
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.special_tokens import (
-    DocumentFrame,
-    begin_with,
-    left_out_bos,
-    open_frame,
-    without_frame,
-)
+from pipelines.prepare.tokenize.special_tokens import DocumentFrame, begin_with, left_out_bos, open_frame, without_frame
 from tfrecord_io.schema import Feature
 
 _NO_FRAME = DocumentFrame()
@@ -131,8 +125,7 @@ class PackBuilder(base.Builder):
 class JoinBuilder(PackBuilder):
     """Builder that joins documents and cuts at every L-th token.
 
-    `drop`: leave out the last record if it has padding. `segments`: give records segment ids and positions instead of
-    `num_tokens`.
+    `drop`: leave out the last record if it has padding. `segments`: records have segments instead of `num_tokens`.
     """
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool, segments: bool = False) -> None:

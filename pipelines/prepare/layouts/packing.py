@@ -9,8 +9,7 @@ With L = 8, documents a to e of 3, 11, 4, 2 and 5 tokens, in the shard's order (
 
 A piece goes into the row with the least sufficient room; of several such rows, into the one that got its last piece
 most recently. This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents
-last, so the rows are then sorted by their first placed pieces, in the shard's order. The pieces of a row are in that
-order too.
+last, so rows are then sorted by their first placed pieces, in the shard's order, and so are the pieces in a row.
 """
 
 from __future__ import annotations

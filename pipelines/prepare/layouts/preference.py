@@ -86,8 +86,8 @@ class _PlainTexts:
         self.notes: tuple[str, ...] = ()
         if tokenizer.chat_template:
             self.notes = (
-                "prompt and answers are joined as texts, as in TRL; for the tokenizer's chat template add "
-                "--chat-template default",
+                "prompts and answers are plain texts, so they are joined without a chat template, as in TRL; add "
+                "--chat-template default to use the tokenizer's",
             )
 
     def of(self, rows: Rows) -> _Texts:

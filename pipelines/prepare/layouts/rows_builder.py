@@ -26,7 +26,6 @@ from tfrecord_io.schema import Feature
 
 UINT8, INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 _ROWS_PER_CHUNK = 1024
-# Bounds the memory of long records.
 _POSITIONS_PER_CHUNK = 1 << 24
 
 
@@ -146,7 +145,7 @@ class RowsBuilder(base.Builder):
         return lambda record: [base.Piece(int(rows[record]), 0, int(lengths[record]))]
 
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Return the groups with rows; without any rows, the group of the longest records. Empties the builder."""
+        """Return the groups that have rows, or the group of the longest records if none has. Empties the builder."""
         whole, sequences = self._take_sequences()
         kept, full = whole.ragged["input_ids"].lengths, whole.full_lengths[whole.row_of_sequence]
         bucket = length_index(self.lengths, kept[sequences])

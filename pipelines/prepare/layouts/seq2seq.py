@@ -62,7 +62,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
 def _of_targets(context: LayoutContext) -> LayoutContext:
     # only_first and only_second apply to pairs of texts, but a target is a single text.
     cut: Truncation = "do_not_truncate" if context.layout.truncation == "do_not_truncate" else "longest_first"
-    one = dataclasses.replace(
+    for_targets = dataclasses.replace(
         context,
         layout=dataclasses.replace(context.layout, truncation=cut),
         length=context.layout.target_length or context.length,
@@ -71,9 +71,9 @@ def _of_targets(context: LayoutContext) -> LayoutContext:
     texts = list(engines.BATTERY)
     as_text, as_target = context.tokenizer(texts, verbose=False), context.tokenizer(text_target=texts, verbose=False)
     if as_text["input_ids"] == as_target["input_ids"]:
-        return one
+        return for_targets
     # No engine has a mode for targets, so an engine named with --engine tokenizes the inputs only.
-    return dataclasses.replace(one, tokenizer=_AsTarget(context.tokenizer), engine="auto")
+    return dataclasses.replace(for_targets, tokenizer=_AsTarget(context.tokenizer), engine="auto")
 
 
 class _AsTarget:
@@ -97,8 +97,8 @@ class _Seq2SeqEncoder(RowsEncoder):
         self.concurrent = inputs.concurrent and targets.concurrent
         self.may_reject = inputs.may_reject or targets.may_reject
         if inputs.reference or targets.reference:
-            both = inputs.reference or inputs, targets.reference or targets
-            self.reference = _Seq2SeqEncoder(*both, context, fields)
+            references = inputs.reference or inputs, targets.reference or targets
+            self.reference = _Seq2SeqEncoder(*references, context, fields)
         self._context, self.fields = context, tuple(fields)
         self._inputs, self._targets = inputs, targets
         self._prefix = context.layout.input_prefix

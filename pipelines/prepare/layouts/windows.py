@@ -50,7 +50,7 @@ class _WindowsEncoder(RowsEncoder):
         tokenizer, length = context.tokenizer, context.length
         if context.engine not in ("auto", "hf"):
             raise ConfigError(
-                f"--layout qa and --stride need the characters of each token, which --engine {context.engine} cannot "
+                f"--layout qa and --stride need each token's place in the text, which --engine {context.engine} cannot "
                 "report",
                 remedy="leave --engine out",
             )
@@ -66,7 +66,7 @@ class _WindowsEncoder(RowsEncoder):
         reference = open_reference(tokenizer, dtype=self._dtype)
         if not isinstance(reference, HuggingFaceEngine):
             raise TokenizerError(
-                "--layout qa and --stride need the characters of each token, which this tokenizer does not report",
+                "--layout qa and --stride need each token's place in the text, which this tokenizer does not report",
                 remedy="choose a tokenizer with a tokenizer.json, or another layout without --stride",
             )
         self._whole, self._backend = reference, copy_backend(tokenizer)
@@ -76,13 +76,8 @@ class _WindowsEncoder(RowsEncoder):
         source_row = feature("source_row", "number of the row in the source's split, from 0")
         starts = feature("char_starts", "where a token begins in the text, in characters", length)
         ends = feature("char_ends", "where it ends; both are 0 on tokens that are not of this text", length)
-        fields = [
-            *token_fields(context),
-            Field(feature=source_row, laid_out=np.dtype(np.int64)),
-            Field(feature=starts, side=side),
-            Field(feature=ends, side=side),
-            *more,
-        ]
+        places = [Field(feature=place, side=side) for place in (starts, ends)]
+        fields = [*token_fields(context), Field(feature=source_row, laid_out=np.dtype(np.int64)), *places, *more]
         super().__init__(reference, context, fields)
         self._has_types = any(field.feature.role == "token_type_ids" for field in fields)
 

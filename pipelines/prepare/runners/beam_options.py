@@ -31,7 +31,7 @@ _JOB_SECONDS = 30 * 24 * 3600
 def check(beam_args: Sequence[str], *, root: str) -> None:
     """Check Beam's options, and whether the job service answers.
 
-    Raises: ConfigError for wrong options, or if workers cannot reach the output folder `root`; PrepError if the job
+    Raises: ConfigError for wrong options, or an output folder `root` that workers cannot reach; PrepError if the job
         service does not answer.
     """
     options = parse(beam_args)

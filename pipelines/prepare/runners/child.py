@@ -51,10 +51,7 @@ class Child:
     _function: bytes | None = None
 
     def __init__(
-        self,
-        *,
-        target: Callable[..., None] | None = None,
-        function: Callable[[Any, Progress], Any] | None = None,
+        self, *, target: Callable[..., None] | None = None, function: Callable[[Any, Progress], Any] | None = None
     ) -> None:
         """Start a stem that runs `target`, a forked child that runs `function`, or a reusable child (see `here`)."""
         self.owner, self.is_stem = os.getpid(), target is not None
@@ -93,7 +90,7 @@ class Child:
         """
         try:
             counts, answer = self.pipe.recv()
-        except (EOFError, OSError):  # OSError: the child died while sending
+        except (EOFError, OSError):
             self.process.join()
             raise WorkerDiedError(self.task, self.process.exitcode or 0) from None
         progress.add(**counts._asdict())

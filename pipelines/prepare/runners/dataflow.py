@@ -31,7 +31,6 @@ RUNNER = "DataflowRunner"
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
-# The service updates counters every few seconds.
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
 # Without it, Beam uploads the launcher's `pip freeze`, which may contain passwords.
@@ -123,7 +122,7 @@ class Monitor:
         before = dict.fromkeys(_COUNTERS, 0)
         while not self._ended.wait(_POLL_SECONDS):
             now = dict.fromkeys(_COUNTERS, 0)
-            try:  # counts are not always known
+            try:
                 for counter in result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
                     if (name := counter.key.metric.name) in now:
                         now[name] += int(counter.committed or 0 if counter.attempted is None else counter.attempted)

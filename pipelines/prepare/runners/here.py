@@ -9,8 +9,7 @@
 
 A single child is started by `spawn`. Several children are forked from a stem, a spawned child that does their common
 imports once, which is ten times as fast for 16 children. The stem runs no Python thread, and OpenBLAS and jemalloc stop
-theirs around a fork. A child ends with the launcher and shares only a pipe with it. On Linux each child has a memory
-limit.
+theirs around a fork. A child ends with the launcher and shares only a pipe with it. On Linux its memory is limited.
 """
 
 from __future__ import annotations
@@ -185,17 +184,17 @@ def number(
     by memory. `most`: a larger number would not be faster. Children that do not save time are left out: for 4 tasks, 3
     take as long as 2. `threaded`: this process can use all cores without children.
     """
-    asked = min(tasks, wanted or default or cores())
-    if asked <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
+    requested = min(tasks, wanted or default or cores())
+    if requested <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
         return 0
     limits = [] if most is None else [(most, f"only {some(most, 'core')} can be used")]
     if wanted is None:
         room = max(1, int(_SHARE_OF_MEMORY * memory_bytes() / (_CHILD_BYTES + 3 * task_bytes)))
         fit = f"no more fit into {100 * _SHARE_OF_MEMORY:.0f} % of {memory_bytes() / 1e9:.1f} GB of memory"
         limits.append((room, f"{fit}; give --workers N for another number"))
-    children, why = min([(asked, ""), *limits], key=lambda limit: limit[0])
+    children, why = min([(requested, ""), *limits], key=lambda limit: limit[0])
     if why:
-        _log.warning("%d instead of %d workers: %s", children, asked, why)
+        _log.warning("%d instead of %d workers: %s", children, requested, why)
     rounds = math.ceil(tasks / children)
     children = math.ceil(tasks / rounds)
     return children if children > 1 else 0
@@ -258,12 +257,7 @@ def _serve_stem(pipe: Connection, most_memory: int) -> None:
                 prepare()
             gc.freeze()  # otherwise garbage collections would copy memory that children share
             channel.result = _deal(
-                tasks,
-                None,
-                lambda: Child(function=function),
-                processes=processes,
-                progress=channel.progress,
-                tick=tick,
+                tasks, None, lambda: Child(function=function), processes=processes, progress=channel.progress, tick=tick
             )
     finally:
         child_process.leave(0)

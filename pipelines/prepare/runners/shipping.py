@@ -6,8 +6,7 @@
     exports and ready functions, in the launcher's versions
 
 Workers get only base dependencies, without TensorFlow. If the user gives --setup_file, --extra_package or
---sdk_container_image, nothing is sent, and these must provide this package. Each worker compares its versions with the
-launcher's.
+--sdk_container_image, nothing is sent, and these must provide this package. Each worker checks its package versions.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ def _check(shard: Shard, expected: Shard | None) -> None:
     ledger = shard.ledger
     if not ledger.balanced:
         raise LedgerError(
-            f"{shard.name}: of {some(ledger.rows_in, 'row')}, {ledger.rows_used:,} used, {ledger.rows_rejected:,} "
-            f"rejected and {ledger.rows_filtered:,} filtered, expected every row to be one of these",
+            f"{shard.name}: {some(ledger.rows_in, 'row')} read, but {ledger.rows_used:,} used, "
+            f"{ledger.rows_rejected:,} rejected and {ledger.rows_filtered:,} filtered, expected their sum to be equal",
             remedy="please report this with the plan in .prep/",
         )
     if expected is not None and shard != expected:

@@ -76,10 +76,7 @@ class FillInMiddle:
         return concatenated([plain, arranged.take(np.flatnonzero(fits))]).take(order), kinds
 
     def require_reversible(self, rows: Rows, engine: Engine, tokenizer: HFTokenizer) -> None:
-        """Check that the tokens of each text's three parts decode to the text, up to Unicode normalization NFC.
-
-        Raises: TokenizerError if they do not.
-        """
+        """Check that the tokens of each text's parts decode to the text, up to Unicode NFC. Raises: TokenizerError."""
         draws = self._draws(rows)
         parts = self._split(rows.texts[0], draws)
         tokens = engine.encode(pa.array(itertools.chain.from_iterable(parts), pa.string()))

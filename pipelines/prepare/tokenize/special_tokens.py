@@ -124,10 +124,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Join texts and special tokens to rows without padding. Return the rows and their type ids, uint8 [T].
-
-    `kept`: the number of tokens to keep of each text; the others are cut on `side`.
-    """
+    """Join texts and special tokens to rows. Return the rows and their type ids, uint8 [T]. Texts are cut on `side`."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
@@ -171,14 +168,12 @@ def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> Documen
     if special_tokens == "bos-eos" and bos is None:
         raise TokenizerError(
             "--special-tokens bos-eos begins documents with a BOS token, but this tokenizer has none",
-            remedy="give --special-tokens eos or --special-tokens tokenizer, or set bos_token in the tokenizer's "
-            "tokenizer_config.json",
+            remedy="give --special-tokens eos or tokenizer, or set bos_token in its tokenizer_config.json",
         )
     if eos is None and sep is None:
         raise TokenizerError(
             "documents end with an EOS token, but this tokenizer has neither an EOS nor a separator token",
-            remedy="give --special-tokens none, set eos_token in the tokenizer's tokenizer_config.json, or choose "
-            "--layout pad",
+            remedy="give --special-tokens none, set eos_token in its tokenizer_config.json, or choose --layout pad",
         )
     end = int(sep if eos is None else eos)
     return DocumentFrame(before=(int(bos),) if special_tokens == "bos-eos" else (), after=(end,))

@@ -335,14 +335,14 @@ WALKS = TEMPLATE.replace("{{ 'CALL ' + (call.function | tojson) }}", "{{ call.fu
             {"messages": [user([{"type": "image", "text": None}]), answer("a")]},
             TEMPLATE,
             "content_not_text",
-            "row 1 of train.jsonl: message 0 holds image",
+            "row 1 of train.jsonl: message 0 has a part of type image, expected text",
             "into text with a --map",
         ),
         (
             {"messages": [user("q"), answer("a")], "chat_template_kwargs": "[1]"},
             TEMPLATE,
             "options_not_json",
-            "row 1 of train.jsonl: list, expected an object",
+            "row 1 of train.jsonl: found list, expected an object",
             "correct the JSON",
         ),
         ({"messages": []}, TEMPLATE, "messages_null", "messages are null in 1", "check --messages-column"),
@@ -380,7 +380,7 @@ def test_a_row_among_others_is_told_its_reason_too(tmp_path: Path) -> None:
     )
     cause, remedy = outcome.error
     assert (
-        "such as row 2 of train.jsonl (tools are not JSON: int, expected a list of objects); --max-error-rate 0"
+        "such as row 2 of train.jsonl (tools are not JSON: found int, expected a list of objects); --max-error-rate 0"
         in cause
     )
     assert remedy == "correct the JSON with a --map, or allow a share of them with --max-error-rate"

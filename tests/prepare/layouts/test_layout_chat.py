@@ -86,9 +86,9 @@ def test_a_row_that_cannot_be_used_is_named_with_its_reason_and_what_there_is_to
         ([], "messages_empty", None),
         ([QUESTION, {"role": None, "content": "two"}], "role_missing", "message 1"),
         ([QUESTION, {"role": "assistant", "content": None}], "content_null", "has nothing but the role 'assistant'"),
-        ([image, ANSWER], "content_not_text", "message 0 holds image"),
+        ([image, ANSWER], "content_not_text", "message 0 has a part of type image, expected text"),
         ([bad, ANSWER], "template_rejected", "nothing bad is said here"),
-        ([QUESTION, late], "template_prefix", "message 1: its text, '<|im_start|>odd"),
+        ([QUESTION, late], "template_prefix", "message 1 begins with '<|im_start|>odd"),
         ([QUESTION], "no_assistant", None),
         ([QUESTION, {"role": "assistant", "content": "long " * 50}], "too_long", None),
     ]
@@ -195,7 +195,7 @@ def test_chatml_serves_a_tokenizer_without_a_template(tmp_path: Path, tokenizer:
     chosen = {"layout": "chat", "tokenizer": tokenizer(), "chat_template": "chatml", "max_length": 200}
     outcome = building.command("build", data, *building.options(tmp_path / "out", **chosen))
     assert outcome.status == 0, outcome.err
-    assert ("<|im_start|> and <|im_end|> are not single tokens of this tokenizer" in outcome.err) == is_said
+    assert ("this tokenizer splits <|im_start|> and <|im_end|> into several tokens" in outcome.err) == is_said
     saved = AutoTokenizer.from_pretrained(tmp_path / "out" / "tokenizer")
     written = "".join(
         f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in [QUESTION, ANSWER, QUESTION, ANSWER]
@@ -221,13 +221,13 @@ def test_a_tokenizers_own_template_of_that_name_is_preferred(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("tokenizer", "changes", "cause", "remedy"),
     [
-        (named, {"chat_template": "long"}, "templates are default, short, tool_use", "the name of one of them"),
-        (trained, {"chat_template": "short"}, "neither a file nor the name of a template", "one of them, or a file"),
+        (named, {"chat_template": "long"}, "expected one of default, short, tool_use, chatml", "one of these names"),
+        (trained, {"chat_template": "short"}, "neither a file nor the name of a template", "one of these names, or"),
         (
             lambda: building.tokenizer("reviews"),
             {"chat_template": "short"},
-            "templates are none, and chatml is built in",
-            "one of them, or a file",
+            "expected one of chatml",
+            "one of these names, or",
         ),
         (lambda: building.tokenizer("reviews"), {}, "has none", "--chat-template chatml, or --chat-template FILE"),
         (lambda: named(("tool_use", "short")), {}, "none of them is called default", "--chat-template short"),

@@ -167,5 +167,5 @@ def test_windows_that_would_not_get_on_are_refused(zoo: Zoo, pair: bool, stride:
 
 
 def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError, match="need the characters of each token, which this tokenizer"):
+    with pytest.raises(TokenizerError, match="need each token's place in the text, which this tokenizer"):
         _encoder(zoo, "slow_byt5", pair=False)

@@ -1,13 +1,13 @@
-"""Loss masks of rendered conversations: a token is learned if any of its characters is, and none is skipped.
+"""Loss masks of rendered conversations: a token is learned if it has a learned character and no skipped one.
 
-Most tokenizers map each token to fixed bytes, so a walk along the text finds the offsets that engines do not give: each
-token must equal the next bytes, and the last one must end with the text.
+Engines do not report where tokens are in the text. But in most tokenizers each token has fixed bytes, so a walk along
+the text finds the places: each token must equal the next bytes, and the last token must end where the text ends.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
-The walk allows for a space before a text or after an added token (SentencePiece), and for white space that an added
-token swallows. The Rust tokenizer encodes other rows again, with offsets: ten times as slow.
+The walk allows for a space that SentencePiece puts before a text or after an added token, and for white space that
+belongs to an added token. The Rust tokenizer, which reports places but takes ten times as long, encodes other rows.
 """
 
 import dataclasses
@@ -25,16 +25,16 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 from tfrecord_io.codec.kernels import jit, load
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
-# Where a space may have been put before tokens: nowhere; at each piece of text; at the text's start.
+# Where the tokenizer may have put a space: nowhere; before each piece of text; before the whole text.
 _MODES = (0, 1, 2)
 
 
 class Aligner:
-    """Aligner of a fast tokenizer's tokens with rendered texts."""
+    """Aligns the tokens of a fast tokenizer with rendered texts."""
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
-        # It does not change the ids here, but removes spaces from offsets.
+        # Without special tokens, the post-processor does not change ids, but it removes spaces from offsets.
         self._backend.post_processor = None
         self._dtype = dtype
         self._pieces, self._edges, self._kinds = _table(self._backend)
@@ -42,7 +42,7 @@ class Aligner:
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         """Return the tokens of each text, and their loss mask, uint8 [T].
 
-        They are `runs`, except for texts that only the Rust tokenizer can align.
+        `runs`: the tokens from an engine. The Rust tokenizer's tokens replace them where the walk does not fit.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -81,7 +81,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes of all tokens by id (and 8 more), their edges, and their kinds, uint8."""
+    """Return the bytes of all tokens in the order of ids, padded with 8 bytes; their edges; their kinds, uint8."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1
@@ -101,7 +101,7 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Callable[[str], bytes]:
-    """Return the function from an entry to its bytes. A wrong choice aligns no row."""
+    """Return a function that turns a vocabulary entry into its bytes. With a wrong choice, no row can be aligned."""
     parts = json.loads(backend.to_str())
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece

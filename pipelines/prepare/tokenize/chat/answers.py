@@ -1,18 +1,19 @@
 """Find the assistant's bytes in a rendered conversation.
 
-If the template has {% generation %} markers, they mark these bytes. Otherwise they are found in the answer's turn: the
-bytes that the template's loop over messages writes for the answer.
+If the template has {% generation %} markers, they mark these bytes. Otherwise the bytes are searched for in the turn of
+the answer, the text that the template's loop over messages writes for it.
 
     <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
     └──────────── turn ────────┘└──────────────── turn ───────────┘└─── turn ────
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-White space after the end token belongs to the next turn, but is learned if nothing else ends a turn. If nothing ends an
-answer, the first token of the next turn's marker is learned.
+White space after the end token is not learned, unless the turn has no end token. If nothing ends an answer, the first
+token of the next turn is learned.
 
-The generation prompt is the text that the template writes after the messages before the answer. A turn that the
-template changes later begins with `header`, the beginning that the prompt and trial answers share.
+The generation prompt is the text that the template writes to ask for an answer. If the turn does not begin with it, for
+example because the template writes earlier answers differently, it begins with `header`, the common beginning of the
+generation prompt and of answers in trial conversations.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering
 
 _SENTINEL = "\ue000"
 _OPENED_THOUGHT = re.compile(rb"<think>\s*$")
-# An answer to a prompt that has begun its thought.
+# An answer for templates with a generation prompt that already begins the thought.
 _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['content']}"}
 
 
@@ -48,7 +49,7 @@ _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['
 class Traits:
     """Facts about a template.
 
-    `prompt`: the generation prompt if it never varies. `header`: its common beginning with all answers. `closings`:
+    `prompt`: the generation prompt, None if it varies. `header`: its common beginning with answers. `closings`:
     end-of-turn tokens with the white space after them. `is_open`: nothing ends an answer.
     """
 
@@ -59,16 +60,16 @@ class Traits:
 
 
 class AnswerFinder:
-    """Finder of answers in the texts of one compiled template."""
+    """Finds answers in conversations that one compiled template has rendered."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._whole_turns = program.settings.whole_turns
 
     def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
-        """Find the byte spans of the messages `answers`, sorted and disjoint.
+        """Return the byte spans of the messages with the indices `answers` in `found`, sorted and disjoint.
 
-        Raises: Rejected if a place is uncertain.
+        Raises: Rejected if the place of an answer is uncertain.
         """
         if self.program.notes.is_used:
             return joined(self._marked(conversation, found, answers))
@@ -80,30 +81,33 @@ class AnswerFinder:
                 spans += self._of_answer(conversation, found, index)
         return joined(spans)
 
-    def _marked(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
+    def _marked(self, conversation: Conversation, rendering: Rendering, answers: Sequence[int]) -> Spans:
         if len(answers) == sum(message["role"] == "assistant" for message in conversation.messages):
-            return found.marked
-        starts = {turn[0]: index for index, turn in enumerate(found.turns) if turn[1]}
+            return rendering.marked
+        starts = {turn[0]: index for index, turn in enumerate(rendering.turns) if turn[1]}
         if answers and not starts:
-            raise Rejected("template_prefix", "{% generation %} blocks do not tell which message they belong to")
-        owners = [starts.get(max((start for start in starts if start <= span[0]), default=-1)) for span in found.marked]
-        return [span for span, owner in zip(found.marked, owners, strict=True) if owner in answers]
+            raise Rejected("template_prefix", "it is not clear to which messages the {% generation %} blocks belong")
+        owners = [
+            starts.get(max((start for start in starts if start <= span[0]), default=-1)) for span in rendering.marked
+        ]
+        return [span for span, owner in zip(rendering.marked, owners, strict=True) if owner in answers]
 
-    def _of_answer(self, conversation: Conversation, found: Rendering, index: int) -> Spans:
-        messages, (_, stop) = conversation.messages, found.turns[index]
-        start = self._start(conversation, found, index)
+    def _of_answer(self, conversation: Conversation, rendering: Rendering, index: int) -> Spans:
+        messages, (_, stop) = conversation.messages, rendering.turns[index]
+        start = self._start(conversation, rendering, index)
         if index + 1 == len(messages):
-            stop = len(found.text)
+            stop = len(rendering.text)
         elif self.traits.is_open:
-            stop = self._marker_end(found.text, stop)
-        elif messages[index + 1]["role"] == "tool" and not found.turn(index + 1):
-            return self._without_tool_answers(conversation, found, index, start)
-        return [(start, stop - self._space_behind(found.text, start, stop))]
+            stop = self._marker_end(rendering.text, stop)
+        elif messages[index + 1]["role"] == "tool" and not rendering.turn(index + 1):
+            return self._without_tool_answers(conversation, rendering, index, start)
+        return [(start, stop - self._space_behind(rendering.text, start, stop))]
 
     def _marker_end(self, text: bytes, stop: int) -> int:
-        """Return the end of the next turn's first added token, or byte."""
+        """Return the end of the next turn's first added token, or of its first byte if no added token begins it."""
         at = len(text) - len(text[stop:].lstrip())
-        tokens = (token for each in self.program.settings.added_tokens if text.startswith(token := each.encode(), at))
+        added = map(str.encode, self.program.settings.added_tokens)
+        tokens = (token for token in added if text.startswith(token, at))
         return max((at + len(token) for token in tokens), default=min(at + 1, len(text)))
 
     def _space_behind(self, text: bytes, start: int, stop: int) -> int:
@@ -111,60 +115,61 @@ class AnswerFinder:
             return 0
         return stop - start - len(text[start:stop].rstrip())
 
-    def _start(self, conversation: Conversation, found: Rendering, index: int) -> int:
-        start, stop = found.turns[index]
+    def _start(self, conversation: Conversation, rendering: Rendering, index: int) -> int:
+        start, stop = rendering.turns[index]
         header = self.traits.header
         if self._whole_turns:
             role = _OPENED_THOUGHT.sub(b"", header)
-            if found.text.startswith(role, start, stop):
+            if rendering.text.startswith(role, start, stop):
                 return start + len(role)
         prompt = self.traits.prompt
         if prompt is None or conversation.options:
-            prompt = self._prompt(conversation.until(index), found.text[:stop], start)
+            prompt = self._prompt(conversation.until(index), rendering.text[:stop], start)
         for beginning in (prompt, header):
-            if found.text.startswith(beginning, start, stop):
+            if rendering.text.startswith(beginning, start, stop):
                 return start + len(beginning)
-        if index == 0 and header in found.text[start:stop]:
-            return found.text.index(header, start) + len(header)
+        if index == 0 and header in rendering.text[start:stop]:
+            return rendering.text.index(header, start) + len(header)
         if index and (
-            conversation.messages[index - 1]["role"] == "assistant" or not _shared([header, found.turn(index)])
+            conversation.messages[index - 1]["role"] == "assistant" or not _shared([header, rendering.turn(index)])
         ):
-            return start  # continues the previous answer, or has no header
-        begun = found.text[start:stop][:40].decode(errors="replace")
+            return start  # the turn continues the previous answer, or has no header
+        begun = rendering.text[start:stop][:40].decode(errors="replace")
         raise Rejected(
-            "template_prefix", f"message {index}: its text, {begun!r}, begins otherwise than answers on trial"
+            "template_prefix", f"message {index} begins with {begun!r}, unlike answers in trial conversations"
         )
 
-    def _prompt(self, asked: Conversation, text: bytes, start: int) -> bytes:
+    def _prompt(self, conversation: Conversation, text: bytes, start: int) -> bytes:
         try:
-            prompted = self.program.run(asked, prompt=True)
+            prompted = self.program.run(conversation, prompt=True)
         except Rejected as rejected:
             if rejected.reason == OVER_LIMIT:
                 raise
-            return self.traits.header  # the template refuses a beginning that ends here
+            return self.traits.header  # the template refuses a conversation that ends here
         if text.startswith(prompted.text) and len(prompted.text) >= start:
             return prompted.text[start:]
         return prompted.text[prompted.end :]
 
-    def _without_tool_answers(self, conversation: Conversation, found: Rendering, index: int, start: int) -> Spans:
-        """Find an answer in a turn with tools' results between its calls and content."""
-        begun, stop = found.turns[index]
-        before, message, behind = (part := conversation.messages)[:index], part[index], part[index + 1 :]
+    def _without_tool_answers(self, conversation: Conversation, rendering: Rendering, index: int, start: int) -> Spans:
+        """Find an answer in a turn with results of tools between the answer's calls and its content."""
+        begun, stop = rendering.turns[index]
+        messages = conversation.messages
+        before, message, after = messages[:index], messages[index], messages[index + 1 :]
         more: Spans = []
         if message.get("content"):
             message = {**message, "content": _SENTINEL}
-            changed = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *behind]))
+            changed = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *after]))
             at = changed.turn(index).find(_SENTINEL.encode())
             if at < 0:
-                raise Rejected("template_prefix", f"message {index}: its content is not found among tools' answers")
-            more = [(begun + at, stop - self._space_behind(found.text, start, stop))]
-        later = itertools.dropwhile(lambda each: each["role"] == "tool", behind)
+                raise Rejected("template_prefix", f"message {index}: its content is not found near the tools' results")
+            more = [(begun + at, stop - self._space_behind(rendering.text, start, stop))]
+        later = itertools.dropwhile(lambda message: message["role"] == "tool", after)
         alone = self.program.run(dataclasses.replace(conversation, messages=[*before, message, *later]))
-        calls = begun + len(_shared([alone.turn(index), found.text[begun:stop]]))
-        return [(start, self.before_token(found.text, calls)), *more]
+        calls = begun + len(_shared([alone.turn(index), rendering.text[begun:stop]]))
+        return [(start, self.before_token(rendering.text, calls)), *more]
 
     def before_token(self, text: bytes, stop: int) -> int:
-        """Return the start of the added token that contains `stop`, or `stop`."""
+        """Return the start of the added token that `stop` would cut in two, or `stop` if there is none."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (
             at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
@@ -175,61 +180,60 @@ class AnswerFinder:
         spans: Spans = []
         for index in answers:
             try:
-                asked = self.program.run(conversation.until(index), prompt=True).text
+                prompted = self.program.run(conversation.until(index), prompt=True).text
                 answered = self.program.run(conversation.until(index + 1)).text
             except Rejected as rejected:
                 if rejected.reason != "template_rejected":
                     raise
                 raise Rejected("template_prefix", f"up to message {index}: {rejected.detail}") from rejected
-            if not answered.startswith(asked) or not text.startswith(answered):
-                raise Rejected("template_prefix", f"message {index} is written otherwise once the conversation goes on")
-            spans.append((len(asked), len(answered) - self._space_behind(answered, len(asked), len(answered))))
+            if not answered.startswith(prompted) or not text.startswith(answered):
+                detail = f"the template writes message {index} differently once the conversation continues"
+                raise Rejected("template_prefix", detail)
+            spans.append((len(prompted), len(answered) - self._space_behind(answered, len(prompted), len(answered))))
         return spans
 
     @functools.cached_property
     def traits(self) -> Traits:
-        """Facts about the template from trial conversations."""
+        """Facts about the template, from trial conversations."""
         trials = [self._tried([QUESTION, answer] * count) for answer in (ANSWER, _THOUGHT) for count in (2, 1)]
         done = [trial for trial in trials if trial is not None]
         prompted = self._tried([QUESTION], prompt=True)
         prompt = b"" if prompted is None else prompted.text[prompted.end :]
         answers = [trial.turn(index) for trial in done for index in range(1, len(trial.turns), 2) if trial.turn(index)]
-        plain, said = trials[0], ANSWER["content"].encode()
+        plain, content = trials[0], ANSWER["content"].encode()
         after = plain.text[plain.turns[1][1] :].lstrip() if plain is not None else b""
         return Traits(
             prompt=prompt if has_constant_prompt(self.program.tree) else None,
             header=_shared([prompt, *answers]),
             closings=tuple({tail for trial in done[:2] for tail in self._closings(trial)}),
             is_open=plain is not None
-            and plain.turn(1).endswith(said)
+            and plain.turn(1).endswith(content)
             and bool(after)
             and not after.startswith(QUESTION["content"].encode()),
         )
 
     def _tried(self, messages: list[Message], *, prompt: bool = False) -> Rendering | None:
-        # Messages are told apart by identity. Some templates take only lists of parts.
-        plain = [dict(message) for message in messages]
-        parts = list(map(in_parts, messages))
-        for tried in (plain, parts):
+        # Copies, because messages are identified by their id. Some templates accept only lists of parts.
+        for copies in ([dict(message) for message in messages], list(map(in_parts, messages))):
             with contextlib.suppress(Rejected):
-                trial = self.program.run(Conversation(tried), prompt=prompt)
+                trial = self.program.run(Conversation(copies), prompt=prompt)
                 if QUESTION["content"].encode() in trial.text:
                     return trial
         return None
 
     def _closings(self, trial: Rendering) -> list[bytes]:
-        found = []
+        closings = []
         for stop in {len(trial.text), *(stop for _, stop in trial.turns[1::2])}:
             tail = trial.text[:stop].decode(errors="ignore").rpartition(ANSWER["content"])[2]
             space = tail[len(tail.rstrip()) :]
             tokens = [token for token in self.program.settings.added_tokens if tail.rstrip().endswith(token)]
             if space and tokens:
-                found.append((max(tokens, key=len) + space).encode())
-        return found
+                closings.append((max(tokens, key=len) + space).encode())
+        return closings
 
 
 def joined(spans: Spans) -> Spans:
-    """Return the spans sorted and merged, without empty ones."""
+    """Sort spans, merge those that touch or overlap, and drop empty ones."""
     merged: Spans = []
     end = -1
     for start, stop in sorted(spans):
@@ -252,7 +256,7 @@ def _shared(texts: Iterable[bytes]) -> bytes:
 
 
 def has_constant_prompt(tree: nodes.Template) -> bool:
-    """Return whether the text after the last loop depends only on options."""
+    """Return whether the text that a template writes after its last loop depends only on options."""
     last = max((at for at, node in enumerate(tree.body) if isinstance(node, nodes.For)), default=-1)
     fixed = {node: node.target for node in tree.body if isinstance(node, nodes.Assign)}
     names = list(tree.find_all(nodes.Name))

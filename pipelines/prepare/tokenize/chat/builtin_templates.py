@@ -1,7 +1,7 @@
-"""Chat templates by name, for tokenizers without a template of that name.
+"""Built-in chat templates, for tokenizers without a template of that name.
 
 ChatML is OpenAI's chat format. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text. The {% generation %} markers
-only serve `transformers`.
+are for programs that use `transformers`.
 """
 
 from pipelines.prepare.tokenize.engines import HFTokenizer
@@ -19,10 +19,10 @@ _MARKERS = {"chatml": ("<|im_start|>", "<|im_end|>")}
 
 
 def use(tokenizer: HFTokenizer, name: str | None) -> None:
-    """Make the built-in template `name` the tokenizer's default, unless it has one of that name."""
-    own = tokenizer.chat_template
-    if name in TEXTS and not (isinstance(own, dict) and name in own):
-        # Other programs use the default.
+    """Make the built-in template `name` the tokenizer's default, unless the tokenizer has a template of that name."""
+    templates = tokenizer.chat_template
+    if name in TEXTS and not (isinstance(templates, dict) and name in templates):
+        # Under two names, because other programs use the default.
         tokenizer.chat_template = {"default": TEXTS[name], name: TEXTS[name]}
 
 
@@ -33,7 +33,7 @@ def notes_on(tokenizer: HFTokenizer, name: str | None) -> tuple[str, ...]:
     if not split:
         return ()
     return (
-        f"--chat-template {name}: {' and '.join(split)} are not single tokens of this tokenizer, and are tokenized "
-        f"as text; to make each one token, call tokenizer.add_tokens({split}, special_tokens=True), save it with "
+        f"--chat-template {name}: this tokenizer splits {' and '.join(split)} into several tokens; to make single "
+        f"tokens of them, call tokenizer.add_tokens({split}, special_tokens=True), save the tokenizer with "
         "save_pretrained, give that folder as --tokenizer, and resize the model's embeddings",
     )

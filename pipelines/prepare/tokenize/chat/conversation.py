@@ -1,7 +1,7 @@
 """Convert one row to the conversation that a chat template renders.
 
 A null counts as a missing key, as in `apply_chat_template` of `transformers` 5.23. Rendering processes import this
-module, so it imports nothing heavier than PyArrow.
+module, so it must not import large libraries besides PyArrow.
 """
 
 import contextlib
@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.sources.columns.messages import OF_PROMPT, whole_function
+from tfrecord_io.shown import some
 
 Message = dict[str, Any]
 
-# Reasons: a row exceeds a limit; the template is invalid, or needs a date, for all rows.
+# Reasons for rejection: the row exceeds a limit; the template is invalid, or needs a date, which affects all rows.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
 MASK = "mask_not_clear"
 
@@ -28,14 +29,14 @@ QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
-# Names of one field. Templates read the first or the second (as in `transformers` 5.23).
+# Names that datasets use for the thought of an answer. Templates read the first or the second name.
 REASONING = ("reasoning_content", "thinking", "reasoning")
 ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
 
 
 class Rejected(Exception):
-    """Error for an unusable conversation: a reason for the ledger, a detail for people."""
+    """Error for an unusable conversation: a reason for the ledger, and a detail for users."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -45,10 +46,11 @@ class Rejected(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-    """Conversation as a template renders it. All values have JSON types.
+    """Conversation in the form that a template renders. All values have JSON types.
 
-    `unlearned`: messages that are never learned. `withheld`: for answers learned in part, by index and field (`content`
-    or `reasoning_content`), whether each character is withheld. `options`: the row's template variables.
+    `unlearned`: indices of messages that are not learned. `withheld`: for answers that are learned in part, whether
+    each character is not learned, by message index and field (`content` or `reasoning_content`). `options`: the row's
+    template variables.
     """
 
     messages: Sequence[Message]
@@ -60,7 +62,7 @@ class Conversation:
     def learned(self) -> list[int]:
         """Return the indices of the learned answers."""
         messages, unlearned = self.messages, self.unlearned
-        return [at for at, each in enumerate(messages) if each["role"] == "assistant" and at not in unlearned]
+        return [at for at, message in enumerate(messages) if message["role"] == "assistant" and at not in unlearned]
 
     def until(self, stop: int) -> "Conversation":
         """Return the conversation of the first `stop` messages."""
@@ -68,14 +70,14 @@ class Conversation:
 
 
 class Needs:
-    """Forms of content and arguments that a template needs, found by trial. `render` returns UTF-8."""
+    """Forms of content and arguments that a template needs, from trial conversations. `render` returns UTF-8."""
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
         self._joins: dict[str, bool] = {}
 
     def joins(self, role: str) -> bool:
-        """Return whether the template reads this role's contents only as texts."""
+        """Return whether the template can read contents of `role` only as texts, so that lists of parts are joined."""
         if role not in self._joins:
             self._joins[role] = not self._reads_parts(role)
         return self._joins[role]
@@ -86,21 +88,21 @@ class Needs:
             ([QUESTION, ANSWER], None),
             *map(calling, (ARGUMENTS, json.dumps(ARGUMENTS))),
         ):
-            at = next((at for at, each in enumerate(messages) if each["role"] == role), None)
+            at = next((at for at, message in enumerate(messages) if message["role"] == role), None)
             if at is not None and self._tried(messages, tools) is not None:
-                said = messages[at]
-                messages[at] = in_parts(said)
-                return _has_read(self._tried(messages, tools), said)
-        # Some templates take only conversations of parts.
-        asked = [in_parts({**QUESTION, "role": role}), in_parts(ANSWER)]
-        return _has_read(self._tried(asked, None), QUESTION)
+                plain = messages[at]
+                messages[at] = in_parts(plain)
+                return _has_read(self._tried(messages, tools), plain)
+        # Some templates accept only conversations in which all contents are lists of parts.
+        all_in_parts = [in_parts({**QUESTION, "role": role}), in_parts(ANSWER)]
+        return _has_read(self._tried(all_in_parts, None), QUESTION)
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether the template accepts arguments as objects, and does not write texts unchanged."""
-        said = json.dumps(ARGUMENTS)
-        text = self._tried(*calling(said))
-        return (text is None or said.encode() not in text) and self._tried(*calling(ARGUMENTS)) is not None
+        """Whether arguments of tool calls must be objects: the template accepts those, but does not copy JSON texts."""
+        as_text = json.dumps(ARGUMENTS)
+        rendered = self._tried(*calling(as_text))
+        return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
 
     def _tried(self, messages: list[Message], tools: list[Any] | None) -> bytes | None:
         try:
@@ -121,7 +123,7 @@ def _has_read(text: bytes | None, message: Message) -> bool:
 
 
 def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
-    """Return a conversation with a tool call, and its tools."""
+    """Return a trial conversation with a tool call, and its tools."""
     call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": arguments}}
     result = {"role": "tool", "tool_call_id": "call00001", "name": "look", "content": "seen"}
     calling = {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -129,20 +131,20 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return conversations if all messages have just a role and a content, both texts; else None.
+    """Return the conversations of a column if all messages have only the texts `role` and `content`; else None.
 
     Fields that are null in all messages don't count.
     """
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
-    said = [name for name, values in fields.items() if values.null_count < len(values)]
+    used = [name for name, values in fields.items() if values.null_count < len(values)]
     texts = (pa.string(), pa.large_string())
-    if sorted(said) != ["content", "role"] or flat.null_count:
+    if sorted(used) != ["content", "role"] or flat.null_count:
         return None
-    if any(fields[name].null_count or fields[name].type not in texts for name in said):
+    if any(fields[name].null_count or fields[name].type not in texts for name in used):
         return None
-    # A struct's own `to_pylist` takes five times as long.
-    one, other = said
+    # The method `to_pylist` of the whole struct would take five times as long.
+    one, other = used
     pairs = zip(fields[one].to_pylist(), fields[other].to_pylist(), strict=True)
     messages = ({one: first, other: second} for first, second in pairs)
     return [list(itertools.islice(messages, length or 0)) for length in pc.list_value_length(column).to_pylist()]
@@ -151,10 +153,10 @@ def plain_rows(column: pa.Array) -> list[list[Message]] | None:
 def conversation_of(
     messages: Sequence[Any], tools: Any = None, options: Any = None, *, needs: Needs, learns_prompts: bool = False
 ) -> Conversation:
-    """Return a row's conversation. `learns_prompts`: learn answers within a prompt like those in a completion.
+    """Return a row's conversation. `learns_prompts`: also learn answers in a prompt that a completion follows.
 
-    Messages, parts of a content or thought, and characters (`train_detail`) are not learned with `weight` 0 (as OpenAI
-    defines) or `train` false (as in Axolotl's documentation); `train` wins.
+    Messages, parts of a content or thought, and characters (in `train_detail`) with `weight` 0 (as OpenAI defines) or
+    `train` false (as in Axolotl's documentation) are not learned. If both are given, `train` applies.
 
     Raises: Rejected if a message, mask, tools, arguments or options have a wrong form.
     """
@@ -162,19 +164,19 @@ def conversation_of(
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise Rejected("role_missing", f"message {index}")
-        said = {name: value for name, value in message.items() if value is not None}
-        of_prompt = said.pop(OF_PROMPT, False) and not learns_prompts
-        characters = _withheld(said, f"message {index}")
-        if not _is_learned(said, f"message {index}") or of_prompt:
+        fields = {name: value for name, value in message.items() if value is not None}
+        of_prompt = fields.pop(OF_PROMPT, False) and not learns_prompts
+        characters = _withheld(fields, f"message {index}")
+        if not _is_learned(fields, f"message {index}") or of_prompt:
             unlearned.add(index)
         elif characters:
             withheld[index] = characters
-        kept.append(_message(said, index, needs))
+        kept.append(_message(fields, index, needs))
     return Conversation(kept, _tools(tools), frozenset(unlearned), withheld, _options(options))
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles other than assistant with `train` true, which has no effect."""
+    """Return the roles other than assistant that have messages with `train` true, which has no effect there."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -184,10 +186,10 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
     return sorted(roles - {"assistant"})
 
 
-def _is_learned(said: Message, place: str) -> bool:
-    """Take `train` and `weight`, which may be texts, out of a message; return whether it is learned."""
-    given = [(name, said.pop(name, None)) for name in ("train", "weight")]
-    flags = [(name, value) for name, value in given if value is not None]
+def _is_learned(message: Message, place: str) -> bool:
+    """Remove `train` and `weight`, which may be texts, from a message; return whether the message is learned."""
+    values = [(name, message.pop(name, None)) for name in ("train", "weight")]
+    flags = [(name, value) for name, value in values if value is not None]
     for name, value in flags:
         read = value
         if isinstance(value, str):
@@ -200,66 +202,66 @@ def _is_learned(said: Message, place: str) -> bool:
     return True
 
 
-def _withheld(said: Message, place: str) -> dict[str, list[bool]]:
-    """Take masks of parts out of a message; return the withheld characters by field."""
-    found, details = {"content": _of_parts(said, "content", place)}, said.pop("train_detail", None)
+def _withheld(message: Message, place: str) -> dict[str, list[bool]]:
+    """Remove masks of parts from a message; return whether each character is not learned, by field."""
+    masks, details = {"content": _of_parts(message, "content", place)}, message.pop("train_detail", None)
     if details == []:  # as in Axolotl
-        said.setdefault("train", False)
+        message.setdefault("train", False)
     elif details is not None:
-        learned = _learned_characters(details, len(found["content"]), place)
-        found["content"] = [each or not kept for each, kept in zip(found["content"], learned, strict=True)]
-    for name in reversed([name for name in REASONING if name in said]):  # the first one counts
-        found["reasoning_content"] = _of_parts(said, name, f"the thought of {place}")
-    return {name: characters for name, characters in found.items() if any(characters)}
+        learned = _learned_characters(details, len(masks["content"]), place)
+        masks["content"] = [flag or not kept for flag, kept in zip(masks["content"], learned, strict=True)]
+    for name in reversed([name for name in REASONING if name in message]):  # the first name in REASONING applies
+        masks["reasoning_content"] = _of_parts(message, name, f"the thought of {place}")
+    return {name: characters for name, characters in masks.items() if any(characters)}
 
 
-def _of_parts(said: Message, name: str, place: str) -> list[bool]:
-    if not isinstance(content := said.get(name, ""), list | dict):
+def _of_parts(message: Message, name: str, place: str) -> list[bool]:
+    if not isinstance(content := message.get(name, ""), list | dict):
         return [False] * len(content) if isinstance(content, str) else []
     content = [content] if isinstance(content, dict) else content
-    said[name] = parts = [dict(part) if isinstance(part, dict) else part for part in content]
+    message[name] = parts = [dict(part) if isinstance(part, dict) else part for part in content]
     texts = [part for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
     flags = [(not _is_learned(part, f"a part of {place}"), len(part["text"])) for part in texts]
     return [flag for flag, size in flags for _ in range(size)]
 
 
 def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
-    """Return the characters within an entry that trains, and in no other entry."""
+    """Return whether each character is in an entry with `train` true and in no entry with `train` false."""
     trained, untrained = bytearray(size), bytearray(size)
     for detail in details if isinstance(details, list) else [None]:
         entry = dict(detail) if isinstance(detail, dict) else {}
         first, last = entry.get("begin_offset", -1), entry.get("end_offset", -1)
         if not type(first) is type(last) is int or not 0 <= first <= last < size or "train" not in entry:
-            expected = f"train, and begin_offset and end_offset within the {size} characters of its content"
+            expected = f"train, and begin_offset and end_offset within its content of {some(size, 'character')}"
             raise Rejected(MASK, f"{place} has train_detail {detail or details!r}, expected {expected}")
         marked = trained if _is_learned(entry, f"train_detail of {place}") else untrained
         marked[first : last + 1] = b"\1" * (last + 1 - first)
     return [bool(one and not other) for one, other in zip(trained, untrained, strict=True)]
 
 
-def _message(said: Message, index: int, needs: Needs) -> Message:
-    if said.keys() == {"role"}:
-        raise Rejected("content_null", f"message {index} has nothing but the role {said['role']!r}")
+def _message(message: Message, index: int, needs: Needs) -> Message:
+    if message.keys() == {"role"}:
+        raise Rejected("content_null", f"message {index} has nothing but the role {message['role']!r}")
     for name in ("content", *REASONING):
-        if isinstance(parts := said.get(name, ""), str) or not (name == "content" or isinstance(parts, list | dict)):
+        if isinstance(parts := message.get(name, ""), str) or not (name == "content" or isinstance(parts, list | dict)):
             continue
         for part in parts if isinstance(parts, list) else [parts]:
             if not isinstance(part, dict) or not isinstance(part.get("text"), str):
                 kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
-                raise Rejected("content_not_text", f"message {index} holds {kind}")
-        if name != "content" or needs.joins(said["role"]):  # templates write thoughts as texts
-            said[name] = "".join(part["text"] for part in parts)
-    if "tool_calls" in said:
-        said["tool_calls"] = _tool_calls(said["tool_calls"], index, needs)
-    said = _json_types(said)
-    reasoning = next((said[name] for name in REASONING if name in said), None)
-    return said if reasoning is None else {"thinking": reasoning, **said, "reasoning_content": reasoning}
+                raise Rejected("content_not_text", f"message {index} has a part of type {kind}, expected text")
+        if name != "content" or needs.joins(message["role"]):  # templates can read thoughts only as texts
+            message[name] = "".join(part["text"] for part in parts)
+    if "tool_calls" in message:
+        message["tool_calls"] = _tool_calls(message["tool_calls"], index, needs)
+    message = _json_types(message)
+    reasoning = next((message[name] for name in REASONING if name in message), None)
+    return message if reasoning is None else {"thinking": reasoning, **message, "reasoning_content": reasoning}
 
 
 def _tool_calls(calls: Any, index: int, needs: Needs) -> Any:
     if isinstance(calls, str):
-        found = _from_json(calls, "tool_calls_not_json", f"message {index}")
-        calls = list(map(whole_function, found if isinstance(found, list) else [found]))
+        parsed = _from_json(calls, "tool_calls_not_json", f"message {index}")
+        calls = list(map(whole_function, parsed if isinstance(parsed, list) else [parsed]))
     return [_with_arguments(call, index, needs) for call in calls] if isinstance(calls, list) else calls
 
 
@@ -287,35 +289,35 @@ def _tools(tools: Any) -> list[Any] | None:
     if isinstance(tools, list):
         tools = [_from_json(tool, "tools_not_json", "a tool") if isinstance(tool, str) else tool for tool in tools]
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise Rejected("tools_not_json", f"{type(tools).__name__}, expected a list of objects")
+        raise Rejected("tools_not_json", f"found {type(tools).__name__}, expected a list of objects")
     return [_json_types(tool) for tool in tools]
 
 
 def _options(options: Any) -> dict[str, Any]:
     if isinstance(options, str):
         options = _from_json(options, "options_not_json", "the options") if options.strip() else None
-    if not isinstance(found := _json_types(options or {}), dict):
-        raise Rejected("options_not_json", f"{type(options).__name__}, expected an object")
-    return found
+    if not isinstance(values := _json_types(options or {}), dict):
+        raise Rejected("options_not_json", f"found {type(options).__name__}, expected an object")
+    return values
 
 
 def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
-    """Raise Rejected if the text contains a list of parts as Python prints it."""
+    """Raise Rejected if the rendered text contains a list of parts in Python's notation."""
     for index, message in enumerate(messages):
         content = message.get("content", "")
         if isinstance(content, str):
             continue
         parts = [content, *content] if isinstance(content, list) else [content]
         if any(str(part).encode() in text for part in parts if part):
-            raise Rejected("content_not_text", f"message {index} holds a list of parts, which the template cannot read")
+            raise Rejected("content_not_text", f"message {index} has a list of parts, which the template cannot read")
 
 
 def _json_types(value: Any) -> Any:
-    """Replace values that JSON cannot hold, as `transformers` 5.23 does."""
+    """Replace values that JSON does not have, as `transformers` 5.23 does."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, dict):
-        return {name: _json_types(each) for name, each in value.items()}
+        return {name: _json_types(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_json_types(each) for each in value)
+        return type(value)(_json_types(item) for item in value)
     return f"<{type(value).__name__}>"

@@ -1,6 +1,6 @@
-"""Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare its texts and masks.
+"""Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare texts and masks.
 
-`transformers` itself renders today's date, and gives no masks of characters.
+`transformers` itself is not used, because it renders today's date and reports no masks of characters.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ from pipelines.prepare.tokenize.chat.fixed_values import Cycler, Dict, differenc
 Spans = list[tuple[int, int]]
 
 _METHODS = frozenset(dir(dict))
-# No template can write these filters' names.
+# Names of filters that no template can use.
 _TAKE, _LEAVE = "(take)", "(leave)"
 
 
 class Notes(Extension):
     """Jinja extension that records where {% generation %} blocks and items of outer loops are in the text.
 
-    `spans`: bytes of the blocks. `items`: the id of each item that an outer loop takes (0 at its end), and the number
-    of bytes before it.
+    `spans`: byte spans of the blocks. `items`: `id(item)` for each item of an outer loop, 0 at the loop's end, each
+    with the number of bytes that were written before.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -41,29 +41,29 @@ class Notes(Extension):
         environment.filters |= {_TAKE: self._take, _LEAVE: self._leave}
 
     def start(self) -> None:
-        """Begin a rendering. The caller keeps `num_written` at the number of bytes rendered."""
+        """Begin a rendering. The caller must keep `num_written` up to date: the number of bytes rendered so far."""
         self.num_written = 0
         self.spans: Spans = []
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Make a template's outer loops record their items. Return the changed tree."""
+        """Change the syntax tree of a template so that its outer loops record their items. Return the tree."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
 
     def _watch(self, body: list[nodes.Node]) -> None:
-        # In macros and {% set %}, {% filter %} and {% generation %} blocks, text is written later.
+        # Loops in macros and in {% set %}, {% filter %} and {% generation %} blocks are left out: they write later.
         for at, node in reversed(list(enumerate(body))):
             if isinstance(node, nodes.For) and isinstance(node.target, nodes.Name):
                 node.body.insert(0, self._noting(_TAKE, node.target.name, node.lineno))
                 body.insert(at + 1, self._noting(_LEAVE, "messages", node.lineno))
             elif isinstance(node, nodes.If):
-                for branch in (node.body, node.else_, *(each.body for each in node.elif_)):
+                for branch in (node.body, node.else_, *(elif_node.body for elif_node in node.elif_)):
                     self._watch(branch)
 
     def _noting(self, filter_name: str, name: str, line: int) -> nodes.Node:
-        # A filter call takes a tenth of the time of a checked call.
+        # A call of a filter takes a tenth of the time of a function call, which the sandbox checks.
         value = nodes.Name(name, "load")
         return nodes.ExprStmt(nodes.Filter(value, filter_name, [], [], None, None)).set_lineno(line)
 
@@ -75,7 +75,7 @@ class Notes(Extension):
         self.items.append((0, self.num_written))
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
-        """Parse a {% generation %} block. Jinja calls this."""
+        """Parse a {% generation %} block. Jinja calls this method."""
         self.is_used = True
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
@@ -92,10 +92,10 @@ class Notes(Extension):
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with fixed texts and shorter ways for frequent lookups.
+    """Jinja's sandbox, with `fixed` values and faster lookups.
 
-    Jinja tries attributes before keys, which doubles the time of `message.content`. In texts, loops and namespaces,
-    only `format` and names with an underscore are unsafe; each check takes 1 µs.
+    Jinja tries attributes before keys, which doubles the time of `message.content`. Its safety check takes 1 µs, but
+    for strings, loops and namespaces only `format` and names with a leading underscore are unsafe.
     """
 
     intercepted_binops = frozenset({"-"})
@@ -125,7 +125,7 @@ class _Namespace(Namespace):
 
     def __setitem__(self, name: str, value: Any) -> None:
         if str(name).startswith("_"):
-            raise SecurityError(f"a namespace takes no name that begins with an underscore, such as {name!r}")
+            raise SecurityError(f"a name in a namespace must not begin with an underscore, found {name!r}")
         super().__setitem__(name, value)
 
 
@@ -134,7 +134,7 @@ _HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create an environment. `date` (ISO) is for `strftime_now`, which otherwise raises Rejected."""
+    """Create a Jinja environment. `date` (ISO): the date that `strftime_now` writes; without it, Rejected is raised."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:
@@ -142,19 +142,19 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
             raise Rejected(DATE_UNKNOWN)
         return format_date(datetime.date.fromisoformat(date), form)
 
-    own = {"raise_exception": _refuse, "strftime_now": strftime_now, "dict": Dict(), "namespace": _Namespace}
-    own["cycler"] = Cycler
-    environment.globals = {name: fixed(value) for name, value in {**environment.globals, **own}.items()}
+    functions = {"raise_exception": _refuse, "strftime_now": strftime_now}
+    types = {"dict": Dict(), "namespace": _Namespace, "cycler": Cycler}
+    environment.globals = {name: fixed(value) for name, value in {**environment.globals, **functions, **types}.items()}
     filters = {**environment.filters, "tojson": _to_json}
-    environment.filters |= {name: fixed_result(made) for name, made in filters.items() if name not in (_TAKE, _LEAVE)}
+    environment.filters |= {name: fixed_result(call) for name, call in filters.items() if name not in (_TAKE, _LEAVE)}
     environment.binop_table["-"] = difference
-    # These give another text each time; `pprint` may sort by addresses.
+    # `lipsum` and `random` give another text each time, and `pprint` may sort by addresses.
     del environment.globals["lipsum"], environment.filters["random"], environment.filters["pprint"]
     return environment
 
 
 def syntax_error(source: str) -> str | None:
-    """Return a template's syntax error, with its line, or None."""
+    """Return the syntax error of a template with its line, or None."""
     try:
         create_environment().parse(source)
     except TemplateSyntaxError as error:

@@ -1,7 +1,7 @@
-"""Values of chat templates with the same text on every machine.
+"""Values for chat templates that have the same text on every machine.
 
-Python writes an object as its address, and a set in an order that depends on the hash seed. So methods, functions and
-iterators get wrappers without a text, and keys stay in their order.
+Python's text of a function is its address, and the order of a set depends on the hash seed. So methods, functions and
+iterators get wrappers that cannot be written as text, and sets of keys stay in order.
 """
 
 import calendar
@@ -22,7 +22,7 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-# In the C locale, at midnight.
+# The directives of `strftime`, in the C locale and for midnight.
 _DIRECTIVES: dict[str, Callable[[datetime.date], str]] = {
     "a": lambda day: _DAYS[day.weekday()][:3],
     "A": lambda day: _DAYS[day.weekday()],
@@ -95,7 +95,7 @@ class _OrderedKeys(collections.abc.KeysView[Any]):
 
 
 class Dict:
-    """Replacement of `dict` without the type's methods, which may change messages."""
+    """Replacement for the type `dict`, without its methods, through which a template could change messages."""
 
     fromkeys = staticmethod(dict.fromkeys)
 
@@ -107,18 +107,18 @@ class Dict:
 
 
 class Cycler(jinja2.utils.Cycler):
-    """Jinja's `cycler`, without a text."""
+    """Jinja's `cycler`, which cannot be written as text."""
 
     def __repr__(self) -> NoReturn:
         _refuse_text("cycler")
 
 
 def _refuse_text(kind: str) -> NoReturn:
-    raise TemplateError(f"the chat template writes out a {kind}, which has no fixed text")
+    raise TemplateError(f"the chat template writes a {kind}, which has no fixed text")
 
 
 def fixed(value: Any) -> Any:
-    """Return the value, or a wrapper without a text for a callable or an iterator."""
+    """Return the value; for a callable or an iterator, return a wrapper that cannot be written as text."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Dict, Undefined, Macro, LoopContext)):
         return value
@@ -128,7 +128,7 @@ def fixed(value: Any) -> Any:
 
 
 def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the filter with its results `fixed`."""
+    """Return a Jinja filter that applies `fixed` to the results of `function`."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -138,14 +138,14 @@ def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def difference(left: Any, right: Any) -> Any:
-    """Return left - right, with keys in the order of `left`."""
+    """Return left - right. The difference of two sets keeps the order of `left`."""
     if isinstance(left, collections.abc.Set) or isinstance(right, collections.abc.Set):
         return _OrderedKeys(dict.fromkeys(left)) - right
     return left - right
 
 
 def format_date(day: datetime.date, form: str) -> str:
-    """Return midnight of `day` as `strftime` writes it in the C locale. `%-d` has no zeros or blanks before it.
+    """Format midnight of `day` like `strftime` in the C locale. A dash, as in `%-d`, omits leading zeros and spaces.
 
     Raises: TemplateError for a directive that depends on the clock, time zone or machine.
     """
@@ -154,7 +154,7 @@ def format_date(day: datetime.date, form: str) -> str:
         dash, name = directive.groups()
         if name not in _DIRECTIVES or (dash and name not in _PADDED | set("HIMS")):
             raise TemplateError(
-                f"the chat template writes the date by {directive[0]!r}, which differs between machines; "
+                f"the chat template writes the date with {directive[0]!r}, which differs between machines; "
                 f"expected % with one of {' '.join(_DIRECTIVES)}"
             )
         text = _DIRECTIVES[name](day)

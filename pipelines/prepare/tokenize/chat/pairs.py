@@ -17,15 +17,16 @@ class Pair(NamedTuple):
 
 
 def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pair:
-    """Return a row's pair. If `prompt` is None or both answers repeat it, it is the beginning that they share.
+    """Return the prompt and the answers of a row.
 
-    Raises: Rejected if the prompt or an answer is empty, or answers are equal.
+    If `prompt` is None, or if both answers repeat it, the prompt is the common beginning of the answers.
+    Raises: Rejected if the prompt or an answer is empty, or if the answers are equal.
     """
     if prompt is None or all(_repeats(answer, prompt) for answer in (chosen, rejected)):
         size = shared_turns(chosen, rejected)
         prompt, chosen, rejected = chosen[:size], chosen[size:], rejected[size:]
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
-        if not any(map(_says_anything, answer)):
+        if not any(map(_has_content, answer)):
             raise Rejected(f"{name}_empty")
     if not prompt:
         raise Rejected("prompt_empty")
@@ -35,7 +36,7 @@ def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pa
 
 
 def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
-    """Count the shared first items, but leave the shorter one its last item, as TRL's `extract_prompt`."""
+    """Count the first items that both share, but not the last item of the shorter one, as TRL's `extract_prompt`."""
     most = max(min(len(chosen), len(rejected)) - 1, 0)
     return next((at for at in range(most) if chosen[at] != rejected[at]), most)
 
@@ -46,5 +47,5 @@ def _repeats(answer: Messages, prompt: Messages) -> bool:
     return any(list(answer[start : start + len(prompt)]) == list(prompt) for start in starts)
 
 
-def _says_anything(message: Any) -> bool:
+def _has_content(message: Any) -> bool:
     return not isinstance(message, dict) or any(value for name, value in message.items() if name != "role")

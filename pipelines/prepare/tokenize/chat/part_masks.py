@@ -1,14 +1,16 @@
-"""Masks of parts of an answer: the bytes of a rendered text that come from characters that are not learned.
+"""Masks of parts of an answer: find the bytes of a rendered text that come from characters that are not learned.
 
-Private letters are put where a run of learned or of withheld characters begins, and where the content ends:
+To find them, the conversation is rendered again with private-use letters in the answer, one at the beginning of each
+run of learned or withheld characters, and one at the end of the content:
 
     content     Let me think.| The answer is 4.                          the first part has "train": false
     rendered    <|im_start|>assistant⏎①Let me think.② The answer is 4.③<|im_end|>⏎
     skipped                           └────────────┘
 
-The text must not change otherwise. If the template strips white space at a letter, or looks at the beginning, letters
-move after white space, and at last the first one goes. More may be skipped than requested, never less. A
-`reasoning_content` without any letter in the text is left out by the template, and skips nothing.
+The text must not change otherwise. If it does, because the template strips white space at a letter or examines the
+beginning of the content, the letters are moved behind white space, and then the first letter is left out. More bytes
+may be skipped than requested, but never fewer. If no letter of a `reasoning_content` is in the text, the template has
+left it out, and nothing is skipped.
 """
 
 import bisect
@@ -22,7 +24,7 @@ from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, REASO
 from pipelines.prepare.tokenize.chat.environment import Spans
 
 _PRIVATE = range(0xE000, 0xF900)
-# Letters with their places in a content.
+# Private letters with their character positions in a content.
 _Marks = list[tuple[int, str]]
 
 
@@ -34,9 +36,9 @@ def skipped_spans(
     field: str,
     learned: Spans,
 ) -> Spans:
-    """Find the byte spans in `text` of an answer's withheld characters. `learned`: the answer's spans, not empty.
+    """Return the byte spans in `text` of the withheld characters in `field` of the answer at `index`.
 
-    Raises: Rejected if their places are not certain.
+    `learned`: the byte spans of the answer, at least one. Raises: Rejected if the places are uncertain.
     """
     messages, withheld = conversation.messages, conversation.withheld[index][field]
     starts = [at for at in range(len(withheld)) if at == 0 or withheld[at] != withheld[at - 1]]
@@ -45,8 +47,8 @@ def skipped_spans(
     if len(letters) > len(starts):
         for marks, is_moved in _trials("".join(_texts(messages[index][field])), starts, letters):
             marked = [*messages[:index], _with(messages[index], field, marks), *messages[index + 1 :]]
-            found = _tried(render, dataclasses.replace(conversation, messages=marked))
-            if (places := _places(found, text, letters)) is not None:
+            with_letters = _tried(render, dataclasses.replace(conversation, messages=marked))
+            if (places := _places(with_letters, text, letters)) is not None:
                 if not places and field != "content":
                     return []
                 places = [(0, learned[0][0]), *places, (len(starts), learned[-1][1])]
@@ -58,9 +60,9 @@ def skipped_spans(
     raise Rejected(MASK, f"message {index} is learned in part, but the chat template changes its content")
 
 
-def _places(found: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
-    """Return each letter's number and place in bytes; None if they are out of order, or other text differs."""
-    pieces = re.split(f"([{letters}])", found)
+def _places(with_letters: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
+    """Return each letter's number and byte position; None if letters are out of order, or the rest is not `text`."""
+    pieces = re.split(f"([{letters}])", with_letters)
     if "".join(pieces[::2]).encode() != text:
         return None
     ends = itertools.accumulate(len(piece.encode()) for piece in pieces[::2])
@@ -69,11 +71,11 @@ def _places(found: str, text: bytes, letters: str) -> list[tuple[int, int]] | No
 
 
 def _trials(content: str, starts: Sequence[int], letters: str) -> list[tuple[_Marks, bool]]:
-    """Return the marks to try, and whether they are moved."""
+    """Return the marks to try, each with whether they are moved behind white space."""
     size, end = len(content), len(content.rstrip())
-    moved = [min(size - len(content[start:].lstrip()), end) for start in starts]
-    behind = list(zip([*moved, end], letters, strict=True))
-    return [(list(zip([*starts, size], letters, strict=True)), False), (behind, True), (behind[1:], True)]
+    behind_space = [min(size - len(content[start:].lstrip()), end) for start in starts]
+    moved = list(zip([*behind_space, end], letters, strict=True))
+    return [(list(zip([*starts, size], letters, strict=True)), False), (moved, True), (moved[1:], True)]
 
 
 def _texts(content: Any) -> list[str]:

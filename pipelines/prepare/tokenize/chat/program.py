@@ -1,4 +1,4 @@
-"""A compiled chat template, which reports the bytes that it writes for each message."""
+"""Compiled chat template that reports which bytes it writes for each message."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_env
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Template, its variables, and the limits of one rendering.
+    """A template, its variables, the parts to learn, and the limits of one rendering.
 
-    `tools_source`: the template for conversations with tools. `variables`: other than the messages. `date` (ISO)
-    replaces today's. `learns_prompts`: also learn answers in a prompt that a completion follows. `whole_turns`: learn
-    all of a turn after its role. `learn_not`: thoughts or tool_calls. `joins_line_breaks`: two line breaks are one
-    token.
+    `source`, `tools_source`: the template for conversations without and with tools. `variables`: template variables
+    besides the conversation. `date` (ISO) replaces today's date. `learns_prompts`: also learn answers in a prompt that
+    a completion follows. `whole_turns`: learn all of a turn after its role. `learn_not`: "thoughts" or "tool_calls".
+    `joins_line_breaks`: the tokenizer has a token for two line breaks.
 
-    The limits are seconds of a core, memory (per batch), and UTF-8 bytes. An ordinary rendering takes 5 to 100 µs.
+    `cpu_seconds`: processor time, usually 5 to 100 µs. `memory_bytes`: of a batch. `text_bytes`: of the UTF-8 text.
     """
 
     source: str
@@ -39,10 +39,10 @@ class Settings:
 
 
 class Rendering(NamedTuple):
-    """A rendered conversation: its UTF-8 text and its spans within {% generation %} markers (`marked`).
+    """A rendered conversation: its UTF-8 text, and byte spans in the text.
 
-    `turns`: the span that a loop writes for each message; empty if no loop or several loops do. `end`: of the last
-    loop.
+    `marked`: spans between {% generation %} markers. `turns`: the span that a loop writes for each message; it is
+    (0, 0) for a message that no loop or several loops write. `end`: the end of the last loop.
     """
 
     text: bytes
@@ -57,9 +57,9 @@ class Rendering(NamedTuple):
 
 
 class Program:
-    """Compiled template. Raises: Rejected if it cannot be compiled.
+    """Compiled template. Raises: Rejected if the template cannot be compiled.
 
-    `start_clock`: as for `renderer.ChatTemplate`.
+    `start_clock` is called before compiling and before each rendering, which may run forever.
     """
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -71,12 +71,12 @@ class Program:
             self._template = environment.from_string(self.notes.watch(environment.parse(source)))
         except MemoryError:
             raise
-        except Exception as error:  # Jinja's, or Python's for deep nesting
+        except Exception as error:
             raise Rejected(INVALID, str(error) or type(error).__name__) from error
         self.settings = settings
         self._start_clock = start_clock
         self._variables = {**self._template.globals, **settings.variables, "documents": None}
-        # Jinja would copy them for every rendering, which takes twice the time.
+        # Jinja would copy the globals for every rendering, which would take twice the time.
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:
@@ -91,10 +91,10 @@ class Program:
                 pieces.append(encoded := piece.encode())
                 notes.num_written += len(encoded)
                 if notes.num_written > most:
-                    raise Rejected(OVER_LIMIT, f"the chat template makes a text of more than {most:,} bytes")
+                    raise Rejected(OVER_LIMIT, f"the chat template writes a text of more than {most:,} bytes")
         except (Rejected, MemoryError):
             raise
-        except Exception as error:  # Jinja's, or Python's
+        except Exception as error:
             raise Rejected("template_rejected", str(error) or type(error).__name__) from error
         text = b"".join(pieces)
         turns, end = _turns(conversation.messages, notes.items)

@@ -1,7 +1,7 @@
 """Render a batch of conversations in a worker process (see `template`).
 
-A template is untrusted code, and Jinja's sandbox lets it loop and grow without end. So the kernel limits the process's
-processor time and memory. Settings arrive as JSON, conversations as an Arrow stream.
+A template is untrusted code, and Jinja's sandbox limits neither its time nor its memory. So the operating system limits
+the processor time and the memory of the process. Settings arrive as JSON, conversations as an Arrow stream.
 """
 
 import contextlib
@@ -36,10 +36,11 @@ from pipelines.prepare.tokenize.chat.part_masks import skipped_spans
 from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
-TOO_MUCH_MEMORY = "the chat template takes more memory than it may"
-# One or more results per row, in order. The text is that of its first `num_messages` messages; byte spans are [start,
-# stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason and a detail. A preference
-# pair (column `chosen`) has three: the prompt with the generation prompt, with the chosen and with the rejected answer.
+TOO_MUCH_MEMORY = "the chat template takes more memory than allowed"
+# One or more results per row, in order. `text`: the first `num_messages` messages of the row, rendered. `learned`,
+# `skipped`: byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a
+# reason and a detail. A preference pair (with a column `chosen`) has three: the prompt with the generation prompt, with
+# the chosen and with the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -53,14 +54,14 @@ RENDERED = pa.schema(
 )
 
 _CONVERSATIONS = ("messages", "chosen", "rejected")
-# The limits apply to the process, and Jinja holds the GIL anyway.
+# The limits apply to the whole process, and two threads would not be faster because Jinja holds the GIL.
 _one_at_a_time = threading.Lock()
 
 
 class ChatTemplate:
     """Renderer of single conversations.
 
-    `start_clock` is called before compiling and each rendering, which may run forever.
+    `start_clock` is called before compiling and before each rendering, which may run forever.
     """
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -70,7 +71,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the finder for the conversation's template, with or without tools."""
+        """Return the answer finder of the template for this conversation, which depends on whether it has tools."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -79,9 +80,9 @@ class ChatTemplate:
     def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: UTF-8 texts, each with its learned byte spans, number of messages, and skipped spans. With `learn`
-            each, one text per answer; otherwise a single one.
-        Raises: Rejected if the template refuses or cannot read the messages, or an answer's place is uncertain.
+        Returns: one UTF-8 text, or one per answer with `learn` "each"; each with its learned byte spans, its number of
+            messages and its skipped byte spans.
+        Raises: Rejected if the template refuses or cannot read the messages, or if the place of an answer is uncertain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
@@ -89,11 +90,11 @@ class ChatTemplate:
             parts = [(conversation.until(answer + 1), [answer]) for answer in answers]
         texts = []
         for part, learned in parts:
-            found = self._rendering(finder.program, part)
+            rendering = self._rendering(finder.program, part)
             if not are_plain:
-                check_parts_read(part.messages, found.text)
-            spans, skipped = finder.spans(part, found, learned), self._skipped(finder, part, found, learned)
-            texts.append((found.text, spans, len(part.messages), skipped))
+                check_parts_read(part.messages, rendering.text)
+            spans, skipped = finder.spans(part, rendering, learned), self._skipped(finder, part, rendering, learned)
+            texts.append((rendering.text, spans, len(part.messages), skipped))
         return texts
 
     @staticmethod
@@ -107,7 +108,7 @@ class ChatTemplate:
                 raise
             with contextlib.suppress(Rejected):
                 program.run(dataclasses.replace(part, messages=[{"content": "", **message} for message in messages]))
-                detail = 'has no content, which this template cannot write; give it "" as content with a --map'
+                detail = 'has no content, which this template requires; set it to "" with a function and --map'
                 rejected = Rejected(rejected.reason, f"message {lacking[0]} {detail} ({rejected.detail})")
             raise rejected from None
 
@@ -118,14 +119,14 @@ class ChatTemplate:
             check_parts_read(conversation.messages, text)
         return text
 
-    def _skipped(self, finder: AnswerFinder, part: Conversation, found: Rendering, learned: Sequence[int]) -> Spans:
+    def _skipped(self, finder: AnswerFinder, part: Conversation, rendering: Rendering, learned: Sequence[int]) -> Spans:
         skipped: Spans = []
         for index in part.withheld.keys() & learned:
-            if own := finder.spans(part, found, [index]):
+            if spans := finder.spans(part, rendering, [index]):
                 for field in part.withheld[index]:
-                    skipped += skipped_spans(self._run, part, found.text, index, field, own)
+                    skipped += skipped_spans(self._run, part, rendering.text, index, field, spans)
         for index, kind in itertools.product(learned, self.settings.learn_not):
-            skipped += part_spans(finder, part, found, index, kind)
+            skipped += part_spans(finder, part, rendering, index, kind)
         return joined(skipped)
 
     def _run(self, conversation: Conversation, *, prompt: bool = False) -> bytes:
@@ -141,14 +142,14 @@ def message_of(batch: pa.RecordBatch) -> bytes:
 
 
 def batch_of(message: bytes) -> pa.RecordBatch:
-    """Return the record batch of an Arrow stream, without a copy."""
+    """Return the record batch in an Arrow stream, without a copy."""
     return pa.ipc.open_stream(message).read_next_batch()
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render a serialized batch to a serialized `RENDERED` batch.
+    """Render a serialized batch of conversations; return a serialized batch with the schema `RENDERED`.
 
-    Raises: MemoryError if memory runs out between two rows.
+    Raises: MemoryError if memory runs out outside of a row.
     """
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
@@ -157,19 +158,19 @@ def render(settings: str, message: bytes) -> bytes:
         plain = {name: plain_rows(batch.column(name)) for name in _CONVERSATIONS if name in names}
         of_rows = {**plain, **{name: objects_of(batch.column(name)) for name in names if plain.get(name) is None}}
         are_plain = None not in plain.values()
-        found = [
+        results = [
             (row, *result)
             for row, values in enumerate(zip(*of_rows.values(), strict=True))
             for result in _rendered(template, dict(zip(of_rows, values, strict=True)), are_plain=are_plain)
         ]
-    columns = [pa.array([each[i] for each in found], kind.type) for i, kind in enumerate(RENDERED)]
+    columns = [pa.array([result[at] for result in results], field.type) for at, field in enumerate(RENDERED)]
     return message_of(pa.record_batch(columns, RENDERED))
 
 
 @functools.lru_cache(maxsize=4)
 def _template(settings: str) -> ChatTemplate:
-    found = Settings(**json.loads(settings))
-    return ChatTemplate(found, start_clock=functools.partial(signal.setitimer, signal.ITIMER_PROF, found.cpu_seconds))
+    parsed = Settings(**json.loads(settings))
+    return ChatTemplate(parsed, start_clock=functools.partial(signal.setitimer, signal.ITIMER_PROF, parsed.cpu_seconds))
 
 
 @contextlib.contextmanager
@@ -216,6 +217,6 @@ def _rendered(
         reason, detail = rejected.reason, rejected.detail
     except MemoryError:
         reason, detail = OVER_LIMIT, TOO_MUCH_MEMORY
-    except RecursionError as error:  # tools that are too deep
+    except RecursionError as error:  # tools that are nested too deeply
         reason, detail = "template_rejected", str(error)
     return [(0, b"", [], [], reason, detail)]

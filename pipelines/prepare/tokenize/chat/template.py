@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
-A worker that makes shards renders in its own process. Others start children (see `runners.here`), one per rendering
-thread, because Jinja holds the GIL and a child can be killed.
+A worker process that makes shards renders in the same process. Other processes start children (see `runners.here`), one
+per rendering thread, because Jinja holds the GIL and a child can be killed.
 """
 
 from __future__ import annotations
@@ -20,22 +20,15 @@ from pipelines.prepare.options.layout_config import Learn
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.child import WorkerDiedError
 from pipelines.prepare.tokenize.chat import builtin_templates, renderer
-from pipelines.prepare.tokenize.chat.conversation import (
-    ANSWER,
-    DATE_UNKNOWN,
-    INVALID,
-    OVER_LIMIT,
-    QUESTION,
-    calling,
-)
+from pipelines.prepare.tokenize.chat.conversation import ANSWER, DATE_UNKNOWN, INVALID, OVER_LIMIT, QUESTION, calling
 from pipelines.prepare.tokenize.chat.program import Settings
 from pipelines.prepare.tokenize.engines import HFTokenizer, utf8_of
 from tfrecord_io.errors import TokenizerError
 
 REWRITES = (
     "this chat template writes an answer differently once the conversation continues, for example without its thought; "
-    "--learn all, the default, learns every answer as the whole conversation shows it, and --learn each learns it as "
-    "a model has to give it, in a row of its own"
+    "with --learn all, the default, answers are learned as they are in the whole conversation, and with --learn each "
+    "as the model must write them, each in a record of its own"
 )
 
 _PAIR = {"messages": QUESTION, "chosen": ANSWER, "rejected": {**ANSWER, "content": "this one"}}
@@ -43,10 +36,11 @@ _PAIR = {"messages": QUESTION, "chosen": ANSWER, "rejected": {**ANSWER, "content
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """N rendered texts, their learned byte spans, and their skipped ones: no token that overlaps one is learned.
+    """N rendered texts with their learned and skipped byte spans. A token that overlaps a skipped span is not learned.
 
-    `strings`: large strings over `data`, uint8 [B]; text i is data[edges[i]:edges[i + 1]], with edges from 0 to B.
-    `spans`, `skipped`: int64 [S, 2], as data[start:stop]; in order and disjoint, each within one text.
+    `strings`: the texts as large strings. `data`, uint8 [B]: their bytes; text i is data[edges[i]:edges[i + 1]], with
+    `edges` from 0 to B. `spans`, `skipped` int64 [S, 2]: learned and skipped spans, as data[start:stop], in order,
+    disjoint, and each within one text.
     """
 
     strings: pa.Array
@@ -57,7 +51,10 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
-        """Build `Texts` from large strings at their buffer's first byte. Spans of a text are [start, stop, …]."""
+        """Build `Texts` from large strings that begin at the first byte of their buffer.
+
+        `learned`, `skipped`: for each text a list [start, stop, start, stop, …] of byte positions in the text.
+        """
         data, edges = utf8_of(strings)
 
         def places(spans: pa.Array) -> np.ndarray:
@@ -68,7 +65,7 @@ class Texts:
         return cls(strings, data[: edges[-1]], edges, places(learned), none if skipped is None else places(skipped))
 
     def learned_letters(self, index: int) -> np.ndarray:
-        """Return the loss mask of one text's characters, bool."""
+        """Return whether each character of one text is learned, bool."""
         start, stop = self.edges[index : index + 2]
         places = np.arange(start, stop)[(self.data[start:stop] & 0xC0) != 0x80]
         return np.asarray(np.searchsorted(self.spans.ravel(), places, side="right") % 2 == 1)
@@ -76,10 +73,10 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """Rendered batch of N conversations: T `texts`, one per conversation or one per answer.
+    """Rendered batch of N rows: T `texts`, one per conversation or one per answer; unusable rows have one empty text.
 
-    `owners`, `num_messages` int64 [T]: each text's row, ascending, and number of messages. Unusable rows have one empty
-    text. `reasons` object [N], '' for usable rows; `details` by row.
+    `owners` int64 [T]: the row of each text, ascending. `num_messages` int64 [T]: the number of messages in each text.
+    `reasons` object [N]: why a row is rejected, '' for usable rows. `details`: explanations of the reasons, by row.
     """
 
     texts: Texts
@@ -90,7 +87,7 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Thread-safe renderer of batches. `notes`: lines for users about the template."""
+    """Renderer of batches, for several threads. `notes`: lines to print about the template."""
 
     notes: tuple[str, ...] = ()
 
@@ -99,16 +96,16 @@ class ChatRenderer:
         self._json = json.dumps(dataclasses.asdict(settings), default=str)
 
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
-        """Render lists of `messages`, optionally with `tools` and `options` per row.
+        """Render the column `messages` of a batch, optionally with columns `tools` and `options`.
 
-        With `chosen` and `rejected`, a row is a preference pair; usable ones have three texts (`RENDERED`).
-        Raises: TokenizerError if the template can render no conversation.
+        With columns `chosen` and `rejected`, a row is a preference pair and has three texts (see `RENDERED`).
+        Raises: TokenizerError if the template cannot be compiled or needs a date.
         """
         batch = self._rendered(pa.RecordBatch.from_pydict(dict(columns)))
-        owners, found = batch["row"].to_numpy(), np.array(batch["reason"].to_pylist(), dtype=object)
+        owners, reason_of_text = batch["row"].to_numpy(), np.array(batch["reason"].to_pylist(), dtype=object)
         firsts = np.flatnonzero(np.diff(owners, prepend=-1))
-        reasons = found[firsts]
-        details = {int(owners[at]): batch["detail"][int(at)].as_py() for at in np.flatnonzero(found != "")}
+        reasons = reason_of_text[firsts]
+        details = {int(owners[at]): batch["detail"][int(at)].as_py() for at in np.flatnonzero(reason_of_text != "")}
         self._require_usable(reasons, details)
         return Rendered(
             texts=Texts.of(batch["text"].view(pa.large_string()), batch["learned"], batch["skipped"]),
@@ -119,7 +116,7 @@ class ChatRenderer:
         )
 
     def learning(self, learn: Learn) -> ChatRenderer:
-        """Return a renderer with the same template that learns other answers."""
+        """Return a renderer with the same template and another value of --learn."""
         return ChatRenderer(dataclasses.replace(self.settings, learn=learn))
 
     @staticmethod
@@ -132,12 +129,12 @@ class ChatRenderer:
                 )
             if reasons[row] == DATE_UNKNOWN:
                 raise TokenizerError(
-                    "the chat template writes today's date, so that rows made tomorrow would differ from today's",
-                    remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
+                    "the chat template writes today's date, so rows made tomorrow would differ from rows made today",
+                    remedy="give a date for all rows, such as --chat-date 2024-07-26",
                 )
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Render; if a batch kills its process, render its rows one by one."""
+        """Render a batch; if its process dies, render the rows one by one."""
         try:
             return renderer.batch_of(here.call(renderer.render, self._json, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:
@@ -155,8 +152,8 @@ class ChatRenderer:
         if isinstance(error, MemoryError):
             return renderer.TOO_MUCH_MEMORY
         if error.exit_code == -signal.SIGPROF:
-            return f"the chat template takes more than {self.settings.cpu_seconds:g} seconds of a core"
-        return f"the process that renders by the chat template {error.how}"
+            return f"the chat template takes more than {self.settings.cpu_seconds:g} seconds of processor time"
+        return f"the process that renders the chat template {error.how}"
 
 
 def open_template(
@@ -168,20 +165,20 @@ def open_template(
     finds_answers: bool = True,
     **more: Any,
 ) -> ChatRenderer:
-    """Open the tokenizer's chat template called `name`, by default the one that `transformers` uses.
+    """Open the tokenizer's chat template with the name `name`, by default the template that `transformers` uses.
 
-    `date`: ISO, for a template that asks for today's. `options`: KEY=VALUE, template variables. `finds_answers`:
-    whether answers' places are needed. `more`: other fields of `Settings`.
-    Raises: TokenizerError if there is no such template, it needs a date, it exceeds the limits, or no answers are
-        found.
+    `date`: ISO date that replaces today's date. `options`: template variables, as KEY=VALUE. `finds_answers`: whether
+    the places of answers are needed. `more`: other fields of `Settings`.
+    Raises: TokenizerError if the tokenizer has no such template, or if the template needs a date, exceeds the limits or
+        does not show where answers are.
     """
     _require_named(tokenizer, name=name)
-    named = name if isinstance(tokenizer.chat_template, dict) else None  # a single template is the default
-    given = {key: _value(text) for key, _, text in (option.partition("=") for option in options)}
+    key = name if isinstance(tokenizer.chat_template, dict) else None  # a single template has no name
+    variables = {variable: _value(text) for variable, _, text in (option.partition("=") for option in options)}
     settings = Settings(
-        source=str(tokenizer.get_chat_template(named, None)),
-        tools_source=str(tokenizer.get_chat_template(named, [])),
-        variables={**tokenizer.special_tokens_map, **given},
+        source=str(tokenizer.get_chat_template(key, None)),
+        tools_source=str(tokenizer.get_chat_template(key, [])),
+        variables={**tokenizer.special_tokens_map, **variables},
         added_tokens=sorted(map(str, tokenizer.get_added_vocab())),
         date=date,
         joins_line_breaks=len(tokenizer.encode("\n\n", add_special_tokens=False)) == 1,
@@ -189,11 +186,11 @@ def open_template(
     )
     renderer = ChatRenderer(settings)
     if finds_answers:
-        on_trial = renderer.learning("all")
-        of_parts = itertools.chain.from_iterable(_notes_on_part(on_trial, part) for part in settings.learn_not)
-        renderer.notes = (*_notes_of_trial(on_trial), *of_parts)
+        for_trials = renderer.learning("all")
+        of_parts = itertools.chain.from_iterable(_notes_on_part(for_trials, part) for part in settings.learn_not)
+        renderer.notes = (*_notes_of_trial(for_trials), *of_parts)
     else:
-        renderer.render({name: pa.array([[each]]) for name, each in _PAIR.items()})
+        renderer.render({name: pa.array([[message]]) for name, message in _PAIR.items()})
     renderer.notes += builtin_templates.notes_on(tokenizer, name)
     return renderer
 
@@ -201,19 +198,19 @@ def open_template(
 def _notes_on_part(renderer: ChatRenderer, part: str) -> Iterator[str]:
     thoughts = {"reasoning_content": "so"}, {"content": f"<think>\nso\n</think>\n\n{ANSWER['content']}"}
     trials: dict[str, list[Any]] = {
-        "thoughts": [([QUESTION, {**ANSWER, **each}], None) for each in thoughts],
+        "thoughts": [([QUESTION, {**ANSWER, **thought}], None) for thought in thoughts],
         "tool_calls": [calling()],
     }
-    found, details = list[bool](), list[str]()
+    is_found, details = list[bool](), list[str]()
     for messages, tools in trials[part]:
         columns = {"messages": pa.array([messages]), **({"tools": pa.array([tools])} if tools else {})}
-        tried = renderer.render(columns)
-        found.append(len(tried.texts.skipped) > 0)
-        details += tried.details.values()
-    if not found[0]:
+        rendered = renderer.render(columns)
+        is_found.append(len(rendered.texts.skipped) > 0)
+        details += rendered.details.values()
+    if not is_found[0]:
         name = {"thoughts": "the field reasoning_content"}.get(part, part)
         how = f"refuses {name} of answers: {details[0]}" if details else f"does not write {name} of answers"
-        also = ", but thoughts between <think> and </think> in contents are found" if any(found) else ""
+        also = ", but thoughts between <think> and </think> in contents are found" if any(is_found) else ""
         yield f"--learn-not {part}: this chat template {how}{also}"
 
 
@@ -227,60 +224,61 @@ def _value(text: str) -> Any:
 def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
     thought = {**ANSWER, "content": f"<think>\nso\n</think>\n\n{ANSWER['content']}", "reasoning_content": "so"}
     trials = [[QUESTION, ANSWER], [QUESTION, ANSWER] * 2, [QUESTION, thought], [QUESTION, thought] * 2]
-    tried = renderer.render({"messages": pa.array(trials)})
-    details = {tried.reasons[row]: detail for row, detail in reversed(tried.details.items())}
+    rendered = renderer.render({"messages": pa.array(trials)})
+    details = {rendered.reasons[row]: detail for row, detail in reversed(rendered.details.items())}
     if OVER_LIMIT in details:
         raise TokenizerError(
-            f"the chat template takes more for a question and its answer than a row may: {details[OVER_LIMIT]}",
-            remedy="do not use this tokenizer, or repair the template in a copy of it",
+            f"the chat template exceeds a limit for a question and its answer: {details[OVER_LIMIT]}",
+            remedy="choose another tokenizer, or repair the template in a copy of this one",
         )
-    if "template_rejected" in (tried.reasons[0], tried.reasons[1]):
-        if tried.reasons[0]:  # rows may have another form
+    if "template_rejected" in (rendered.reasons[0], rendered.reasons[1]):
+        if rendered.reasons[0]:  # the template may accept the form of the rows
             return ()
-        return (f"the chat template refuses a second question and answer: {tried.details[1]}",)
-    if not len(tried.texts.spans) or "template_prefix" in details:
-        why = details.get("template_prefix", "none of its text is within {% generation %} markers")
+        return (f"the chat template refuses a second question and answer: {rendered.details[1]}",)
+    if not len(rendered.texts.spans) or "template_prefix" in details:
+        why = details.get("template_prefix", "no text is between {% generation %} markers")
         raise TokenizerError(
-            f"the chat template does not tell which part of a conversation is the assistant's: {why}",
-            remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
+            f"the assistant's text cannot be found in conversations with this chat template: {why}",
+            remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around the assistant's "
+            "text in the template",
         )
-    return tuple(_notes(tried.texts))
+    return tuple(_notes(rendered.texts))
 
 
 def _notes(texts: Texts) -> Iterator[str]:
     one, two, thought, thoughts = texts.strings.to_pylist()
-    said = ANSWER["content"]
-    if said not in two:
+    content = ANSWER["content"]
+    if content not in two:
         yield (
-            "the chat template writes nothing of contents that are texts; give lists of parts, such as "
+            "the chat template ignores contents that are texts; give lists of parts, such as "
             '[{"type": "text", "text": "…"}]'
         )
     elif not two.startswith(one) or not thoughts.startswith(thought):
         yield REWRITES
     learned = "".join(letter if keep else "\0" for letter, keep in zip(two, texts.learned_letters(1), strict=True))
-    ends = [part.rstrip("\0").partition("\0")[0] for part in learned.split(said)[1:]]
+    ends = [part.rstrip("\0").partition("\0")[0] for part in learned.split(content)[1:]]
     if ends and not ends[0]:
         yield (
-            "the end of an answer is never learned, so a model would not learn to stop; put the token that ends it "
-            "before {% endgeneration %} in a copy of the template"
+            "the end of an answer is never learned, so a model would not learn to stop; put the token that ends an "
+            "answer before {% endgeneration %} in a copy of the template"
         )
     elif ends and not ends[-1]:
         yield (
-            "nothing ends the last answer of a conversation in this chat template, so its end is not learned there; "
-            "where another turn follows, the marker of that turn is"
+            "nothing ends the last answer of a conversation in this chat template, so its end is not learned; other "
+            "answers end with the beginning of the next turn, which is learned"
         )
 
 
 def _require_named(tokenizer: HFTokenizer, *, name: str | None) -> None:
-    found = tokenizer.chat_template
-    names = sorted(found) if isinstance(found, dict) else ["default"] if found else []
+    templates = tokenizer.chat_template
+    names = sorted(templates) if isinstance(templates, dict) else ["default"] if templates else []
     if name is not None and name not in names:
         raise TokenizerError(
-            f"--chat-template {name!r} is neither a file nor the name of a template; the tokenizer's templates are "
-            f"{', '.join(names) or 'none'}, and {', '.join(builtin_templates.TEXTS)} is built in",
-            remedy="give the name of one of them, or a file",
+            f"--chat-template {name!r} is neither a file nor the name of a template, expected one of "
+            f"{', '.join(dict.fromkeys([*names, *builtin_templates.TEXTS]))}",
+            remedy="give one of these names, or the path of a file",
         )
-    if not found:
+    if not templates:
         raise TokenizerError(
             "conversations need a chat template, but this tokenizer has none",
             remedy="add one with --chat-template chatml, or --chat-template FILE; or choose a chat model's tokenizer",

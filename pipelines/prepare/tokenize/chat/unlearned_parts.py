@@ -1,11 +1,11 @@
-"""Find the thoughts or tool calls of an answer, for --learn-not: a second text is rendered without them.
+"""Find the thoughts or tool calls of an answer, for --learn-not, by rendering the conversation again without them.
 
     rendered    <|im_start|>assistant⏎<think>⏎They ask for 4.⏎</think>⏎⏎It is 4.<|im_end|>
     without     <|im_start|>assistant⏎<think>⏎⏎</think>⏎⏎It is 4.<|im_end|>
     skipped                                  └──────────────┘
 
-The part is between the beginning and the end that both share, as in NeMo Automodel (`_build_reasoning_mask`). White
-space on both sides belongs to it if the tokenizer would join it into one token.
+The skipped part is between the common beginning and the common end of both texts, as in NeMo Automodel
+(`_build_reasoning_mask`). White space on both sides belongs to the part if the tokenizer would join it into one token.
 """
 
 import itertools
@@ -21,18 +21,19 @@ _THOUGHT = re.compile("(?<=<think>).*?(?=</think>)|\\A(?:(?!<think>).)*(?=</thin
 
 
 def part_spans(finder: AnswerFinder, conversation: Conversation, found: Rendering, index: int, part: str) -> Spans:
-    """Find the byte spans of an answer's `part`.
+    """Return the byte spans in `found` of a `part` ("thoughts" or "tool_calls") of the answer at `index`.
 
-    Raises: Rejected if the template refuses the conversation without it.
+    Raises: Rejected if the template refuses the conversation without that part.
     """
     messages = conversation.messages
     shorter = _WITHOUT[part](messages[index])
     if shorter == messages[index]:
         return []
     detail = ""
-    # Some templates refuse results without a call.
-    for behind in (messages[index + 1 :], itertools.dropwhile(_is_result, messages[index + 1 :])):
-        without = [*messages[:index], shorter, *behind]
+    # Some templates refuse results of tools without a call, so the second attempt leaves them out.
+    after = messages[index + 1 :]
+    for later in (after, itertools.dropwhile(lambda message: message["role"] == "tool", after)):
+        without = [*messages[:index], shorter, *later]
         try:
             other = finder.program.run(Conversation(without, conversation.tools, options=conversation.options))
         except Rejected as rejected:
@@ -41,17 +42,17 @@ def part_spans(finder: AnswerFinder, conversation: Conversation, found: Renderin
             detail = rejected.detail
             continue
         return _between(finder, found, other, index)
-    raise Rejected(MASK, f"message {index}: the chat template refuses it without its {part}: {detail}")
+    raise Rejected(MASK, f"the chat template refuses message {index} without its {part}: {detail}")
 
 
-def _between(finder: AnswerFinder, found: Rendering, other: Rendering, index: int) -> Spans:
-    has_turns = found.turn(index) and other.turn(index)
-    text, changed = (each.turn(index) if has_turns else each.text for each in (found, other))
+def _between(finder: AnswerFinder, whole: Rendering, shorter: Rendering, index: int) -> Spans:
+    has_turns = whole.turn(index) and shorter.turn(index)
+    text, changed = (rendering.turn(index) if has_turns else rendering.text for rendering in (whole, shorter))
     start = _num_shared(text, changed)
     stop = len(text) - _num_shared(text[start:][::-1], changed[start:][::-1])
     if start == stop:
         return []
-    # The part ends before a token, even if the end begins like it, such as with "<".
+    # If the part and the text behind it begin alike, such as with "<", move the span to end before an added token.
     moved = stop - finder.before_token(text, stop)
     if moved <= start and text[start - moved : start] == text[stop - moved : stop]:
         start, stop = start - moved, stop - moved
@@ -59,19 +60,15 @@ def _between(finder: AnswerFinder, found: Rendering, other: Rendering, index: in
     is_joined = before[-1:].isspace() and after[:1].isspace() and len(changed) - start == len(after)
     if is_joined and finder.program.settings.joins_line_breaks:
         start, stop = len(before.rstrip()), len(text) - len(after.lstrip())
-    while text[start] & 0xC0 == 0x80:  # whole letters
+    while text[start] & 0xC0 == 0x80:  # extend the span to a whole UTF-8 character
         start -= 1
-    begun = found.turns[index][0] if has_turns else 0
-    return [(begun + start, begun + stop)]
+    offset = whole.turns[index][0] if has_turns else 0
+    return [(offset + start, offset + stop)]
 
 
 def _num_shared(one: bytes, two: bytes) -> int:
     pairs = enumerate(zip(one, two, strict=False))
     return next((at for at, (first, second) in pairs if first != second), min(len(one), len(two)))
-
-
-def _is_result(message: Message) -> bool:
-    return bool(message["role"] == "tool")
 
 
 def _without_thoughts(message: Message) -> Message:

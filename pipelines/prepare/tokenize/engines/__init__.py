@@ -1,12 +1,12 @@
-"""Engines turn batches of texts into ragged token ids, exactly those of `tokenizer(text, add_special_tokens=False)`.
+"""Engines turn batches of texts into the same token ids as `tokenizer(text, add_special_tokens=False)`.
 
-    wordpiece, unigram      our own kernels
+    wordpiece, unigram      our own compiled code
     fastokens, gigatoken    packages, for BPE
     hf                      the Rust tokenizer inside a fast tokenizer
-    slow                    a tokenizer in Python, or with Python code that changes the Rust one's ids
+    slow                    a tokenizer in Python, or one with Python code that changes the ids of its Rust tokenizer
 
-The last two are references. `decide` chooses another engine only if it is qualified (docs/explanation/engines.md) and
-agrees with the reference on some texts.
+`hf` and `slow` are the reference engines. `decide` chooses another engine only if it is qualified for the tokenizer
+(docs/explanation/engines.md) and gives the same ids as the reference for a list of test texts.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY

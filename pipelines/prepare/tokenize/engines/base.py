@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HFTokenizer: TypeAlias = "PreTrainedTokenizerBase"
 
-# Texts on which tokenizers have failed.
+# Test texts on which some tokenizers or engines have failed.
 BATTERY = (
     "",
     " ",
@@ -41,15 +41,15 @@ BATTERY = (
     "https://example.org/a_b?c=d&e=%20 foo@bar.baz $12,345.67",
 )
 
-MAX_ID = 2**28 - 2  # the largest in a vocabulary trie
+MAX_ID = 2**28 - 2  # the largest id that a vocabulary trie can hold
 
 _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Engines and the row encoders that use them.
+    """Protocol of engines and of row encoders, which use engines.
 
-    `name`, `version`: as in the manifest. `concurrent`: threads gain from encoding at once.
+    `name`, `version`: of the engine, as in the manifest. `concurrent`: encoding in several threads at once is faster.
     """
 
     name: str
@@ -63,19 +63,19 @@ class Engine(Tokenizing, Protocol):
     def encode(self, texts: pa.Array) -> RaggedTokens:
         """Return the tokens that `tokenizer(text, add_special_tokens=False)` gives for each text.
 
-        `texts`: strings or large strings, possibly sliced, without nulls, in valid UTF-8.
+        `texts`: Arrow strings or large strings, possibly a slice, without nulls, in valid UTF-8.
         """
 
 
 def is_reference(engine: str) -> bool:
-    """Return whether an engine name, with or without a version, is a reference engine's."""
+    """Return whether `engine`, a name with or without a version, is a reference engine."""
     return engine.partition(" ")[0] in _REFERENCES
 
 
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the UTF-8 data (read-only uint8) and edges (int64 [N + 1]) of N texts without copying.
+    """Return the bytes of N texts, read-only uint8, without copying them, and their edges, int64 [N + 1].
 
-    Text i is data[edges[i]:edges[i + 1]]. The first edge is not always 0.
+    Text i is data[edges[i]:edges[i + 1]]. The first edge may be above 0.
     """
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, offsets, data = texts.buffers()
@@ -86,13 +86,13 @@ def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 class HuggingFaceEngine:
-    """Reference engine for fast tokenizers: the `tokenizers` library, on all cores, without the GIL."""
+    """Reference engine for fast tokenizers: the `tokenizers` library, which uses all cores without Python's GIL."""
 
     name = "hf"
     concurrent = True
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
-        import tokenizers  # already imported
+        import tokenizers
 
         self.version = tokenizers.__version__
         self.backend = copy_backend(tokenizer)
@@ -100,7 +100,7 @@ class HuggingFaceEngine:
 
     @property
     def split_special_tokens(self) -> bool:
-        """Whether special tokens in a text are split like ordinary text."""
+        """Whether the tokenizer splits special tokens in a text like ordinary text."""
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class HuggingFaceEngine:
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return `ragged`, the tokens of `texts`, with the sequences at `indices` encoded again."""
+        """Return the tokens of `texts`: from this engine for the texts at `indices`, otherwise from `ragged`."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -147,7 +147,7 @@ TOKENIZERS_TRIED = "0.23.*"
 
 
 class NotQualified(Exception):
-    """Error for a tokenizer that an engine cannot serve. `reason` has no full stop."""
+    """Error for a tokenizer that an engine does not support. `reason` has no full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -155,41 +155,41 @@ class NotQualified(Exception):
 
 
 class FastEngine(abc.ABC):
-    """Base class of fast engines. Threads may share an engine."""
+    """Base class of fast engines. Several threads may use the same engine."""
 
     name: str
     version = "1"
     concurrent = True
 
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
-        """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
+        """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot encode.
 
         `parts`: the reference's `parts()`, if already read.
-        Raises: NotQualified if docs/explanation/engines.md has no argument that ids are equal.
+        Raises: NotQualified unless docs/explanation/engines.md argues that this tokenizer's ids are always equal.
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
         parts = reference.parts() if parts is None else parts
         if not _keeps_ids(parts["post_processor"]):
-            raise NotQualified("its post-processor does more than to add special tokens")
+            raise NotQualified("its post-processor does more than add special tokens")
         vocabulary, added = parts["model"]["vocab"], parts["added_tokens"]
         ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
         largest = max([*ids, *(token["id"] for token in added)], default=0)
         if largest > min(np.iinfo(dtype).max, MAX_ID):
-            raise NotQualified(f"its largest id is {largest}")
+            raise NotQualified(f"its largest id, {largest}, is too large")
         self._open(parts)
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Prepare for this tokenizer.json. Raises: NotQualified."""
+        """Prepare the engine for `parts`, the content of tokenizer.json. Raises: NotQualified."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Unpickling skips the comparison, so it does not need `transformers`.
+        # Without the comparison with the reference, which would need `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return a package's version. Raises: NotQualified if it is not installed, or another release than `tried`."""
+    """Return a package's version. Raises: NotQualified if the package is missing, or another release than `tried`."""
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -216,9 +216,9 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 
 
 def copy_backend(tokenizer: HFTokenizer) -> Any:
-    """Return a copy of the `tokenizers.Tokenizer`, without truncation.
+    """Return a copy of the tokenizer's `tokenizers.Tokenizer`, without truncation and padding.
 
-    `transformers` changes the original's settings while other threads may be encoding.
+    `transformers` changes the settings of the original, even while other threads encode with it.
     """
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_truncation()

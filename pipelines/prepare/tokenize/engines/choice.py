@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
     """Open the reference engine: the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
 
-    Raises: TokenizerError if the tokenizer fails on `BATTERY`.
+    Raises: TokenizerError if the tokenizer fails on the test texts.
     """
     slow = SlowEngine(tokenizer, dtype=dtype)
     if not tokenizer.is_fast:
@@ -49,7 +49,7 @@ def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
 
 
 def ids_digest(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return a digest of the tokenizer's own ids for `BATTERY`. Raises: as `open_reference`."""
+    """Return a digest of the tokenizer's own ids for the test texts. Raises: TokenizerError if it fails on them."""
     with _trying():
         tokens = SlowEngine(tokenizer, dtype=dtype).encode(pa.array(BATTERY, pa.string()))
     return hashlib.sha256(tokens.ids.astype("<i8").tobytes() + tokens.offsets.astype("<i8").tobytes()).hexdigest()
@@ -61,17 +61,18 @@ def _trying() -> Iterator[None]:
         yield
     except library_failures.TextsNotEncoded as error:
         raise TokenizerError(
-            f"{error.cause}; these are ordinary texts of many scripts that every tokenizer is tried on",
-            remedy="repair the tokenizer: one without an unknown token, for example, knows no character but its own",
+            f"{error.cause}; this happened with test texts in many scripts, which every tokenizer must encode",
+            remedy="repair the tokenizer: without an unknown token, for example, it fails on all characters that are "
+            "not in its vocabulary",
         ) from error
 
 
 def decide(
     tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
 ) -> tuple[Engine, dict[str, str]]:
-    """Choose an engine: the `wanted` one; for "auto", the first qualified one, else the reference.
+    """Choose an engine: the `wanted` one, or for "auto" the first qualified one, or else the reference.
 
-    Returns: the engine; by name, the reasons against the engines tried before it.
+    Returns: the engine; the reasons against the engines that were tried before, by name.
     Raises: ConfigError if the wanted engine is not qualified.
     """
     reasons: dict[str, str] = {}
@@ -79,24 +80,26 @@ def decide(
         return reference, reasons
     parts = reference.parts() if isinstance(reference, HuggingFaceEngine) else {}
     for name in FAST_ENGINES if wanted == "auto" else (wanted,):
-        found = _opened(name, tokenizer, reference, dtype=dtype, parts=parts)
-        if not isinstance(found, str):
-            return found, reasons
-        reasons[name] = found
-        _log.debug("engine %s is not used: %s", name, found)
+        engine_or_reason = _opened(name, tokenizer, reference, dtype=dtype, parts=parts)
+        if not isinstance(engine_or_reason, str):
+            return engine_or_reason, reasons
+        reasons[name] = engine_or_reason
+        _log.debug("engine %s is not used: %s", name, engine_or_reason)
     if wanted != "auto":
         raise ConfigError(
-            f"--engine {wanted} does not serve this tokenizer: {reasons[wanted]}",
-            remedy="leave --engine out: then the fastest engine that gives the tokenizer's own tokens is used",
+            f"--engine {wanted} does not support this tokenizer: {reasons[wanted]}",
+            remedy="leave --engine out, to use the fastest engine that gives the tokenizer's own tokens",
         )
     return reference, reasons
 
 
 def why_slow(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return why a job uses transformers' own tokenizer unasked."""
+    """Return why a job with --engine auto uses the reference engine."""
     engine, reasons = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if engine.name in FAST_ENGINES:
-        return f"{engine.name} has its tokens, but not all that these rows need, such as offsets"
+        return (
+            f"{engine.name} gives the tokens, but not their places in the text, or other values that this layout needs"
+        )
     return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
@@ -104,22 +107,22 @@ def _opened(
     name: str, tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, parts: dict[str, Any]
 ) -> Engine | str:
     if not isinstance(reference, HuggingFaceEngine):
-        return "the tokenizer's Python code decides its tokens, too"
+        return "the tokenizer also uses Python code to make its tokens"
     module, kind = FAST_ENGINES[name]
     try:
         engine: Engine = getattr(importlib.import_module(module), kind)(reference, dtype=dtype, parts=parts)
         agrees = _agree(engine, reference)
-    except NotQualified as refused:
-        return refused.reason
+    except NotQualified as error:
+        return error.reason
     except BaseException as error:
         if not library_failures.is_of_library(error):
             raise
         _log.debug("engine %s fails on the tokenizer", name, exc_info=True)
         return f"it fails on this tokenizer: {first_line(error)}"
-    return engine if agrees else "it gives other tokens than the tokenizer for a text that engines are tried on"
+    return engine if agrees else "it gives other tokens than the tokenizer for a test text"
 
 
 def _agree(one: Engine, other: Engine) -> bool:
     texts = pa.array(BATTERY, pa.string())
-    got, expected = one.encode(texts), other.encode(texts)
-    return np.array_equal(got.ids, expected.ids) and np.array_equal(got.offsets, expected.offsets)
+    first, second = one.encode(texts), other.encode(texts)
+    return np.array_equal(first.ids, second.ids) and np.array_equal(first.offsets, second.offsets)

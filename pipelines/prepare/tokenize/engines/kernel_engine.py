@@ -1,22 +1,23 @@
-"""Base class of our own engines, with shared kernels, a cache of code points, and a memory of words.
+"""Base class of our own engines, with compiled functions that they share, a cache of code points and a table of words.
 
-Code points are cached in pages of 256, computed when needed. The lowest 3 of an entry's 64 bits give the kind:
+The cache has an entry of 64 bits for each code point, in pages of 256, which are computed when needed. The lowest 3
+bits of an entry are the kind of the code point:
 
-    DROP        removed
-    SPACE       ends a word and belongs to none
-    ISOLATED    a word by itself
-    ORDINARY    part of a word; the entry refers to its bytes
-    REORDERED   ORDINARY, but the reference encodes the document if it follows a mark: Unicode may sort the two
+    DROP        the code point is removed
+    SPACE       it ends a word and is not part of a word
+    ISOLATED    it is a word by itself
+    ORDINARY    it is part of a word
+    REORDERED   as ORDINARY, but after a mark the reference encodes the document, because Unicode may reorder the two
     ASK         the reference encodes the document
 
-For part of a word, bits 3-7 are the number of bytes that replace it, and bits 13- their index in `pool`. Each engine
-defines bits 8-12.
+In the entry of a part of a word, bits 3-7 are the number of bytes that replace the code point, and bits from 13 on are
+the index of these bytes in `pool`. Each engine defines bits 8-12.
 
-A table remembers words with at most three ids, until another word hashes to the same row of four words of 64 bits:
+The table `memory` remembers words with at most three ids. A later word with the same hash replaces a word's row:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
-Numba's caches on disk name the argument types: renaming or moving such a NamedTuple makes all caches unreadable.
+Numba's caches on disk contain the names of argument types, so they become unreadable if a NamedTuple here is renamed.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
 MISSING_PAGE = -1
 PAGE = 256
 NUM_PAGES = 0x110000 // PAGE
-_COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
-_SURROGATES = range(0xD800, 0xE000)  # UTF-8 cannot hold them
+_COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin letters and general punctuation
+_SURROGATES = range(0xD800, 0xE000)  # not in UTF-8
 _SLACK = bytes(32)  # the kernels copy at most 32 bytes
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
@@ -50,9 +51,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """Compile like `codec.kernels.jit`, but without reference counts, because these kernels never allocate arrays.
+    """Compile like `codec.kernels.jit`, but without reference counts, because these functions never allocate arrays.
 
-    Numba counts each array of a tuple at each call and loop, which took ten times as long as the rest.
+    Numba would count references to each array of a tuple in each call and loop: ten times the work of the rest.
     """
     try:
         return numba.njit(nogil=True, cache=True, _nrt=False)(function)
@@ -62,7 +63,7 @@ def jit(function: _Function) -> _Function:
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the code point at `at` and its width in bytes; -1 in invalid UTF-8."""
+    """Return the code point at index `at` and its width in bytes; -1 for invalid UTF-8."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -80,7 +81,7 @@ def code_point(data, at, end):  # type: ignore[no-untyped-def]
 
 @jit
 def entry_of(point, pages):  # type: ignore[no-untyped-def]
-    """Return a code point's entry, or 6 if its page is missing."""
+    """Return the entry of a code point, or 6 if its page is missing."""
     if point < 128:
         return pages.entries[point] if point >= 0 else np.uint64(ASK)
     page = np.int64(pages.page_of[point >> 8])
@@ -89,7 +90,7 @@ def entry_of(point, pages):  # type: ignore[no-untyped-def]
 
 @jit
 def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
-    """Set `wanted` (uint8 [0x1100]) to 1 for the pages of the data."""
+    """Set `wanted`, uint8 [NUM_PAGES], to 1 for the pages of all code points in the data."""
     for at in range(edges[0], edges[-1]):
         if data[at] & 0xC0 != 0x80:
             point, _ = code_point(data, at, edges[-1])
@@ -99,7 +100,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 @jit
 def child(units, base, byte):  # type: ignore[no-untyped-def]
-    """Return the id + 1 (0 for none) and the base of a trie node's child; -1 and 0 if there is no child."""
+    """Return the id + 1 (0 for none) and the base of a trie node's child for `byte`; -1 and 0 without a child."""
     unit = units[base + np.int64(byte)]
     if unit & np.uint64(255) != np.uint64(byte):
         return -1, 0
@@ -131,13 +132,13 @@ def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
 
 @jit
 def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
-    """Return where a key's row begins in `memory`, a table of 2^bits rows."""
+    """Return the index in `memory`, a table of 2^bits rows, where the row for a key begins."""
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
 
 
 @jit
 def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Write a memory row's ids to `out`, which has room for three. Return their end."""
+    """Copy the ids of a row of `memory` to `out`, which has room for three; return the index after the last one."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -147,7 +148,7 @@ def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 @jit
 def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
-    """Store up to three ids, out[to:end], in a memory row."""
+    """Store the ids out[to:end] in a row of `memory`, if there are at most three."""
     if end - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
@@ -155,9 +156,9 @@ def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-d
 
 
 class Pages(NamedTuple):
-    """Cached pages of code points. Immutable, so threads read without a lock.
+    """Cache of code points. It is immutable, so threads read it without a lock.
 
-    The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]. Page 0 is at 0.
+    The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]. page_of[0] is 0.
     """
 
     page_of: np.ndarray  # int32 [NUM_PAGES], -1 if missing
@@ -165,7 +166,7 @@ class Pages(NamedTuple):
     pool: np.ndarray  # uint8
 
     def extended(self, numbers: list[int], *, read: ReadPage) -> Pages:
-        """Return a copy that also has these pages."""
+        """Return a copy that also has the pages `numbers`. `read` computes the entries of a page."""
         missing = [number for number in numbers if self.page_of[number] < 0]
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
@@ -180,23 +181,23 @@ class Pages(NamedTuple):
 
 
 def letters_of_page(number: int) -> list[str]:
-    """Return the 256 code points of a page; none for surrogates."""
+    """Return the 256 code points of a page; an empty list for surrogates."""
     if number * PAGE in _SURROGATES:
         return []
     return list(np.arange(number * PAGE, (number + 1) * PAGE, dtype="<u4").tobytes().decode("utf-32-le"))
 
 
 def changed_between_marks(letters: list[str]) -> list[str]:
-    """Return the code points that NFD decomposes, or moves past a mark of the highest or lowest combining class."""
+    """Return the code points that NFD decomposes, or swaps with a mark of the highest or lowest combining class."""
     between = [f"\u0345{letter}\u0334" for letter in letters]
     after = one_by_one(normalizers.NFD().normalize_str, between)
     return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
 
 
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
-    """Normalize many texts in one call, separated by a code point that `normalize` never changes.
+    """Normalize many texts with one call, separated by a code point that `normalize` does not change.
 
-    `between`: candidate separators. Texts must not affect each other across them.
+    `between`: code points to try as separators. `normalize` must treat the texts on both sides independently.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -207,7 +208,7 @@ def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: st
 
 
 class Contents(NamedTuple):
-    """Texts to search for: a mask of first bytes (bool [256]) and a trie."""
+    """Set of texts to search for: a mask of their first bytes, bool [256], and a trie."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie
@@ -222,7 +223,7 @@ class Contents(NamedTuple):
 
 
 class KernelEngine(FastEngine):
-    """Base class of engines with our own kernels. Threads share only read-only data."""
+    """Base class of engines in our own compiled code. Threads share only read-only data."""
 
     memory_words: int
 
@@ -247,11 +248,11 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode the texts. Texts for the reference get no tokens and a 1 in `asked`."""
+        """Encode the texts. A text that the reference must encode gets no tokens and a 1 in `asked`, uint8 [N]."""
 
     @abc.abstractmethod
     def _tables_of(self, pages: Pages) -> Any:
-        """Return the kernel's tables."""
+        """Return the tables that the engine's compiled loop needs."""
 
     def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
         wanted = np.zeros(NUM_PAGES, np.uint8)

@@ -1,4 +1,4 @@
-"""Engines from other packages, opened with the tokenizer.json. The reference encodes texts on which they fail."""
+"""Engines from other packages, opened with a tokenizer.json. The reference engine encodes texts on which they fail."""
 
 import abc
 import importlib
@@ -17,7 +17,7 @@ from pipelines.prepare.tokenize.engines.base import FastEngine, NotQualified, re
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 
-# From byte-level tokenizers' tokenizer.json files.
+# The regular expressions by which known byte-level tokenizers split text, from their tokenizer.json files.
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -31,7 +31,7 @@ O200K = (
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 )
 TEKKEN = rf"{_SIGN}?{_UPPER}*{_LOWER}+|{_SIGN}?{_UPPER}+{_LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-# Applied one after another. The last one contains literal line ends, not escapes.
+# Three expressions, applied one after another. The last one contains literal line ends, not escapes.
 DEEPSEEK = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
@@ -46,7 +46,7 @@ _MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
 _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
 _BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 _ASCII = {f"<0x{byte:02X}>": chr(byte) for byte in range(128)}
-# An id far above the others would need millions of entries.
+# Gaps in the ids are filled with entries, so this limits the number of entries.
 _MAX_HOLES = 10_000
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
@@ -56,7 +56,8 @@ _log = logging.getLogger(__name__)
 class PackageEngine(FastEngine):
     """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name`: also the package's. `tried`: its qualified release. `byte_fallback`: required of the model.
+    `name`: the name of the engine and the package. `tried`: the package's qualified release. `byte_fallback`: whether
+    the engine needs a model with byte fallback, or one without.
     """
 
     tried: str
@@ -81,26 +82,26 @@ class PackageEngine(FastEngine):
             if not library_failures.is_of_library(error):
                 raise
             _log.debug("%s cannot open the tokenizer", self.name, exc_info=True)
-            raise NotQualified(f"{self.name} cannot open it: {first_line(error)}") from error
+            raise NotQualified(f"{self.name} cannot open this tokenizer: {first_line(error)}") from error
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         try:
             return self._encode(texts)
-        except BaseException as error:  # a limit of its regular expressions, or a panic
+        except BaseException as error:  # a limit of the package's regular expressions, or a panic
             if not library_failures.is_of_library(error):
                 raise
-            _log.debug("%s fails on one of %d texts, left to the reference", self.name, len(texts), exc_info=True)
+            _log.debug("%s fails on a batch, which the reference encodes instead", self.name, exc_info=True)
             return self._reference.encode(texts)
 
     @abc.abstractmethod
     def _require(self, parts: dict[str, Any]) -> None:
-        """Raise NotQualified unless the engine is qualified."""
+        """Raise NotQualified unless the engine is qualified for `parts`, the content of tokenizer.json."""
 
     @abc.abstractmethod
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        """Return the package's tokenizer."""
+        """Return the package's own tokenizer object."""
 
     @abc.abstractmethod
     def _encode(self, texts: pa.Array) -> RaggedTokens:
@@ -108,10 +109,10 @@ class PackageEngine(FastEngine):
 
 
 class FastokensEngine(PackageEngine):
-    """Engine for byte-level BPE with the package `fastokens`, which encodes without the GIL.
+    """Engine for byte-level BPE with the package `fastokens`, which encodes without Python's GIL.
 
-    It uses a thread per core, up to 32; FASTOKENS_BPE_THREADS is 1. The reference encodes texts with a long s (ſ),
-    which the package may split differently.
+    The package would use a thread per core, up to 32, but builds set FASTOKENS_BPE_THREADS to 1. The reference encodes
+    texts with a long s (ſ), because the package may split them differently.
     """
 
     name = "fastokens"
@@ -123,23 +124,24 @@ class FastokensEngine(PackageEngine):
         if not vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
             raise NotQualified("its vocabulary has no entry for some bytes")
         if max(vocabulary.values()) >= len(vocabulary) + _MAX_HOLES:
-            raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} holes")
-        # The reference drops a token if another takes the white space at its start.
+            raise NotQualified(f"the ids of its vocabulary have more than {_MAX_HOLES:,} gaps")
+        # The reference drops an added token if another one takes the white space at its start.
         added = parts["added_tokens"]
         if any(token["rstrip"] for token in added) and any(token["content"][0].isspace() for token in added):
             raise NotQualified("one of its added tokens takes white space that may belong to another one")
         if parts["normalizer"] not in _NORMALIZERS:
-            raise NotQualified("its normalizer is not NFC or nothing")
+            raise NotQualified("it has a normalizer other than NFC")
         if not _splits_as_tried(_isolated(parts["pre_tokenizer"] or {})):
-            raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
+            raise NotQualified("its pre-tokenizer is not one of those that are qualified, such as GPT-2's")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        # The reference searches the raw text first, then the normalized rest; the package only with a normalizer.
+        # The reference searches for added tokens in the raw text first, then in the normalized rest. The package does
+        # so only if there is a normalizer.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects gaps in the ids. Words have no space, and no merge names these entries.
+        # The package rejects gaps in the ids. The filled-in entries begin with a space, so no word or merge uses them.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -153,11 +155,10 @@ class FastokensEngine(PackageEngine):
         runs = super().encode(texts)
         data, edges = utf8_of(texts)
         data = data[edges[0] : edges[-1]]
-        first = data[:-1] == 0xC5  # first byte of a long s, rare in most languages
+        first = data[:-1] == 0xC5  # first byte of a long s in UTF-8, rare in most languages
         if not first.any() or not (first & (data[1:] == 0xBF)).any():
             return runs
-        asked = np.flatnonzero(pc.match_substring(texts, "\u017f"))
-        return self._reference.put_into(runs, texts, asked)
+        return self._reference.put_into(runs, texts, np.flatnonzero(pc.match_substring(texts, "\u017f")))
 
     def _encode(self, texts: pa.Array) -> RaggedTokens:
         ids, offsets = self._backend.encode_batch_flat(
@@ -169,7 +170,7 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """Return the pre-tokenizer with an inverted Split isolated: qualified expressions match every character."""
+    """Turn a Split that keeps only matches into one that isolates them: qualified expressions match all characters."""
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
         return pre_tokenizer
@@ -191,10 +192,10 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 
 
 class GigatokenEngine(PackageEngine):
-    """Engine for SentencePiece's BPE with the package `gigatoken`.
+    """Engine for SentencePiece's BPE with the package `gigatoken`, which encodes without Python's GIL.
 
-    Its byte-level BPE is unused (docs/explanation/engines.md). Texts and tokens are arrays of the package `awkward`, so
-    no string is made. Batches of a megabyte and more use its own threads, without the GIL.
+    The package's byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are arrays of the package
+    `awkward`, so no Python strings are made. The package uses its own threads for batches of a megabyte or more.
     """
 
     name = "gigatoken"
@@ -205,16 +206,16 @@ class GigatokenEngine(PackageEngine):
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")
-        # An ASCII character is its own only byte.
+        # An ASCII character may be in the vocabulary itself instead of its byte.
         missing = _BYTES - model["vocab"].keys()
         if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")
         if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
             raise NotQualified("its vocabulary has no entry for unknown text")
-        for entry in model["vocab"]:  # the package recognizes <0x0A> by its shape only
+        for entry in model["vocab"]:  # the package takes every entry of the form <0x..> for a byte
             like_byte = entry.startswith("<0x") and entry.endswith(">") and len(entry.encode()) == len("<0x00>")
             if like_byte and entry not in _BYTES:
-                raise NotQualified(f"its entry {entry!r} would be taken for a byte")
+                raise NotQualified(f"its entry {entry!r} looks like an entry for a byte")
         for left, right in model["merges"]:
             if right in _BYTES or (left[:1] == "<" and (left in _BYTES or left + right in _BYTES)):
                 raise NotQualified(f"its merge of {left!r} and {right!r} makes or uses an entry for a byte")
@@ -224,13 +225,11 @@ class GigatokenEngine(PackageEngine):
             if any(token[flag] for token in parts["added_tokens"]):
                 raise NotQualified(f"one of its added tokens has the flag {flag}")
         if not _marks_as_tried(parts["normalizer"], parts["pre_tokenizer"]):
-            raise NotQualified(
-                "its normalizer and pre-tokenizer mark spaces in another way than those that are qualified"
-            )
+            raise NotQualified("its normalizer and pre-tokenizer do not mark spaces in a qualified way")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
         importlib.import_module("awkward")
-        if parts["normalizer"] == _MARK:  # leaves no space to split at
+        if parts["normalizer"] == _MARK:  # then no space is left where the package could split the text
             parts = {**parts, "pre_tokenizer": _AT_SPACES}
         return package.Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))
 

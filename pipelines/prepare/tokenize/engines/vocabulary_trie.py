@@ -1,12 +1,12 @@
-"""Vocabulary as a double-array trie, walked byte by byte: one load per byte of a word.
+"""Vocabulary as a double-array trie: to look up a word takes one memory access per byte.
 
 A node is a number `base`. The unit at base + b describes its child by the byte b, if it has one:
 
     unit     63 ....... 36 | 35 ............ 8 | 7 ... 0
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
-No two nodes share a base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit holds 0xFF,
-which UTF-8 does not have. All nodes without children have base 0, and no unit at 0 + b holds b.
+No two nodes have the same base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit holds
+0xFF, a byte that UTF-8 never contains. All nodes without children have base 0, and no unit at 0 + b holds b.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,8 @@ from pipelines.prepare.tokenize.engines.base import utf8_of
 from tfrecord_io.codec.kernels import frozen, jit
 
 _ID_SHIFT, _BASE_SHIFT = 8, 36
-_FIELD = 2**28 - 1
 _EMPTY = 0xFF
-_TRIES = 256  # gaps tried for a node's children
+_TRIES = 256  # number of gaps to try for the children of a node
 
 
 class Trie(NamedTuple):
@@ -33,8 +32,8 @@ class Trie(NamedTuple):
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: such as "##"."""
-    words = sorted(word for word in vocabulary if word)  # in the order of the bytes, too
+    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: of entries inside a word, like "##"."""
+    words = sorted(word for word in vocabulary if word)  # also sorted by their UTF-8 bytes
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
     num_nodes = 1 + int(edges[-1])
@@ -51,14 +50,14 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 
 @jit
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
-    """Fill `units` breadth first. `queue` rows: a node's unit, its words [first, last), its depth.
+    """Fill `units` breadth first. A row of `queue`: a node's unit, its words [low, high), its depth.
 
-    Return the root's base and the number of units; 0, 0 if there is no room.
+    Returns: the root's base and the number of units; 0, 0 if there is no room.
     """
     size = len(units)
     after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # doubly linked list of gaps
     first_gap, end = 256, 512
-    taken = np.zeros(size, np.uint8)  # used as a base
+    taken = np.zeros(size, np.uint8)  # 1 for numbers that are bases
     labels = np.empty(256, np.int64)
     queue[0, 0], queue[0, 1], queue[0, 2], queue[0, 3] = -1, 0, len(ids), 0
     root, head, tail = 1, 0, 1
@@ -103,7 +102,7 @@ def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
 
 @jit
 def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[no-untyped-def]
-    """Return an unused base with free units for all labels."""
+    """Return an unused base with an empty unit for each label."""
     size = len(units)
     gap = first_gap
     for _ in range(_TRIES):

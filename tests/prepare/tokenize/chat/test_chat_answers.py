@@ -230,14 +230,14 @@ def test_a_loop_within_a_block_is_read_by_beginnings() -> None:
     source = "{% filter trim %}{{ '' }}{% endfilter %}{% macro all() %}" + loop + "{% endmacro %}{{ all() }}" + PROMPT
     assert learned(source, CONVERSATIONS["several"]) == [["a<|im_end|>", "a<|im_end|>", "a\n\nb <|im_end|>"]]
     looking = source.replace("{{ all() }}", "{{ messages | length }}{{ all() }}")
-    with pytest.raises(Rejected, match="written otherwise once the conversation goes on"):
+    with pytest.raises(Rejected, match="differently once the conversation continues"):
         learned(looking, CONVERSATIONS["several"])
 
 
 def test_a_turn_that_begins_otherwise_than_on_trial_is_refused() -> None:
     odd = ROLE.replace("m.role", "('odd' if m.content == 'odd' else m.role)")
     source = "{% for m in messages %}" + odd + "{{ m.content }}<|im_end|>{{ '\n' }}{% endfor %}" + PROMPT
-    with pytest.raises(Rejected, match=r"message 1: its text, '<\|im_start\|>odd"):
+    with pytest.raises(Rejected, match=r"message 1 begins with '<\|im_start\|>odd"):
         learned(source, [user("q"), answer("odd")])
 
 

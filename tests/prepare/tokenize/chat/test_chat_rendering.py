@@ -209,7 +209,7 @@ def test_a_text_that_is_too_long_is_over_the_limit_wherever_it_comes_from() -> N
     for template in ("{{ 'x' * 101 }}", "{% for i in range(101) %}x{% endfor %}"):
         with pytest.raises(Rejected, match="template_limit") as caught:
             single(chat_template(template, text_bytes=100))
-        assert caught.value.detail == "the chat template makes a text of more than 100 bytes"
+        assert caught.value.detail == "the chat template writes a text of more than 100 bytes"
     assert len(single(chat_template(marked("{{ 'x' * 100 }}"), text_bytes=100))[0]) == 100
 
 
@@ -237,7 +237,7 @@ def test_a_template_that_needs_contents_says_which_message_has_none(name: str) -
     messages: list[Message] = [MESSAGES[0], {"role": "assistant", "content": None, "tool_calls": [call]}]
     found = refusal(template, messages)
     assert found.reason == "template_rejected"
-    assert found.detail.startswith('message 1 has no content, which this template cannot write; give it "" as content')
+    assert found.detail.startswith('message 1 has no content, which this template requires; set it to ""')
     assert rendered(template, [messages[0], {**messages[1], "content": ""}])
     # A refusal for another reason keeps the template's own words.
     assert refusal(f"{{{{ raise_exception('never') }}}}{template}", messages).detail == "never"

@@ -150,7 +150,7 @@ def test_dates_are_those_of_strftime(name: str, day: str) -> None:
 @pytest.mark.parametrize("form", ["%s", "%z", "%Z", "%k", "%+", "%Ex", "%^a", "%-A", "%", "%\n"])
 def test_what_depends_on_the_clock_the_zone_or_the_machine_is_refused(form: str) -> None:
     refusal = text_or_refusal(f"{{{{ strftime_now({form!r}) }}}}")
-    assert refusal.startswith("template_rejected: the chat template writes the date by")
+    assert refusal.startswith("template_rejected: the chat template writes the date with")
 
 
 _LOOP = (

@@ -174,7 +174,7 @@ def test_masks_of_a_thought_and_of_the_answer_are_both_honoured() -> None:
 
 
 def test_a_thought_that_is_no_text_rejects_the_row() -> None:
-    with pytest.raises(Rejected, match=r"content_not_text.*message 0 holds image"):
+    with pytest.raises(Rejected, match=r"content_not_text.*message 0 has a part of type image"):
         learned(opened(_REASONERS["all"]), {"role": "assistant", "content": "", "thinking": [{"type": "image"}]})
 
 

@@ -104,7 +104,7 @@ def test_a_package_that_cannot_be_imported_is_a_reason(
     monkeypatch.setitem(sys.modules, package, None)
     found, reasons = _decide(zoo.tokenizer(kind))
     assert found.name == "hf"
-    assert any("cannot open it: " in reason and package in reason for reason in reasons.values())
+    assert any("cannot open this tokenizer: " in reason and package in reason for reason in reasons.values())
 
 
 @pytest.mark.parametrize("error", [ValueError("unsupported model type: X\nmore"), PanicException("out of bounds")])
@@ -121,7 +121,7 @@ def test_an_opener_that_fails_is_a_reason_and_logged(
 
 
 def test_an_engine_asked_for_by_name_is_refused_with_its_reason(zoo: Zoo) -> None:
-    with pytest.raises(ConfigError, match=r"--engine gigatoken does not serve this tokenizer: .*no byte fallback"):
+    with pytest.raises(ConfigError, match=r"--engine gigatoken does not support this tokenizer: .*no byte fallback"):
         _decide(zoo.tokenizer("byte_bpe"), wanted="gigatoken")
 
 

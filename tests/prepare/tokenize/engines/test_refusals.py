@@ -63,7 +63,7 @@ class TestFastokens:
 
     def test_an_id_far_behind_the_others(self) -> None:
         vocabulary = byte_level().get_vocab()
-        assert "more than 10,000 holes" in reason(
+        assert "more than 10,000 gaps" in reason(
             "fastokens", wrapped(byte_level(vocabulary={**vocabulary, "far": 20_000}))
         )
 
@@ -162,7 +162,7 @@ class TestUnigram:
 
     @pytest.mark.parametrize("content", ["two words", "▁x", "\u200bx"], ids=ascii)
     def test_an_added_token_that_is_looked_for_over_words(self, zoo: Zoo, content: str) -> None:
-        assert "over spaces" in reason("unigram", altered_kind(zoo, added=[plain(content)]))
+        assert "contains a space" in reason("unigram", altered_kind(zoo, added=[plain(content)]))
 
     def test_no_unknown_token(self, zoo: Zoo) -> None:
         assert "no unknown token" in reason("unigram", altered_kind(zoo, unk_id=None))
@@ -178,7 +178,7 @@ class TestWordPiece:
             ({"pre_tokenizer": {"type": "Whitespace"}}, "its pre-tokenizer is Whitespace"),
             ({"normalizer": None}, "its normalizer is missing"),
             ({"pre_tokenizer": None}, "its pre-tokenizer is missing"),
-            ({"added": [plain("new")]}, "'new' is looked for in normalized text"),
+            ({"added": [plain("new")]}, "'new' is searched for in normalized text"),
             ({"model": {"unk_token": "[NONE]"}}, "no entry for unknown text"),
         ],
         ids=str,

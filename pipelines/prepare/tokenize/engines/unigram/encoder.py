@@ -1,12 +1,12 @@
-"""Unigram engine in our own compiled code. docs/explanation/engines.md argues that its ids are exact.
+"""Unigram engine in our own compiled code. docs/explanation/engines.md explains why its ids are exact.
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
                  │              │
        entries from the         the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`),
        normalizer (`points`)    with a table of words seen before
 
-Memory: trie and scores (1 to 4 MB for 32,000 entries); up to 14 MB for entries of code points; 8 MB per thread; and 4
-bytes per token of a batch.
+Memory: 1 to 4 MB for the trie and scores of 32,000 entries; up to 14 MB for the cache of code points; 8 MB per thread;
+and 4 bytes per token of a batch.
 """
 
 from collections.abc import Mapping
@@ -30,9 +30,9 @@ from pipelines.prepare.tokenize.engines.unigram.points import MARK, Reader
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import frozen
 
-_UNKNOWN_PENALTY = 10.0  # of `tokenizers`
+_UNKNOWN_PENALTY = 10.0  # as in `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
-_WORD_BYTES = 1 << 20  # unwritten pages are never resident
+_WORD_BYTES = 1 << 20  # memory that is never written takes no room
 
 
 class UnigramEngine(KernelEngine):
@@ -62,10 +62,10 @@ class UnigramEngine(KernelEngine):
         }
         self._begin(reader.page)
         if int(self._pages.entries[ord(" ")]) & 7 != SPACE:
-            raise NotQualified("its normalizer makes something else of a space")
+            raise NotQualified("its normalizer changes or removes spaces")
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # unwritten pages are never resident
+        out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # memory that is never written takes no room
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
         scratch = _scratch()
         while code := kernels.encode(data, edges, asked, out, offsets[1:], progress, memory, scratch, self._tables):
@@ -98,14 +98,14 @@ class UnigramEngine(KernelEngine):
 
 def _words(pre_tokenizer: Mapping[str, Any] | None) -> kernels.Words:
     pre_tokenizer = pre_tokenizer or {"type": ""}
-    given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
-    splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
-    scheme = given[-1].get("prepend_scheme") if given else None
-    # Only without WhitespaceSplit is it known whether a space precedes the first word.
+    steps = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+    splits_white = [step["type"] for step in steps] == ["WhitespaceSplit", "Metaspace"]
+    scheme = steps[-1].get("prepend_scheme") if steps else None
+    # WhitespaceSplit removes spaces, so "first" could not tell whether a space precedes the first word.
     schemes = ("always", "never") if splits_white else ("always", "first", "never")
     expected = {**_METASPACE, "prepend_scheme": scheme}
-    if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
-        raise NotQualified("its pre-tokenizer is not Metaspace that splits, with WhitespaceSplit before it or not")
+    if scheme not in schemes or steps[-1] != expected or not (splits_white or len(steps) == 1):
+        raise NotQualified("its pre-tokenizer is not Metaspace that splits, alone or after WhitespaceSplit")
     return kernels.Words(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
 
 
@@ -121,21 +121,22 @@ def _scratch() -> Scratch:
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
-    """Return the raw and the normalized contents that send a document to the reference."""
+    """Return texts: the reference encodes documents that contain one before normalization, or one after it."""
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
-    # The content is searched for if the normalizer was added later.
+    # If the normalizer was added after the tokens, the tokenizer searches for their unchanged content.
     normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
     for text in normal:
         if MARK in text or any(map(reader.is_space, text)):
-            raise NotQualified(f"its added token {text!r} is looked for over spaces, in normalized text")
+            raise NotQualified(f"its added token {text!r} contains a space, and is searched for in normalized text")
     if not all((*raw, *normal)):
-        raise NotQualified("one of its added tokens is empty, or is so when it is normalized")
+        raise NotQualified("one of its added tokens is empty, or normalized to an empty text")
     return Contents.of(raw), Contents.of(normal)
 
 
 def _model_tables(model: Mapping[str, Any]) -> dict[str, Any]:
-    vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}  # the last of equal pieces counts
+    # Of equal pieces, the last one is used.
+    vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}
     scores = np.array([score for _, score in model["vocab"]], np.float64)
     byte_ids = [vocabulary.get(f"<0x{byte:02X}>", -1) if model["byte_fallback"] else -1 for byte in range(256)]
     return {

@@ -1,14 +1,15 @@
 """Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-Each word of a document is normalized, gets the mark "▁" in front where Metaspace adds one, and is cut into pieces
-(`paths`). No piece crosses a mark, so words are independent.
+Each word of a document is normalized, gets the mark "▁" at its beginning if Metaspace adds one, and is cut into pieces
+(`paths`). No piece crosses a mark, so words are independent of each other.
 
-    words     with `splits_white`  runs between white space, each with the mark or without
-              otherwise            one per space, which becomes its mark, even if nothing follows; and any text
-                                   before the first space, with the mark or without
+    words     with `splits_white`  the text between white space, with or without a mark
+              otherwise            a word begins at each space, which becomes its mark, even if no text follows; any
+                                   text before the first space is a word with or without a mark
 
-A word's key in memory is raw bytes 0-7, then bytes 8-14 with the size and the mark's presence. A word is remembered
-only if no code point joins the one before it, and no byte begins one of the `raw` texts, so neighbours do not matter.
+The key of a word in `memory` is its raw bytes 0-7, then its bytes 8-14 with its size and whether it has a mark. A word
+is remembered only if its neighbours do not matter: no code point joins the one before it, and no byte begins one of the
+`raw` texts.
 """
 
 from typing import NamedTuple
@@ -41,9 +42,9 @@ _REFERENCE, NO_ROOM = -2, -3
 MEMORY_BITS = 18
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
-_SLACK = 40  # spare room for the mark and one code point
+_SLACK = 40  # extra room for the mark and one code point
 
-# Flags of entries, see `points`.
+# Flags in the entries of code points, see `points`.
 JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
 _HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
 _SPACES = np.uint64(0x20) * _ONES
@@ -52,13 +53,13 @@ _SPACES = np.uint64(0x20) * _ONES
 class Words(NamedTuple):
     """The pre-tokenizer's rules for splitting text into words."""
 
-    splits_white: bool  # split at any white space and drop it; otherwise at spaces
-    marks_first: bool  # a word without a space before it has the mark
-    marks_kept_first: bool  # but not if the text's beginning is removed
+    splits_white: bool  # split at any white space and drop it; otherwise split at spaces
+    marks_first: bool  # a word that follows no space gets a mark
+    marks_kept_first: bool  # but not if the normalizer removes the beginning of the text
 
 
 class Tables(NamedTuple):
-    """Read-only tables of the loop."""
+    """Read-only tables of the compiled loop."""
 
     vocabulary: Trie
     scores: np.ndarray  # float64, by id
@@ -67,7 +68,7 @@ class Tables(NamedTuple):
     byte_ids: np.ndarray  # int32 [256], -1 for none
     pages: Pages
     plain: np.ndarray  # bool [256]: ASCII bytes that words contain unchanged
-    plain_space: bool  # a space is a plain SPACE entry, without flags
+    plain_space: bool  # a space only ends a word
     raw: Contents  # texts that a document must not contain
     normal: Contents  # texts that a normalized word must not contain
     charsmap: np.ndarray  # uint32: trie of the Precompiled step, or empty
@@ -84,18 +85,19 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
     Args:
         asked: uint8 [N], set to 1 for documents that the reference must encode.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
-        progress: int64 [2], the next document and its begin in `out`; zero at first.
-    Returns: 0; or MISSING_PAGE or NO_ROOM (in `out`): call again with the same `progress`.
+        progress: int64 [2], the next document and the index of its first id in `out`; zero at first.
+    Returns: 0 after the last document; MISSING_PAGE if a page must be computed, or NO_ROOM if `out` is full: then call
+        again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
-        got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
-        if got == _REFERENCE:
+        result = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
+        if result == _REFERENCE:
             asked[index] = 1
-        elif got < 0:
+        elif result < 0:
             progress[0] = index
-            return got
+            return result
         else:
-            progress[1] = got
+            progress[1] = result
         ends[index] = progress[1]
     return 0
 
@@ -145,11 +147,10 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
 def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
     """Normalize one word, up to a space or the end of the document, and skip the space.
 
-    `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` would extend the run before
-    it.
+    `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` continues a run of spaces.
 
-    Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the word's begin in `data`; its end, or -1 if
-        the same bytes may normalize differently elsewhere; its size; the space's entry, 0 at the document's end.
+    Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the start of the word in `data`; its end, or
+        -1 if the same bytes may normalize differently elsewhere; its size; the entry of the space, 0 if there is none.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -217,16 +218,16 @@ def _stripped(data, begin, end, tables):  # type: ignore[no-untyped-def]
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
             at -= 1
-        found = _is_stripped(data, at, end, tables)
-        if found <= 0:
-            if found < 0:
-                return found, end
+        code = _is_stripped(data, at, end, tables)
+        if code <= 0:
+            if code < 0:
+                return code, end
             break
         end = at
     while tables.strips_left and begin < end:
-        found = _is_stripped(data, begin, end, tables)
-        if found <= 0:
-            return (found if found < 0 else begin), end
+        code = _is_stripped(data, begin, end, tables)
+        if code <= 0:
+            return (code if code < 0 else begin), end
         begin += code_point(data, begin, end)[1]
     return begin, end
 
@@ -248,7 +249,7 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
-    """Return whether this code point and the one before it may share an entry of the charsmap."""
+    """Return whether an entry of the charsmap may begin with the code point before this one and include this one."""
     first = at - 1
     while first > begin and data[first] & 0xC0 == 0x80:
         first -= 1
@@ -280,16 +281,16 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _until_space(low, high):  # type: ignore[no-untyped-def]
-    """Return how many of 16 bytes precede the first space.
+    """Return the number of bytes before the first space, 16 if none of the 16 bytes is a space.
 
-    Subtracting 1 sets the highest bit of a zero byte. It may set that of later bytes, but of no earlier one.
+    Subtracting 1 sets the highest bit of a zero byte, and possibly of later bytes, but never of earlier bytes.
     """
     low, high = low ^ _SPACES, high ^ _SPACES
-    found = (low - _ONES) & ~low & _HIGH
-    if found:
-        return lowest_bit(found) >> 3
-    found = (high - _ONES) & ~high & _HIGH
-    return 8 + (lowest_bit(found) >> 3) if found else 16
+    spaces = (low - _ONES) & ~low & _HIGH
+    if spaces:
+        return lowest_bit(spaces) >> 3
+    spaces = (high - _ONES) & ~high & _HIGH
+    return 8 + (lowest_bit(spaces) >> 3) if spaces else 16
 
 
 @jit

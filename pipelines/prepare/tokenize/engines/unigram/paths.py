@@ -1,14 +1,14 @@
-"""Find the best path through one word: the pieces into which Unigram cuts it. Compiled.
+"""Find the best path through one word, the pieces into which Unigram cuts it, in compiled code.
 
-The search is the reference's (Viterbi). At each character it tries all entries that begin there, shortest first, then
-the unknown token if none is that single character. The first of equal paths stays:
+The search is the same as in the reference (Viterbi). At each character it tries all entries that begin there, shortest
+first, then the unknown token if no entry is that single character. Of equal paths, it keeps the first one:
 
     vocabulary   a -1, b -2, ab -3        path to     after a     after ab
     word         ab                       from 0      a: -1       ab: -3, found first
                                           from 1                  a b: -3, no better, so the word is ab
 
-Adjacent unknown pieces become one: the entry with that spelling; else the tokens of its bytes, if each byte has one;
-else the unknown token.
+Adjacent unknown pieces become one piece: the entry with that spelling, if there is one; else the tokens of its bytes,
+if each byte has one; else the unknown token.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ MARK_BYTES = 3
 
 
 class Scratch(NamedTuple):
-    """Scratch memory for one word: its bytes, mark first, and the best path to each position."""
+    """Scratch memory for one word: its bytes, beginning with the mark, and the best path to each position."""
 
     word: np.ndarray  # uint8
     best: np.ndarray  # float64: score of the path
@@ -81,13 +81,13 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of unknown pieces, last one first. Return their end."""
-    word, node, at, found = scratch.word, tables.vocabulary.start, first, 0
-    while at < end and found >= 0:
-        found, node = child(tables.vocabulary.units, node, word[at])
+    """Write the ids of unknown pieces, last one first. Return the index after the last written id."""
+    word, node, at, entry = scratch.word, tables.vocabulary.start, first, 0
+    while at < end and entry >= 0:
+        entry, node = child(tables.vocabulary.units, node, word[at])
         at += 1
-    if found > 0:
-        out[to] = found - 1
+    if entry > 0:
+        out[to] = entry - 1
         return to + 1
     for place in range(first, end):
         if tables.byte_ids[word[place]] < 0:

@@ -1,31 +1,33 @@
 """Normalize single code points as SentencePiece's normalizers do, and find the cases in which neighbours matter.
 
-Most steps of these normalizers look at one code point at a time. The loop (`kernels`) handles the others:
+Most steps of these normalizers look at one code point at a time. The compiled loop (`kernels`) handles other steps:
 
     Replace of several characters, at the start of the chain    the reference encodes documents that contain them
     Strip                                                       the ends of a document
     Replace of " {2,}"                                          runs of spaces
 
-At most one step may look at neighbours: Precompiled, or one of Unicode's four forms. NFKD or NFD before StripAccents
-does not count: neighbours only change the order of marks, which StripAccents removes.
+Besides, at most one step may look at neighbours: Precompiled, or one of Unicode's four normalization forms. NFKD or NFD
+before StripAccents does not count: neighbours only change the order of marks, which StripAccents removes.
 
-Precompiled (`tokenizers` 0.23) looks up grapheme clusters of less than 6 bytes: if one begins with an entry of its
-table, the value replaces the whole cluster. Everything else is looked up by code point. By Unicode (UAX #29, GB3 to
-GB13) the clusters of 2 to 5 bytes and several code points are carriage return and line feed; code points of the class
-Prepend, which send the document to the reference; and code points that JOIN the one before them (Extend, SpacingMark,
-ZWJ). If the two have less than 6 bytes together and a table entry begins there (e and U+0301: yes), the reference
-encodes the document.
+Precompiled (`tokenizers` 0.23) looks up grapheme clusters of less than 6 bytes: if a cluster begins with an entry of
+the step's table, the entry's value replaces the whole cluster. Other text is looked up by code point. By Unicode
+(UAX #29, GB3 to GB13), three kinds of clusters have 2 to 5 bytes and several code points:
 
-NFC, NFD, NFKC, NFKD sort marks by their combining class (ccc), and NFC and NFKC compose a code point with the one
-before it, if it is second in a canonical decomposition: the reference encodes such documents. Only neighbouring marks
-with ccc other than 0 are sorted: a code point is REORDERED if its decomposition begins with such a mark, and has the
-flag ENDS_IN_MARK if it ends with one.
+    carriage return and line feed
+    code points of the class Prepend with the next one: the reference encodes the document
+    a code point that JOINS the one before it (Extend, SpacingMark, ZWJ): the reference encodes the document if the
+    table has an entry that begins there, as for e and U+0301
 
-An entry has the layout of `Pages`, with these flags:
+NFC, NFD, NFKC and NFKD sort neighbouring marks by their combining class (ccc), if it is not 0. So a code point is
+REORDERED if its decomposition begins with such a mark, and has the flag ENDS_IN_MARK if its decomposition ends with
+one. NFC and NFKC also compose a code point with the one before it, if it is second in a canonical decomposition: the
+reference encodes such documents.
+
+The entry of a code point has the layout that `kernel_engine` describes, with these flags:
 
     JOINS           see above
-    STRIPPED        at the chain's Strip, it is white space or already removed
-    MERGES          at the chain's " {2,}", it is a space or already removed
+    STRIPPED        it is white space before the step Strip, or removed by an earlier step
+    MERGES          it is a space before the step Replace of " {2,}", or removed by an earlier step
     ENDS_IN_MARK    see above
 """
 
@@ -60,31 +62,31 @@ _SPACES = {"Regex": " {2,}"}
 _INTO_MARK = {"type": "Replace", "pattern": _SPACES, "content": MARK}
 _BARE = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {}, "unk_token": ""}}
 _JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = map(int, (JOINS, STRIPPED, MERGES, ENDS_IN_MARK))
-_ASKS = 1 << 12  # not stored: the reference encodes the document
+_ASKS = 1 << 12  # the reference encodes the document; this flag is not stored
 _MAX_BYTES = 31
 
 
 class Reader:
-    """Reader of a normalizer: entries of single code points, and settings for the kernels.
+    """Reader of a normalizer: it computes the entries of code points, and the settings of the compiled loop.
 
-    `splits_white`: any white space ends a word. `literals`: texts that send a document to the reference. `charsmap`:
-    trie of the Precompiled step if it looks at neighbours, uint32, else empty.
+    `splits_white`: any white space ends a word. `literals`: the reference encodes documents that contain one of these
+    texts. `charsmap`: trie of the Precompiled step, uint32; empty if there is none.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
-        """Read the chain. Raises: NotQualified if the kernels cannot apply its steps."""
+        """Read the steps of a normalizer. Raises: NotQualified if the compiled loop cannot apply them."""
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
-        self._local: list[Step] = []  # the remaining steps, which the numbers below index
-        self._strip = self._merge = 0  # ends are stripped, or runs merged, before this step
-        self._context = -1  # the step that looks at neighbours
+        self._local: list[Step] = []  # all other steps; the next three numbers are indices into this list
+        self._strip = self._merge = 0  # Strip, and the merging of spaces, come before the step with this index
+        self._context = -1  # index of the step that looks at neighbours
         chain = _flat(normalizer)
         types = [*(step["type"] for step in chain), ""]
         for index, step in enumerate(chain):
-            is_after_marks = index > 0 and chain[index - 1] == _INTO_MARK  # marks are no spaces
+            is_after_marks = index > 0 and chain[index - 1] == _INTO_MARK  # later steps would see marks, not spaces
             if is_after_marks or not self._takes(step, next_type=types[index + 1]):
-                raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
+                raise NotQualified("its normalizer has a step, or an order of steps, that is not supported")
         contextual = self._local[self._context] if self._context >= 0 else {"type": ""}
         self._context = self._context if self._context >= 0 else len(self._local)
         is_precompiled, form = contextual["type"] == "Precompiled", contextual["type"]
@@ -97,7 +99,7 @@ class Reader:
         self._asks_for = frozenset() if self._splits_line_end() else frozenset("\r")
 
     def _takes(self, step: Step, *, next_type: str) -> bool:
-        """Add the next step. Return whether the kernels can apply it there."""
+        """Add the next step. Return whether the compiled loop can apply it at this place."""
         kind, here = step["type"], len(self._local)
         strips = self.strips_left or self.strips_right
         if kind == "Strip":
@@ -116,7 +118,7 @@ class Reader:
         return kind in (*_FORMS, "Lowercase", "Nmt", "Replace", "StripAccents")
 
     def after(self, text: str, *, step: int | None = None) -> str:
-        """Normalize a text by all remaining steps, or the first `step`."""
+        """Normalize a text with all steps in `_local`, or with the first `step` of them."""
         count = len(self._local) if step is None else step
         if count and count not in self._chains:
             normalizer = {"type": "Sequence", "normalizers": self._local[:count]}
@@ -124,7 +126,7 @@ class Reader:
         return str(self._chains[count].normalize_str(text)) if count else text
 
     def _splits_line_end(self) -> bool:
-        r"""Return whether CR LF, which may be one cluster, can be normalized code point by code point."""
+        r"""Return whether "\r\n", which may be one cluster, can be normalized code point by code point."""
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         if both == first + second:
             return True
@@ -136,14 +138,14 @@ class Reader:
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, points: list[str], pool: bytearray) -> list[int]:
-        """Return the entries of a page, and append their bytes to `pool`."""
-        # No step changes NUL.
+        """Return the entries of a page of code points, and append their bytes to `pool`."""
+        # The separator is NUL, because no step changes it.
         before, stripped, merged, become = (
             one_by_one(functools.partial(self.after, step=step), points, between="\0") if step else points
             for step in (self._context, self._strip, self._merge, len(self._local))
         )
         joins, prepends = self._joining(before, "x{}"), self._joining(before, "{}x")
-        # First and last code points, decomposed; those with a combining class other than 0.
+        # `ends`: first and last code point of each decomposition. `marks`: those with a combining class other than 0.
         ends, marks = [("", "")] * len(before), set[str]()
         if self._decompose is not None:
             ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
@@ -191,12 +193,17 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        """Return the first or last code points that form one cluster with an adjacent "x"."""
+        """Return the first or last code points of `texts` that form one cluster with an adjacent "x".
+
+        `surroundings`: "x{}" for first code points, "{}x" for last ones.
+        """
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0
         letters = sorted({text[end] for text in texts if text} - {"\0"})
-        clusters = one_by_one(self._probe.normalize_str, [surroundings.format(each) for each in letters], between="\0")
+        clusters = one_by_one(
+            self._probe.normalize_str, [surroundings.format(letter) for letter in letters], between="\0"
+        )
         return {letter for letter, cluster in zip(letters, clusters, strict=True) if cluster == "y"}
 
 
@@ -231,8 +238,8 @@ def _seconds() -> frozenset[str]:
 def _probe() -> Any:
     """Return a Precompiled normalizer that turns each grapheme cluster of less than 6 bytes, except NUL, into one "y".
 
-    A child's unit is at its parent's index XOR offset XOR byte. It holds the byte, a bit for the end of an entry, and,
-    from bit 10 on, the offset to the value's unit.
+    It is built as a trie with one child for each byte. A child's unit is at its parent's index XOR offset XOR byte. The
+    unit holds the byte, a bit for the end of an entry, and from bit 10 on the offset to the unit of the value.
     """
     units = np.zeros(1024, np.uint32)
     units[0] = 256 << 10

@@ -1,6 +1,6 @@
-"""WordPiece engine in our own compiled code, built like the Unigram engine.
+"""WordPiece engine in our own compiled code, with the same structure as the Unigram engine.
 
-Memory: the trie (1 to 4 MB); up to 14 MB for entries; 1 MB per thread; and 4 bytes per token of a batch.
+Memory: 1 to 4 MB for the trie; up to 14 MB for the cache of code points; 1 MB per thread; 4 bytes per token of a batch.
 
 BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps that each look at one code point at a time:
 
@@ -10,14 +10,14 @@ BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps tha
     lowercase              by Unicode's table for single code points: no rule for a final sigma
     split                  at white space, which is dropped; then at punctuation, which becomes separate words
 
-But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only where two marks *remain*
-neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others). The sort moves no mark over a
-code point of ccc 0, as every remaining code point that is no mark has. So a remaining mark is REORDERED. NFD itself
-identifies it: a mark with ccc other than 0 changes places with a U+0334 (ccc 1) after it or a U+0345 (ccc 240, the
-highest) before it.
+But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only if two marks are still
+neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others remain). NFD moves no mark across
+a code point of ccc 0, and all code points that are not marks have ccc 0. So marks that remain have the kind REORDERED.
+NFD itself identifies them: a mark with ccc other than 0 is swapped with a U+0334 (ccc 1) that follows it, or with a
+U+0345 (ccc 240, the highest) that precedes it.
 
-An ISOLATED entry has the id of its single character from bit 3 on. In the entry of a part of a word, bits 8-12 are the
-number of its characters.
+An entry of the kind ISOLATED has the id of its single character from bit 3 on. In the entry of a part of a word, bits
+8-12 are the number of its characters.
 """
 
 import string
@@ -49,15 +49,15 @@ from tfrecord_io.codec.kernels import frozen
 
 _KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _FOLD = 0x2020202020202020
-_MAX_CHARS = 2**62  # more than any text has
-# At most as many characters as the code point has bytes, so no document has more ids than bytes.
+_MAX_CHARS = 2**62
+# No code point becomes more characters than it has bytes, so no document has more ids than bytes.
 _ORDINARY = {(ORDINARY,) * count for count in range(1, 4)}
 _ALONE = {(ISOLATED,), (SPACE, ISOLATED, SPACE), (SPACE, ORDINARY, SPACE)}
 _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
 class WordPieceEngine(KernelEngine):
-    """Engine for BERT's WordPiece, with any settings, if added tokens are searched for in the raw text."""
+    """Engine for BERT's WordPiece with any settings, except added tokens that are searched for in normalized text."""
 
     name = "wordpiece"
     memory_words = kernels.MEMORY_WORDS
@@ -72,9 +72,9 @@ class WordPieceEngine(KernelEngine):
             raise NotQualified("its vocabulary has no entry for unknown text")
         for token in parts["added_tokens"]:
             if token["normalized"]:
-                raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
+                raise NotQualified(f"its added token {token['content']!r} is searched for in normalized text")
         contents = [token["content"] for token in parts["added_tokens"] if token["content"]]
-        # The kernel searches for these at punctuation marks. Others may occur inside a word.
+        # The compiled loop searches for these at punctuation marks. `find_added` finds all other added tokens.
         visited = [content for content in contents if content[0] in string.punctuation]
         self._hidden, self._visited = Contents.of(set(contents) - set(visited)), Contents.of(visited)
         prefix = self._model["continuing_subword_prefix"]
@@ -85,7 +85,7 @@ class WordPieceEngine(KernelEngine):
         if self._hidden.first.any():
             kernels.find_added(data, edges, self._hidden, asked)
         num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
-        out = np.empty(num_bytes + 4, np.int32)  # unwritten pages are never resident
+        out = np.empty(num_bytes + 4, np.int32)  # memory that is never written takes no room
         offsets = np.zeros(len(edges), np.int64)
         word = np.empty(4 * min(self._tables.max_chars, longest) + 64, np.uint8)
         while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == MISSING_PAGE:
@@ -126,15 +126,15 @@ class _CodePoints:
         ]
 
     def _entry(self, point: str, text: str, *, kinds: dict[str, int], is_mark: bool, pool: bytearray) -> int:
-        found = tuple(map(kinds.__getitem__, text))
-        if found in _ORDINARY and len(text) <= len(point.encode()):
+        text_kinds = tuple(map(kinds.__getitem__, text))
+        if text_kinds in _ORDINARY and len(text) <= len(point.encode()):
             data = text.encode()
             entry = (REORDERED if is_mark else ORDINARY) | len(data) << 3 | len(text) << 8 | len(pool) << 13
             pool += data
             return entry
-        if found in _ALONE and not is_mark:
+        if text_kinds in _ALONE and not is_mark:
             return ISOLATED | self._known.get(text[len(text) // 2], self._unknown) << 3
-        return _WITHOUT_TEXT.get(found, ASK)
+        return _WITHOUT_TEXT.get(text_kinds, ASK)
 
     def _kinds(self, letters: list[str]) -> dict[str, int]:
         spans = {span for _, span in self._pre_tokenizer.pre_tokenize_str(f"x{'x'.join(letters)}x")}
@@ -145,7 +145,7 @@ class _CodePoints:
         }
 
     def _marks(self, points: list[str]) -> set[str]:
-        """Return the code points that normalize to text with ccc other than 0."""
+        """Return the code points that still have a mark with a combining class other than 0 after normalization."""
         decomposed_or_moved = changed_between_marks(points)
         remain = one_by_one(self._strip.normalize_str, decomposed_or_moved)
         moved = set(changed_between_marks(sorted(set("".join(remain)))))

@@ -1,13 +1,13 @@
 """Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-The entry of an item's first code point (`encoder`) determines the result:
+The kind of the next code point (see `kernel_engine`) determines the result:
 
-    SPACE      nothing
-    ISOLATED   one id, taken from the entry: punctuation, an ideograph
-    otherwise  a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
+    SPACE      no id
+    ISOLATED   one id, from the entry of the code point: punctuation, an ideograph
+    others     a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
                the bytes in its entry (DROP: none), then cut into the longest pieces in the trie
 
-A word's key in memory is bytes 0-7, then bytes 8-14 and the size, which makes padding with zeros unambiguous.
+The key of a word in `memory` is its bytes 0-7, then its bytes 8-14 and its size, which makes the key unambiguous.
 """
 
 from typing import NamedTuple
@@ -48,7 +48,7 @@ _CASE = np.uint64(0x20) * _ONES
 
 
 class Tables(NamedTuple):
-    """Read-only tables of the loop."""
+    """Read-only tables of the compiled loop."""
 
     vocabulary: Trie
     unknown: int  # id
@@ -69,16 +69,16 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
         word: uint8 scratch, 4 bytes per character of a word within `max_chars`, and 64 more.
     Returns: 0, or MISSING_PAGE if a page must be computed first.
     """
-    at = np.int64(0)  # a literal would make Numba compile everything again
+    at = np.int64(0)  # with a literal, Numba would compile all functions a second time
     for index in range(len(edges) - 1):
         if asked[index] == 0:
-            got = _document(data, edges[index], edges[index + 1], out, at, memory, word, tables)
-            if got == MISSING_PAGE:
+            result = _document(data, edges[index], edges[index + 1], out, at, memory, word, tables)
+            if result == MISSING_PAGE:
                 return MISSING_PAGE
-            if got == _REFERENCE:
+            if result == _REFERENCE:
                 asked[index] = 1
             else:
-                at = got
+                at = result
         ends[index] = at
     return 0
 
@@ -131,9 +131,10 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 
 @jit
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
-    """Return the leading ASCII letters and digits, at most `room`, lower-cased, zero-padded; their count.
+    """Return the leading ASCII letters and digits of 8 bytes, at most `room`, in lower case, and their number.
 
-    Additions set a byte's highest bit if it is past a bound. That bit is cleared before, so no byte carries.
+    An addition sets the highest bit of each byte that is above a bound. It does not carry into the next byte, because
+    the highest bits are cleared before.
     """
     ascii_bits = bytes_8 & ~_HIGH
     lower = ascii_bits | _CASE
@@ -151,9 +152,10 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 
 @jit
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
-    """Append a word's rest to its `size` ASCII bytes in `word`. A word that is too long is only counted.
+    """Append the rest of a word to its first `size` bytes in `word`, which are ASCII.
 
-    Return its end in `data`, bytes, characters; or MISSING_PAGE or _REFERENCE, 0, 0.
+    Returns: the word's end in `data`, or MISSING_PAGE or _REFERENCE; its bytes; its characters. If the word is too
+        long, its characters are only counted.
     """
     chars = size
     after_mark = False
@@ -194,31 +196,31 @@ def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type:
 
 @jit
 def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the longest pieces, or the unknown id.
+    """Cut a word into the longest pieces and write their ids, or the unknown id. Return the index after the last id.
 
-    All is valid UTF-8, so no piece ends inside a character.
+    Word and vocabulary are valid UTF-8, so no piece ends inside a character.
     """
     stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
-        node, found, after, at = base, 0, place, place
+        node, longest, after, at = base, 0, place, place
         while at < size:
             piece, node = child(tables.vocabulary.units, node, word[at])
             if piece < 0:
                 break
             at += 1
             if piece:
-                found, after = piece, at
-        if found == 0 or chars > tables.max_chars:
+                longest, after = piece, at
+        if longest == 0 or chars > tables.max_chars:
             out[to] = tables.unknown
             return to + 1
-        out[stop] = found - 1
+        out[stop] = longest - 1
         stop, place, base = stop + 1, after, tables.vocabulary.inner
     return stop
 
 
 @jit
 def find_added(data, edges, added, asked):  # type: ignore[no-untyped-def]
-    """Set `asked` for documents that contain an added token."""
+    """Set `asked` to 1 for documents that contain an added token."""
     for index in range(len(edges) - 1):
         for at in range(edges[index], edges[index + 1]):
             if holds(data, at, edges[index + 1], added):
