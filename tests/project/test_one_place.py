@@ -165,6 +165,7 @@ def test_every_model_family_is_in_every_place() -> None:
     scratch = [name for name, family in FAMILIES.items() if family.scratch]
     pages = ("docs/reference/training.md", "docs/how-to/train.md")
     places: dict[str, Iterable[str]] = {page: re.findall(r"(\w+)-SIZE", text(page)) for page in pages}
+    places["tests/train/test_adamw.py"] = re.findall(r'"(\w+)-tiny"', text("tests/train/test_adamw.py"))
     places["--model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text("pipelines/train/config.py"))
     of_types: dict[str, Iterable[str]] = {
         "FAMILIES": FAMILIES,
