@@ -58,6 +58,8 @@ def _isolate() -> None:
 
 
 _isolate()
+# A build syncs 60 files and folders, each in milliseconds; tests/prepare/storage/test_durability.py shows which.
+os.fsync = lambda descriptor: None
 gc.disable()
 # How long an example takes says more about what else the machine does than about us.
 settings.register_profile(
