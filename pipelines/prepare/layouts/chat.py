@@ -1,12 +1,7 @@
 """Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's text.
 
-    {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
-
-    input_ids       <|im_start|> user ⏎ 2 + 2 ? <|im_end|> ⏎ <|im_start|> assistant ⏎ 4 <|im_end|> ⏎ . .      L = 16
-    loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
-
-Other forms are converted to such messages first (`sources.columns.chats`). The ids equal
-`tokenizer.apply_chat_template(messages, tools=tools)`. With --pack-rows a record holds several conversations.
+Other forms are converted to messages first (`sources.columns.chats`). The ids equal
+`tokenizer.apply_chat_template(messages, tools=tools)`; docs/format.md has an example.
 
 A long conversation loses whole turns at one end. Cutting on the right keeps the oldest turns and ends with an answer.
 Cutting on the left keeps the system prompt and the latest turns, beginning with a question. With --learn last and

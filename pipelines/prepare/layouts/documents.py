@@ -1,23 +1,14 @@
 """Layouts `concat` and `pack`: a record of L tokens holds several documents, each with its special tokens.
 
-concat: documents are joined, then cut at every L-th token. Only the last record of a shard has padding ('.');
-`num_tokens` is a record's number of tokens without padding.
-
-    documents    a b c | d | e f g | h i
-    records      a b c </s>     d </s> e f     g </s> h i     </s> . . .
-    num_tokens        4              4              4             1
-
-With --segments, records have segment ids and positions instead of `num_tokens`, so that a model can attend within one
+concat: documents are joined, then cut at every L-th token. Only the last record of a shard has padding. With
+--segments, records have segment ids and positions instead of `num_tokens`, so that a model can attend within one
 document only. A document that continues in the next record is segment 1 there and starts at position 0 again, as in
 Grain's `ConcatThenSplitIterDataset`.
-
-    segment_ids  1 1 1 1     1 1 2 2     1 1 2 2     1 0 0 0
-    positions    0 1 2 3     0 1 0 1     0 1 0 1     0 0 0 0
 
 pack: a record holds whole documents, each with its own segment and positions (see `packing`). Only documents of more
 than L tokens are split; with `--long-documents` they are truncated or left out instead.
 
-If a text already begins or ends with the special tokens, they are not added again.
+docs/format.md has examples.
 """
 
 from collections.abc import Iterator, Mapping

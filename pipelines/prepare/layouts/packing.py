@@ -1,15 +1,9 @@
 """Pack whole documents into rows of exactly L tokens, with little padding, without splitting short documents.
 
-With L = 8, documents a to e of 3, 11, 4, 2 and 5 tokens, in the shard's order ('.' is padding):
-
-    pieces         a a a | b b b b b b b b | B B B | c c c c | d d | e e e e e       b is longer than L: two pieces
-    longest first  b: a new row; e: a new row; c: a new row; a: after e; B: after c; d fits nowhere: a new row
-
-    input_ids      b b b b b b b b    B B B c c c c .    d d . . . . . .    a a a e e e e e
-
 A piece goes into the row with the least sufficient room; of several such rows, into the one that got its last piece
 most recently. This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents
 last, so rows are then sorted by their first placed pieces, in the shard's order, and so are the pieces in a row.
+docs/format.md has an example.
 """
 
 from __future__ import annotations

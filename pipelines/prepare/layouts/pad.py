@@ -1,20 +1,10 @@
-"""Layouts `pad` and `tokens`: each row becomes one padded record.
+"""Layouts `pad` and `tokens`: each row becomes one padded record. docs/format.md has examples.
 
 pad: the result of `tokenizer(text, pair, padding="max_length")`. With --bucket-lengths records have one of several
 lengths (see `rows_builder`).
 
-tokens: a row of tagged words. Tokens are labelled with their words' tags. Masks and type ids are as in `pad`.
-
-    words           EU      rejects       German
-    tags            B-ORG   O             B-MISC
-    input_ids       [CLS]   EU      re    ##jects  German  [SEP]  .      '.' is padding, on the tokenizer's side
-    tags            0       3       0     0        7       0      0
-    tag_mask        0       1       1     0        1       0      0
-
-The label is on a word's first token in the record, or with `--label-all-tokens` on all its tokens. Then the later
-tokens of a B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Positions without a label
-(special tokens, a word's other tokens, padding) have `tag_mask` 0 and `tags` 0. Words that have no tokens, or that
-truncation removed, are in no record.
+tokens: each word's tag labels its first token, or with `--label-all-tokens` all its tokens; then the later tokens of a
+B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Other positions have `tag_mask` 0.
 """
 
 from __future__ import annotations

@@ -1,12 +1,5 @@
 """Layout `preference`: a prompt with its chosen and its rejected answer becomes one record.
 
-    {"prompt": "The sky is", "chosen": " blue.", "rejected": " a fish."}
-
-    chosen_input_ids          The sky is blue . </s> .  .      L = 8; padding (last two '.') is always on the right
-    chosen_loss_mask           0   0  0   1   1   1  0  0      1 on the answer
-    rejected_input_ids        The sky is a fish . </s> .
-    rejected_loss_mask         0   0  0  1   1  1   1  0
-
 Ids equal the output of `DPOTrainer._prepare_dataset` of TRL 1.16. Masks equal the output of its
 `DataCollatorForPreference` with keep_start, or with `--truncation-side left` with keep_end:
 

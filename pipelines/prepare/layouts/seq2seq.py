@@ -1,18 +1,11 @@
 """Layout `seq2seq`: each row becomes one record with the input of an encoder and the target of a decoder.
 
-    --text-column en --target-column de --input-prefix "translate English to German: "       L = 8, T = 6
-
-    input_ids       translate English to German : A house </s>        as in `pad`, from prefix + text
-    attention_mask      1        1    1    1    1 1   1    1
-    target_ids      Ein Haus </s> . . .                               from text_target
-    target_mask      1   1     1  0 0 0
-
 The inputs equal `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")`, and the targets equal
-`tokenizer(text_target=target, truncation=True, max_length=T)`. A few tokenizers have a separate mode for targets, with
-another language code or vocabulary; `transformers` itself tokenizes their targets.
+`tokenizer(text_target=target, truncation=True, max_length=T)`; docs/format.md has an example. A few tokenizers have a
+separate mode for targets, with another language code or vocabulary: `transformers` itself tokenizes their targets.
 
-Targets are always padded on the right, because a decoder's input is the target shifted to the right. The reader shifts
-it (`tfrecord_io.objectives`), because the start token depends on the model.
+Targets are padded on the right, because a decoder's input is the target shifted to the right. The reader shifts it
+(`tfrecord_io.objectives`), because the start token depends on the model.
 """
 
 import dataclasses

@@ -1,27 +1,11 @@
-"""Layouts of overlapping windows over long texts: `pad` with `--stride S`, and `qa`.
+"""Layouts of overlapping windows over long texts: `pad` with `--stride S`, and `qa`. docs/format.md has examples.
 
-With `--stride S` a long text becomes several records. Consecutive records of a text share S tokens.
+With `--stride S` a long text becomes several records; consecutive ones share S tokens. They equal `tokenizer(text,
+truncation=True, max_length=L, stride=S, return_overflowing_tokens=True, return_offsets_mapping=True)`. With
+`truncation_side` left they start from the text's end.
 
-    text          "An owl lives here"            L = 5 with [CLS] and [SEP], S = 1
-    input_ids     [CLS] An  owl lives [SEP]      [CLS] lives here [SEP] .
-    char_starts   0     0   3   7     0          0     7     13   0     0
-    char_ends     0     2   6   12    0          0     12    17   0     0
-    source_row    8                              8
-
-No token is lost. Each record has its row's label and kept columns, and the row's number in the split (`source_row`).
-The windows equal `tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
-return_offsets_mapping=True)`. With `truncation_side` left they start from the text's end.
-
-With `--layout qa` a question and a window of its context become one record, with the answer's position.
-
-    question, context   "Who ?"   "Anna lives in Rome"     answer "Rome" at character 14
-    input_ids        [CLS] Who ?   [SEP] Anna lives [SEP]     [CLS] Who ? [SEP] in Rome [SEP]
-    start_positions  0                                        5
-    end_positions    0                                        5
-
-Each window has the whole question. Consecutive windows share `--stride` tokens, by default a quarter of L. Character
-offsets refer to the context. Only the first of several answers is used. Positions count from the start of the record,
-including left padding; both are 0 if the window does not contain the whole answer.
+With `--layout qa` a question and a window of its context become one record, with the position of the first of its
+answers. Consecutive windows share `--stride` tokens, by default a quarter of L.
 """
 
 import dataclasses
