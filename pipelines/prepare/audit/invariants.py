@@ -57,7 +57,7 @@ def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int
         names = len(manifest.label_names)
         unlabelled = any(split.num_unlabelled for split in manifest.splits.values())
         known = (columns[label.name] >= (UNLABELLED if unlabelled else 0)) & (columns[label.name] < names)
-        none = f", other than {UNLABELLED} for no label" if unlabelled else ""
+        none = f" that is not {UNLABELLED} (no label)" if unlabelled else ""
         expect(known, f"a label outside 0 to {names - 1}{none}")
 
 

@@ -46,7 +46,6 @@ class ExampleWriter(Writer):
         return {new: columns[old] for old, new in self._settings.chosen(self._manifest.schema.names).items()}
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return the TFDS metadata files."""
         splits = {
             name: Split(shards=tuple(dataclasses.replace(shard, num_bytes=file.num_bytes) for shard, file in pairs))
             for name, pairs in exported.items()
@@ -63,7 +62,6 @@ class TfrecordWriter(ExampleWriter):
     file_format = "tfrecord"
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
-        """Encode batches as a TFRecord file."""
         stored, schema = self._manifest.schema, self.schema
         labels, mask = stored.with_role("token_labels"), stored.with_role("token_label_mask")
         pieces = []
@@ -80,7 +78,6 @@ class ArrayRecordWriter(ExampleWriter):
     file_format, packages = "array_record", ("array_record",)
 
     def check(self) -> None:
-        """Check the features and the installed library. Raises: ConfigError; SchemaError."""
         super().check()
         if importlib.util.find_spec("array_record") is None:
             raise ConfigError(
@@ -88,7 +85,6 @@ class ArrayRecordWriter(ExampleWriter):
             )
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
-        """Encode batches as an ArrayRecord file."""
         from array_record.python import array_record_module
 
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:

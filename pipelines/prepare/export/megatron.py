@@ -26,11 +26,9 @@ class MegatronWriter(Writer):
     """Writer of .bin and .idx files."""
 
     def check(self) -> None:
-        """Check that every feature fits into this format or is dropped. Raises: ConfigError."""
         self.require_held(OF_DOCUMENTS)
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
-        """Encode batches as a .bin and an .idx file."""
         manifest = self._manifest
         dtype = np.dtype(np.uint16 if manifest.tokenizer.vocab_size < _SMALL_VOCABULARY else np.int32)
         columns, lengths_S = token_columns.joined_documents(batches, manifest)

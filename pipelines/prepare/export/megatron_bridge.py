@@ -26,7 +26,6 @@ class MegatronBridgeWriter(parquet.ParquetWriter):
     suffix, group_tokens = ".idx.parquet", 1 << 18
 
     def check(self) -> None:
-        """Check that rows are packed, and that no feature would be lost silently. Raises: ConfigError."""
         if self._manifest.schema.with_role("segment_ids") is None:
             raise ConfigError(
                 f"--to megatron-bridge with layout {self._manifest.layout['name']}: its rows are not packed",

@@ -23,7 +23,6 @@ class OlmoWriter(Writer):
     """Writer of .npy and .csv.gz files."""
 
     def check(self) -> None:
-        """Check that every feature fits into this format or is dropped. Raises: ConfigError."""
         self.require_held((*OF_DOCUMENTS, "loss_mask"))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:

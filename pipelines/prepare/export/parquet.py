@@ -43,7 +43,7 @@ class ParquetWriter(Writer):
             (
                 "--documents",
                 settings.documents and not has_documents,
-                "each row is one document, without padding already",
+                "each row is one document, which is exported without padding anyway",
             ),
             ("--add", settings.extra and has_pairs, "its columns have other names"),
             ("--join-prompts", settings.join_prompts and not has_pairs, "its rows are not preference pairs"),

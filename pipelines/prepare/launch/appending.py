@@ -1,12 +1,7 @@
 """Append new rows of the same source to a finished dataset, with unchanged options.
 
-open the request     former_files           list the files of the dataset, to read them in the same order
-                     require_same_request   check that options and old files have not changed
-locate the rows      known_rows             count the rows of old files, which are not read again
-complete the job     new_rows               keep only the rows after the old ones; row numbers stay the source's
-                     items, continued       make the fingerprint and the job of the append
-
-The source must have exactly the files and rows in the manifest, followed by new ones.
+The source must have exactly the files and rows in the manifest, followed by new ones. Old files are not read again.
+The methods of `Append` are in the order in which a build calls them.
 """
 
 from __future__ import annotations
@@ -185,8 +180,7 @@ class Append:
         if listed := fingerprint.differences(before, now):
             share = "; hold out a share such as 1%, not a number of rows" if "hold_out" in listed else ""
             raise FingerprintMismatchError(
-                f"{self.root}: --append needs the options and versions that made the dataset, but some differ "
-                f"({listed})",
+                f"{self.root}: --append needs the same options and versions as the dataset, but some differ ({listed})",
                 remedy=f"give the same options, tokenizer and versions as before{share}, {_REBUILD}",
             )
 

@@ -68,7 +68,7 @@ def evaluation_runs(config: SourceConfig) -> EvaluationRuns | None:
                     total, with_runs = total + batch.num_rows, with_runs + len(np.unique(rows))
             if with_runs < total:
                 _log.warning(
-                    "--decontaminate %s: texts of fewer than %s words are not compared with any row, %s of %s; give a "
+                    "--decontaminate %s: texts of fewer than %s words (%s of %s) are not compared with any row; give a "
                     "smaller --decontaminate-words to compare these too",
                     without_access(address),
                     config.decontaminate_words,

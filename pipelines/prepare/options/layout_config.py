@@ -125,8 +125,8 @@ class LayoutConfig:
         "Variable of the chat template, such as enable_thinking=false.", (), flags="--chat-option", metavar="KEY=VALUE"
     )
     learn: Learn | None = _chat(
-        "Answers to learn; each: one row per answer, which ends with that answer. Default: all, or for prompt and "
-        "completion those of the completion.",
+        "Answers to learn; each: one row per answer, ending with it. Default: all, or for prompt and completion those "
+        "of the completion.",
         None,
         brief="Answers of a chat to learn.",
     )

@@ -142,7 +142,7 @@ class HoldOutOption:
         match = _AMOUNT.match(amount.strip())
         if not SPLIT_NAME.match(name.strip()) or match is None:
             raise ConfigError(
-                f"--hold-out {text!r}, expected NAME=PERCENT%, NAME=SHARE or NAME=ROWS, where NAME is the new split",
+                f"--hold-out {text!r}, expected NAME=PERCENT%, NAME=SHARE or NAME=ROWS, with a NAME for the new split",
                 remedy=_HOLD_OUT_REMEDY,
             )
         number = Fraction(match["number"].replace("_", ""))

@@ -90,9 +90,8 @@ class ReadRows:
 class SampledRows:
     """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
 
-    `row_indices` int64 [N]: indices among the split's rows. `text_bytes`, `tokens` int64 [N]: of each row, including
-    cut tokens. `records` int64 [N]: records per row, if the layout does not join rows. `weighed_indices`,
-    `weighed_bytes` int64 [M]: row indices and text bytes. `seconds`: time of tokenizing.
+    `row_indices` int64 [N]: indices among the split's rows. `tokens` int64 [N]: including cut tokens. `records` int64
+    [N]: records per row, if the layout does not join rows. `text_bytes` int64 [N]. `weighed_*` int64 [M].
     """
 
     row_indices: np.ndarray

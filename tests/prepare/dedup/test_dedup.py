@@ -150,8 +150,8 @@ def test_texts_without_spaces_leave_as_others_do_and_short_ones_are_said(tmp_pat
     names = [tmp_path / "sets" / name for name in ("a/exam.v1.jsonl", "b/exam.v1.jsonl", "*.jsonl", "few.jsonl")]
     said = build(tmp_path / "train.jsonl", tmp_path / "out", decontaminate=tuple(map(str, names))).err
     assert filtered(tmp_path / "out") == {"contaminated:exam": 1, "contaminated:exam-2": 1, "contaminated:sets": 1}
-    assert "a/exam.v1.jsonl: texts of fewer than 13 words are not compared with any row, 1 of 2 texts; give" in said
-    assert "few.jsonl: texts of fewer than 13 words are not compared with any row, 1 of 1 text; give" in said
+    assert "a/exam.v1.jsonl: texts of fewer than 13 words (1 of 2 texts) are not compared with any row; give" in said
+    assert "few.jsonl: texts of fewer than 13 words (1 of 1 text) are not compared with any row; give" in said
 
 
 def test_workers_change_no_byte_and_a_second_run_makes_nothing(compared: tuple[Path, Path], tmp_path: Path) -> None:

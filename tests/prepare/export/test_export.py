@@ -158,7 +158,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         ("parquet", ["--rename", "label"], "--rename label: expected OLD=NEW"),
         ("tfrecord", ["--rename", "label=not a name"], "feature name 'not a name'"),
         ("tfrecord", ["--add", "labels"], "--add was given with --to tfrecord"),
-        ("parquet", ["--documents"], "each row is one document, without padding already"),
+        ("parquet", ["--documents"], "each row is one document, which is exported without padding anyway"),
         ("parquet", ["--split", "test"], "no split 'test'"),
     ],
 )
