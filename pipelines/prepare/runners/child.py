@@ -77,7 +77,7 @@ class Child:
             _stems.add(self)
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, and the pickled function if it is not the last one."""
+        """Send the child a task, and also the pickled function if it has changed."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` reports the death
             self.pipe.send((None if function is self._function else function, task))

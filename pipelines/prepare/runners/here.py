@@ -78,8 +78,8 @@ def run(
     """Call a picklable function for each task in child processes; return the results in order.
 
     With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process. After an error no further task
-    begins; the error is raised when the running tasks have ended. If a user's signal ends a child, another child runs
-    its task, but not a third. A single child stays for the next call. Before several children are forked, the
+    begins; the error is raised when the running tasks have ended. If a signal from outside ends a child, its task runs
+    once more in another child. A single child stays for the next call. Before several children are forked, the
     function's method `prepare` is called, if there is one.
 
     Raises: errors of the function; WorkerDiedError if a child died, with the first task if the stem died.

@@ -172,7 +172,7 @@ class Call(beam.DoFn):
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        """Raises: Reported if the worker's package versions differ from the launcher's."""
+        """Check the worker's package versions. Raises: Reported if they differ from the launcher's."""
         with failures.reported():
             shipping.require_versions(self._versions)
         self._function = self._shared.acquire(lambda: self._function)

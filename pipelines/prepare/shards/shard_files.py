@@ -115,7 +115,7 @@ def _pieces(
 
 
 def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
-    """Delete a shard file and its indexes that an earlier attempt left. Files with version 0 do not exist."""
+    """Delete a shard file and its indexes that an earlier attempt left. `versions`: 0 for files that do not exist."""
     for path in paths(job, name):
         if versions.get(path) != 0:
             storage.delete(path, inside=job.root)

@@ -149,7 +149,7 @@ class ShardMaker:
             return self._encoder
 
     def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
-        """Return an error with the name of the task's shard: `how` it failed, and options to give `instead`."""
+        """Return the error for the shard of a task. `how`: what happened. `instead`: options for a second attempt."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 

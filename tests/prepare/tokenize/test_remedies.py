@@ -155,7 +155,7 @@ def test_an_unknown_token() -> None:
         backend = Tokenizer(models.WordLevel(vocabulary, **unknown))
         return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]")
 
-    with pytest.raises(TokenizerError, match="one without an unknown token"):
+    with pytest.raises(TokenizerError, match="without an unknown token"):
         open_reference(made(unk_token="[MISSING]"), dtype=INT32)
     open_reference(made(unk_token="[UNK]"), dtype=INT32)
 

@@ -64,6 +64,7 @@ class Engine(Tokenizing, Protocol):
         """Return the tokens that `tokenizer(text, add_special_tokens=False)` gives for each text.
 
         `texts`: Arrow strings or large strings, possibly a slice, without nulls, in valid UTF-8.
+        Raises: TextsNotEncoded if the tokenizer's library fails.
         """
 
 
@@ -109,7 +110,6 @@ class HuggingFaceEngine:
         return parts
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text. Raises: TextsNotEncoded."""
         strings = texts.to_pylist()
         with library_failures.named(f"tokenizers {self.version}", num_texts=len(strings)):
             encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
@@ -134,7 +134,6 @@ class SlowEngine:
         self._dtype = dtype
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """Return the tokens of each text. Raises: TextsNotEncoded."""
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         strings = texts.to_pylist()

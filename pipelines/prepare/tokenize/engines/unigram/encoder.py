@@ -121,7 +121,7 @@ def _scratch() -> Scratch:
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
-    """Return texts: the reference encodes documents that contain one before normalization, or one after it."""
+    """Return texts before and after normalization. The reference encodes documents that contain one of them."""
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
     # If the normalizer was added after the tokens, the tokenizer searches for their unchanged content.
