@@ -29,7 +29,8 @@ Place = tuple[Any, ...]
 
 SCHEMA: Document = json.loads((REPOSITORY / "docs" / "manifest.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-PAGE = (REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+PAGE_NAME = "docs/format.md"
+PAGE = (REPOSITORY / PAGE_NAME).read_text(encoding="utf-8")
 # Plain JSON objects for people and tools: the parser takes any, the schema says what this library puts there.
 CONDITIONS = {"if", "then", "else", "not", "allOf", "anyOf", "oneOf"}
 OPEN = frozenset({"layout", "source", "options", "versions"})
@@ -239,12 +240,14 @@ def test_a_constant_of_a_float_feature_is_refused_by_both() -> None:
 def test_roles_and_dtypes_are_those_of_the_code() -> None:
     assert tuple(ROLES) == get_args(Role)
     feature = SCHEMA["$defs"]["feature"]["properties"]
-    assert feature["role"]["enum"] == list(ROLES)
-    assert feature["dtype"]["enum"] == list(get_args(DType))
+    found = {name: feature[name]["enum"] for name in ("role", "dtype")}
+    assert found == {"role": list(ROLES), "dtype": list(get_args(DType))}, "docs/manifest.schema.json"
     padding = {None: "", "pad": "the pad id", 0: "0"}
-    for role, spec in ROLES.items():
-        row = (f"`{role}`", ", ".join(spec.dtypes), spec.shape, padding[spec.padding], spec.meaning)
-        assert f"\n| {' | '.join(row)} |\n" in PAGE
+    cells = [
+        (f"`{role}`", ", ".join(spec.dtypes), spec.shape, padding[spec.padding], spec.meaning)
+        for role, spec in ROLES.items()
+    ]
+    assert [row for row in (f"| {' | '.join(each)} |" for each in cells) if f"\n{row}\n" not in PAGE] == [], PAGE_NAME
 
 
 def test_every_field_is_described_and_on_the_page() -> None:

@@ -13,6 +13,7 @@ import fsspec
 import pytest
 
 from pipelines.prepare import storage
+from pipelines.prepare.options.addresses import ADDRESS
 from tests.support import seams
 from tfrecord_io.errors import ConfigError, OutputError
 
@@ -203,7 +204,7 @@ def test_an_address_that_nothing_can_open_is_a_wrong_option(address: str) -> Non
     for use in (storage.list_names, storage.read_bytes, storage.size):
         with pytest.raises(ConfigError, match="no way to open") as caught:
             use(address)
-        assert caught.value.remedy == "give a local folder or a gs:// address"
+        assert caught.value.remedy == f"give a local folder or a {ADDRESS} address"
 
 
 @pytest.mark.parametrize(
