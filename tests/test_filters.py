@@ -86,10 +86,7 @@ def test_a_column_is_named_where_it_is_not_text() -> None:
 
 
 # Digests of each function's results for `golden_texts`: if one changes, raise the function's number in `_VERSIONS`.
-GOLDEN = {
-    "length": "becad8fc47b464d7",
-    "mask_pii": "d7260c9960369bdf",
-}
+GOLDEN = {"length": "becad8fc47b464d7", "mask_pii": "d7260c9960369bdf"}
 
 
 def golden_texts() -> list[str]:

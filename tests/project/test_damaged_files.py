@@ -385,11 +385,7 @@ def test_a_record_is_no_larger_than_its_schema_allows_however_small_it_is_packed
 @pytest.mark.parametrize("value", [0, 2**31, -1, -(2**63), 2**63 - 1])
 def test_every_record_of_a_schema_is_as_small_as_it_says(name: str, value: int) -> None:
     schema = Schema((feature(f"a{name}", shape=(700,)), feature("b"), feature("c", "float32", (3,))))
-    columns = {
-        f"a{name}": np.full((1, 700), value),
-        "b": np.full(1, value),
-        "c": np.full((1, 3), np.nan, np.float32),
-    }
+    columns = {f"a{name}": np.full((1, 700), value), "b": np.full(1, value), "c": np.full((1, 3), np.nan, np.float32)}
     (message,) = examples.encode(columns, schema)
     assert len(message) <= schema.most_record_bytes
 

@@ -193,12 +193,7 @@ def _try_rows(trial: Trial, engine: Engine, tokenizer: Any, batches: Iterable[li
 
 
 def rows_differ(
-    engine: Engine,
-    tokenizer: Any,
-    columns: list[list[str]],
-    *,
-    length: int,
-    truncation: Truncation = "longest_first",
+    engine: Engine, tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation = "longest_first"
 ) -> list[int]:
     template = probe(copy_backend(tokenizer), pair=len(columns) == 2)
     assert template is not None

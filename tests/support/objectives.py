@@ -5,14 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.tfrecord_io.conftest import (
-    IDS,
-    LENGTH,
-    MASK,
-    integers,
-    make_manifest,
-    tokenizer_facts,
-)
+from tests.tfrecord_io.conftest import IDS, LENGTH, MASK, integers, make_manifest, tokenizer_facts
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import BoundObjective
 from tfrecord_io.schema import Schema

@@ -74,10 +74,7 @@ def test_what_is_no_address_is_refused(tpu: str) -> None:
 @pytest.mark.parametrize(
     ("said", "cause"),
     [
-        (
-            "Could not lookup TPU metadata from name 'x'. Exception: <HttpError 404 ... >",
-            "no TPU of that name",
-        ),
+        ("Could not lookup TPU metadata from name 'x'. Exception: <HttpError 404 ... >", "no TPU of that name"),
         ("<HttpError 403 when requesting ... The caller does not have permission>", "no permission"),
         ("Could not lookup TPU metadata from name 'x'. Exception: <HttpError 403 Forbidden>", "no permission"),
         ("Missing runtime dependency on the Google API client. Run `pip install cloud-tpu-client`", "not installed"),

@@ -31,15 +31,7 @@ STEP = Compiled(
 
 def flown(step: Compiled | str = STEP, **changes: object) -> Preflight:
     wanted = tpu_slices.parse("v3-8")
-    made = Preflight(
-        shares={},
-        slice=wanted,
-        config=CONFIG,
-        row_length=16,
-        batch=32,
-        step=step,
-        bounds=(128, 136),
-    )
+    made = Preflight(shares={}, slice=wanted, config=CONFIG, row_length=16, batch=32, step=step, bounds=(128, 136))
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 

@@ -24,11 +24,7 @@ def build(dataset: Path, output: Path, **options: Any) -> Outcome:
 
 @pytest.mark.parametrize(
     ("train", "test"),
-    [
-        ([[1, 2], [3, 4]], [[1, 2, 3], [4, 5, 6]]),
-        ([1, 2], [1.5, 2.5]),
-        (["a", "b"], [1, 2]),
-    ],
+    [([[1, 2], [3, 4]], [[1, 2, 3], [4, 5, 6]]), ([1, 2], [1.5, 2.5]), (["a", "b"], [1, 2])],
     ids=["length", "number", "type"],
 )
 def test_a_second_split_cannot_change_the_form_of_records(tmp_path: Path, train: list[Any], test: list[Any]) -> None:

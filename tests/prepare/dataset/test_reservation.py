@@ -61,14 +61,7 @@ def receipts(root: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
-    [
-        "shard gone",
-        "receipt gone",
-        "receipt damaged",
-        "shard cut off",
-        "wrong receipt",
-        "another shard's receipt",
-    ],
+    ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt", "another shard's receipt"],
 )
 def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, num_shards: int, damage: str) -> None:
     if "receipt" in damage:  # a finished dataset needs none

@@ -98,11 +98,7 @@ def _parquet(folder: Path, rows: list[Row]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "write"),
-    [
-        *((form, _json) for form in FORMS),
-        *((form, _parquet) for form in ("ShareGPT", "Alpaca")),
-    ],
+    ("form", "write"), [*((form, _json) for form in FORMS), *((form, _parquet) for form in ("ShareGPT", "Alpaca"))]
 )
 def test_tokens_are_those_of_the_template_on_the_messages(
     form: str, write: Callable[[Path, list[Row]], None], tmp_path: Path

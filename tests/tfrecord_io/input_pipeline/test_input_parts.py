@@ -71,11 +71,7 @@ def renamed(given: str, names: Any) -> tuple[dict[str, int], int]:
     ("given", "names", "expected"),
     [
         (f"{TOKENS} x masked_positions", "keras-hub", "token_ids:0 padding_mask:1 segment_ids:2 mask_positions:4"),
-        (
-            DECODER,
-            "keras-hub",
-            "encoder_token_ids:0 encoder_padding_mask:1 decoder_token_ids:2 decoder_padding_mask:3",
-        ),
+        (DECODER, "keras-hub", "encoder_token_ids:0 encoder_padding_mask:1 decoder_token_ids:2 decoder_padding_mask:3"),
         (TOKENS, {"attention_mask": "input_mask"}, "input_ids:0 input_mask:1 token_type_ids:2"),
     ],
 )

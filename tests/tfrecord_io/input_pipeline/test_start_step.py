@@ -65,11 +65,7 @@ def test_training_continues_whatever_the_sizes(write_dataset: WriteDataset, seed
 
 @pytest.mark.parametrize(
     ("sizes", "batch", "hosts", "replicas"),
-    [
-        ((20, 30, 7), 4, 1, 1),
-        ((20, 30, 7), 8, 2, 4),
-        ((40, 37), 9, 3, 3),
-    ],
+    [((20, 30, 7), 4, 1, 1), ((20, 30, 7), 8, 2, 4), ((40, 37), 9, 3, 3)],
     ids=["one host", "hosts dealt shards", "hosts dealt records"],
 )
 def test_evaluation_continues(

@@ -109,10 +109,7 @@ class TestReproducible:
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("batch", "hosts", "replicas", "weights"),
-        [
-            (9, 3, 3, {"a": 0.98, "b": 0.013, "c": 0.007}),
-            (3, 1, 1, {"a": 1.0, "b": 2**0.5, "c": 0.1}),
-        ],
+        [(9, 3, 3, {"a": 0.98, "b": 0.013, "c": 0.007}), (3, 1, 1, {"a": 1.0, "b": 2**0.5, "c": 0.1})],
         ids=["rare datasets on three hosts", "rates without a short cycle"],
     )
     def test_start_step_continues_bit_for_bit(

@@ -161,10 +161,7 @@ def test_masked_lm_random_tokens_are_spread_over_the_ordinary_vocabulary() -> No
 class TestGathered:
     """Masked LM with labels at P positions of each row."""
 
-    @pytest.mark.parametrize(
-        ("probability", "expected"),
-        [(0.01, 1), (0.15, 2), (0.25, 2), (1.0, LENGTH)],
-    )
+    @pytest.mark.parametrize(("probability", "expected"), [(0.01, 1), (0.15, 2), (0.25, 2), (1.0, LENGTH)])
     def test_there_are_so_many_positions_that_none_is_dropped(self, probability: float, expected: int) -> None:
         bound = objectives.gathered_masked_lm(probability).bind(make_manifest())
         inputs, labels, weights = in_tf_data(bound, large_batch(3))

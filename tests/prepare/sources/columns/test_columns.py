@@ -157,8 +157,7 @@ def test_labels_of_the_splits_must_mean_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "kind"),
-    [([1, 2], "int"), ([True, False], "class"), ([0.5, 1.0], "float"), (["a", "b"], "string")],
+    ("values", "kind"), [([1, 2], "int"), ([True, False], "class"), ([0.5, 1.0], "float"), (["a", "b"], "string")]
 )
 def test_a_label_is_what_its_column_holds(tmp_path: Path, values: Sequence[Any], kind: str) -> None:
     plan = planned(tmp_path / "d", dataset(label=values), label_column="label")

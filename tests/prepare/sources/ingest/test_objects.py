@@ -167,9 +167,7 @@ def test_rows_that_cannot_be_written_are_an_error_of_ours(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"format": "json"}, {"revision": "main"}, {"append": True}],
-    ids=lambda each: next(iter(each)),
+    "options", [{"format": "json"}, {"revision": "main"}, {"append": True}], ids=lambda each: next(iter(each))
 )
 def test_options_of_files_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="with an object"):
