@@ -23,7 +23,7 @@ def refused(tmp_path: Path, **changes: object) -> tuple[str, str]:
         **changes,
     }
     outcome = command("predict", **options)
-    assert not (tmp_path / "p.parquet").exists() or "there already" in outcome.err
+    assert not (tmp_path / "p.parquet").exists() or "exists already" in outcome.err
     return outcome.error
 
 
@@ -41,7 +41,7 @@ def test_data_of_another_tokenizer_names_both(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> None:
     (tmp_path / "p.parquet").write_bytes(b"mine")
-    assert "there already" in refused(tmp_path)[0]
+    assert "exists already" in refused(tmp_path)[0]
     assert (tmp_path / "p.parquet").read_bytes() == b"mine"
     given = {"model": finished("classify", BAG), "data": training.data(), "split": "validation", "tpu": "none"}
     assert command("predict", output=tmp_path / "p.parquet", overwrite=True, **given).status == 0
