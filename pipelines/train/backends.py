@@ -1,6 +1,6 @@
-"""Import Keras with the chosen backend, and open the backend of its devices.
+"""Import Keras with the chosen backend, and open its devices.
 
-TensorFlow reads the data on either backend; with JAX it gets no accelerator.
+TensorFlow reads the data for both backends. With JAX it gets no accelerator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow") -> None:
     """Import TensorFlow, and Keras with `backend`. Raises: ConfigError if they cannot be imported."""
-    os.environ["KERAS_BACKEND"] = backend  # set first, because TensorFlow imports Keras
+    os.environ["KERAS_BACKEND"] = backend  # before TensorFlow, which imports Keras
     try:
         tensorflow_start.load(verbose=verbose)
         import keras  # noqa: F401
@@ -38,7 +38,7 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
         raise ConfigError(
             f"this command needs TensorFlow and Keras, which cannot be imported ({error})"
             if backend == "tensorflow"
-            else f"--backend jax needs TensorFlow, Keras, JAX and Orbax, of which one cannot be imported ({error})",
+            else f"--backend jax needs TensorFlow, Keras, JAX and Orbax, but an import failed ({error})",
             remedy=f"run `pip install '.[{'train' if backend == 'tensorflow' else 'jax'}]'`",
         ) from error
     if not verbose:
@@ -46,9 +46,9 @@ def load(*, verbose: bool, backend: Literal["tensorflow", "jax"] = "tensorflow")
 
 
 def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend:
-    """Open the backend for a target; warn on stderr if `--tpu auto` found no TPU. Call before anything uses devices.
+    """Open the target's devices before anything else uses them. Warn on stderr if `--tpu auto` found no TPU.
 
-    Raises: DeviceError if there are no such devices; ConfigError if they cannot share a batch equally.
+    Raises: DeviceError if the devices cannot be reached; ConfigError if they cannot share a batch equally.
     """
     import keras
 
@@ -60,8 +60,8 @@ def opened(target: Target, config: TrainConfig | PredictConfig) -> DeviceBackend
         from pipelines.train.on_tensorflow.backend import TensorFlowBackend
 
         backend = TensorFlowBackend(target, replicas=config.replicas, zone=config.zone, project=config.project)
-    doing = "training" if isinstance(config, TrainConfig) else "predicting"
-    for line in targets.missed_tpu(target, f"{doing} on {backend.hardware}"):  # before a model is loaded
+    activity = "training" if isinstance(config, TrainConfig) else "predicting"
+    for line in targets.missed_tpu(target, f"{activity} on {backend.hardware}"):  # before a model is loaded
         print(line, file=sys.stderr, flush=True)
     config.require_equal_parts(backend.replicas)
     return backend

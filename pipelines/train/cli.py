@@ -1,7 +1,7 @@
-"""The command line of `train-tpu`, and its commands `predict` and `export`.
+"""The program `train-tpu`, and its commands `predict` and `export`.
 
-Exit status: 0 done, 1 an error with its cause and remedy, 2 a wrong option, 130 Ctrl-C. Messages go to stderr, results
-for programs to stdout (--json).
+Exit status: 0 done, 1 an error with cause and remedy, 2 a wrong option, 130 Ctrl-C. Messages go to stderr, JSON results
+(--json) to stdout.
 """
 
 import json
@@ -21,12 +21,13 @@ from pipelines.train import config as configs
 from pipelines.train.errors import graph_error, usual_remedies
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE
+from tfrecord_io.shown import some
 
-_INTERRUPTED = ("interrupted", "run the same command again; it goes on from the last checkpoint in --model-dir")
+_INTERRUPTED = ("interrupted", "run the same command again; it continues from the last checkpoint in --model-dir")
 _NOT_PREDICTED = ("interrupted; nothing was written", "run the same command again")
 _NOT_EXPORTED = ("interrupted; --output was not written", "run the same command again")
 
-# Shown below the options; click keeps the lines after \b unwrapped.
+# \b preserves line breaks.
 _EXAMPLES = """\b
 Examples:
   train-tpu --data out/imdb --task classify --model bert-base \\
@@ -40,8 +41,10 @@ class _TrainingGroup(TwoLineErrors, cloup.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
-            ctx.fail(f"no command {args[0]!r}, expected options, or one of {', '.join(self.list_commands(ctx))}")
-        completing = ctx.resilient_parsing  # shell completion, which requires no option
+            ctx.fail(
+                f"there is no command {args[0]!r}, expected options or one of {', '.join(self.list_commands(ctx))}"
+            )
+        completing = ctx.resilient_parsing  # shell completion needs no required options
         ctx.resilient_parsing = completing or (bool(args) and args[0] in self.commands)
         rest = super().parse_args(ctx, args)
         ctx.resilient_parsing = completing
@@ -66,7 +69,7 @@ class _TrainingGroup(TwoLineErrors, cloup.Group):
 def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) -> None:
     """Train a model on a dataset of prep-tfrecords, on a TPU, on GPUs or on the CPU.
 
-    Run again with the same options, it goes on where it stopped. A COMMAND does something with a trained model.
+    Run it again with the same options to continue a stopped training. The commands use a trained model.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -80,9 +83,9 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
 
 
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    """Run the training or the preflight; return its result, or {} after a preflight."""
+    """Run the training or the preflight. Return the training's result, or {} after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
-        # By default TensorFlow reads a block of 64 MiB at each position; see `global_records`.
+        # TensorFlow would read 64 MiB at each position, see `global_records`.
         os.environ.setdefault(GCS_BLOCK_SIZE, "0")
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     backend = targets.backend(config.backend, target) if config.preflight is None else "tensorflow"
@@ -95,38 +98,42 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict
         if config.preflight is not None:
             from pipelines.train.preflight import preflight
 
-            found = preflight.run_preflight(config, say=say)
-            preflight.report(found, as_programs=as_json)
-            preflight.require_fit(found)
+            result = preflight.run_preflight(config, say=say)
+            preflight.report(result, as_programs=as_json)
+            preflight.require_fit(result)
             return {}
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # such as a damaged record
         asked = f"--global-batch-size {config.global_batch_size} with --model {config.model}"
-        remedy = "give --accumulate, lower the batch size, choose a smaller model, or --precision bfloat16"
+        remedy = "give --accumulate, a smaller --global-batch-size, a smaller --model or --precision bfloat16"
         raise graph_error(error, data=config.data_folders, asked=asked, remedy=remedy) from error
 
 
 @cloup.command(context_settings={"show_default": True}, short_help="Write a trained model's predictions for each row.")
 @takes([configs.PredictConfig], groups=configs.PREDICT_GROUPS, required=["model"])
-@click.option("--fill-mask", "text", metavar="TEXT", help="For mlm: what belongs at each mask token in TEXT.")
-@click.option("--top", type=click.IntRange(min=1), default=5, metavar="N", help="With --fill-mask: candidates.")
+@click.option("--fill-mask", "text", metavar="TEXT", help="For mlm: predict the mask tokens in TEXT.")
+@click.option(
+    "--top", type=click.IntRange(min=1), default=5, metavar="N", help="With --fill-mask: number of candidates."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option("--verbose", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors.")
 def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options: Any) -> None:
-    """Write what a trained model predicts for each row of a split, or fill in the masked words of a text."""
+    """Write a trained model's predictions for each row of a split, or fill in the masked words of a text."""
     with errors(verbose=verbose, interrupted=_NOT_PREDICTED), usual_remedies("train-tpu predict"):
         if text is None:
-            found = _predicted(options, verbose=verbose)
+            result = _predicted(options, verbose=verbose)
         elif options["data"] or options["output"]:
-            raise ConfigError("--fill-mask with --data or --output, expected one or the other")
+            raise ConfigError(
+                "--fill-mask was given with --data or --output, expected --fill-mask alone or both others"
+            )
         else:
             backends.load(verbose=verbose)
             from pipelines.train.predict import fill_mask
 
-            found = fill_mask.fill(options["model"], text, top=top, build=options["build"])
-            fill_mask.show(found)
+            result = fill_mask.fill(options["model"], text, top=top, build=options["build"])
+            fill_mask.show(result)
         if as_json:
-            click.echo(json.dumps(found))
+            click.echo(json.dumps(result))
 
 
 def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
@@ -142,7 +149,7 @@ def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
     except tf.errors.OpError as error:
         asked = f"--batch-size {config.batch_size}"
         raise graph_error(error, data=[config.data], asked=asked, remedy="lower --batch-size") from error
-    say(f"wrote {config.output}: {rows:,} rows of split {config.split}")
+    say(f"wrote {config.output}: {some(rows, 'row')} of split {config.split}")
     return {"path": config.output, "rows": rows}
 
 
@@ -153,10 +160,10 @@ def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
     "kind",
     required=True,
     type=click.Choice(["transformers", "saved-model", "keras"]),
-    help="A folder for AutoModel.from_pretrained, for TensorFlow Serving (token ids in), or for Keras.",
+    help="For AutoModel.from_pretrained, for TensorFlow Serving (with token ids as input), or for Keras.",
 )
 @click.option("--output", required=True, metavar="DIR", help="A new folder, local or gs://.")
-@click.option("--build", metavar="PACKAGE.MODULE:FUNCTION", help="The function that made the model, if it is yours.")
+@click.option("--build", metavar="PACKAGE.MODULE:FUNCTION", help="Your own function that built the model, if any.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.option("--verbose", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors.")
 def export(model_dir: str, kind: str, output: str, build: str | None, as_json: bool, verbose: bool) -> None:

@@ -1,7 +1,7 @@
-"""Options of a training and of a prediction: frozen dataclasses that validate themselves.
+"""Options of trainings and predictions, as frozen dataclasses that validate themselves.
 
-`log_every`, `eval_every` and `save_every` are multiples of `steps_per_call`, because Python gets control only between
-calls of a compiled function.
+`log_every`, `eval_every` and `save_every` are multiples of `steps_per_call`, because Python runs only between calls of
+a compiled function.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pipelines.option_fields import check, option
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import some
 
 Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq", "dpo", "reward"]
 Backend = Literal["auto", "tensorflow", "jax"]
@@ -25,7 +26,7 @@ DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 GROUPS = ("Data", "Task and model", "Length and rate", "Evaluate and keep", "Where and how", "Preflight")
 _data, _model, _length, _kept, _where, _preflight = (functools.partial(option, group=title) for title in GROUPS)
 
-# Options that a resumed training keeps unless --allow-changes says otherwise.
+# Options that only --allow-changes may change in a resumed training.
 TUNED = ("learning_rate", "schedule", "weight_decay", "clip_norm", "dropout", "label_smoothing", "precision")
 _SUFFIXES = (".parquet", ".jsonl")
 PREDICT_GROUPS = ("What to predict", "Where and how")
@@ -34,87 +35,102 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All options of a training. Raises: ConfigError if they are wrong or contradictory.
+    """Options of a training. Raises: ConfigError if they are wrong or contradictory.
 
-    `model_dir` is empty if nothing is written, as in a preflight. `steps` is None with `epochs`, until `sized`.
+    `model_dir` may be empty for a preflight. `steps` is None with `epochs`; `sized` sets it.
     """
 
     data: str | tuple[str, ...] = _data(
-        "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.", (), metavar="OUT"
+        "Folder of a dataset built by prep-tfrecords, local or gs://. Repeatable, for a mixture.", (), metavar="OUT"
     )
-    weights: str | None = _data("Shares of several --data, such as 0.7,0.3. Default: by size.", None, metavar="W,W")
+    weights: str | None = _data("Shares of the datasets, such as 0.7,0.3. Default: by size.", None, metavar="W,W")
     weights_from: tuple[str, ...] = _data(
-        "Shares from a step on, such as 1000:0.5,0.5, after those of --weights; 0 leaves one out. Repeatable.",
+        "Shares from a later step on, such as 1000:0.5,0.5. A share of 0 leaves a dataset out. Repeatable.",
         (),
         metavar="STEP:W,W",
     )
-    temperature: float | None = _data("Mix --data at rates of size ** (1 / temperature).", None, metavar="T", above=0)
+    temperature: float | None = _data(
+        "Mix the datasets at rates of size ** (1 / temperature).", None, metavar="T", above=0
+    )
     train_split: str = _data("Split to train on.", "train")
-    eval_split: str | None = _data("Split to evaluate on. Default: validation or test, if there is one.", None)
+    eval_split: str | None = _data("Split to evaluate on. Default: validation or test, if present.", None)
     task: Task = _model(
-        "What to learn: labels, labels of tokens, answers, hidden or next tokens, targets, or the better answer."
+        "What to learn: labels, labels of tokens, answers, hidden or next tokens, targets, or preferred answers."
     )
     model: str = _model(
         "bert-, gpt2-, t5- or bart-SIZE from scratch (tiny to xl), package.module:build, a KerasHub preset, "
         "hf://OWNER/NAME, or a folder.",
         metavar="MODEL",
     )
-    from_scratch: bool = _model("Of a preset only the architecture, with random weights and the data's words.", False)
-    dropout: float = _model("Share of values to drop, in models from scratch.", 0.1, least=0, below=1)
-    pooling: Pooling = _model("What stands for a row, for classify.", "auto")
-    num_labels: int | None = _model("Labels, for classify and tokens. Default: what the data show.", None, least=1)
-    mask_probability: float = _model("Share of tokens to predict, for mlm.", 0.15, above=0, below=1)
-    decoder_start: DecoderStart = _model("What targets begin with, for seq2seq. auto: eos for BART, else pad.", "auto")
-    beta: float = _model("For dpo: how closely the model keeps to its reference.", 0.1, above=0)
+    from_scratch: bool = _model(
+        "Use only a preset's architecture, with random weights and the dataset's vocabulary.", False
+    )
+    dropout: float = _model("Dropout rate, in models from scratch.", 0.1, least=0, below=1)
+    pooling: Pooling = _model("For classify: how a row's states become one vector.", "auto")
+    num_labels: int | None = _model("For classify and tokens: number of labels. Default: from the data.", None, least=1)
+    mask_probability: float = _model("For mlm: share of tokens to predict.", 0.15, above=0, below=1)
+    decoder_start: DecoderStart = _model(
+        "For seq2seq: the decoder's start token. auto: eos for BART, else pad.", "auto"
+    )
+    beta: float = _model("For dpo: how strongly the model is kept near its reference.", 0.1, above=0)
     reference: str | None = _model(
-        "For dpo: weights to compare with, named as --model. Default: those that --model begins with.",
+        "For dpo: the reference model, named as for --model. Default: the initial weights of --model.",
         None,
         metavar="DIR",
     )
-    label_smoothing: float = _model("Share of the target that is spread over all classes.", 0.0, least=0, below=1)
-    global_batch_size: int = _length("Rows in one step, on all replicas together.", 32, least=1)
-    accumulate: int = _length("Parts into which each replica cuts its rows of a step, to need less memory.", 1, least=1)
-    steps: int | None = _length("Steps in all, earlier runs included. Default: 1000.", None, least=1)
+    label_smoothing: float = _model("Share of each target to spread over all classes.", 0.0, least=0, below=1)
+    global_batch_size: int = _length("Rows per step over all replicas.", 32, least=1)
+    accumulate: int = _length("Parts into which each replica cuts its rows of a step, to save memory.", 1, least=1)
+    steps: int | None = _length("Total steps, including those of earlier runs. Default: 1000.", None, least=1)
     epochs: float | None = _length("Epochs, such as 3 or 0.5, instead of --steps.", None, metavar="N", above=0)
-    learning_rate: float = _length("Highest learning rate, which is reached after the warm-up.", 1e-4, above=0)
-    warmup: int = _length("Steps in which the rate rises.", 0, least=0)
-    warmup_ratio: float | None = _length("Instead of --warmup: share of all steps.", None, least=0, below=1)
-    schedule: Schedule = _length("How the rate goes on after that: fall to 0 as a cosine or a line, or stay.", "cosine")
-    weight_decay: float = _length("Weight decay of AdamW; biases and norms have none.", 0.01, least=0)
-    clip_norm: float = _length("Highest norm of all gradients together.", 1.0, above=0)
+    learning_rate: float = _length("Highest learning rate, reached after the warm-up.", 1e-4, above=0)
+    warmup: int = _length("Steps in which the learning rate rises.", 0, least=0)
+    warmup_ratio: float | None = _length(
+        "Instead of --warmup: warm-up as a share of all steps.", None, least=0, below=1
+    )
+    schedule: Schedule = _length(
+        "Learning rate after the warm-up: falls to 0 as a cosine or a line, or stays.", "cosine"
+    )
+    weight_decay: float = _length("Weight decay of AdamW, except for biases and norms.", 0.01, least=0)
+    clip_norm: float = _length("Highest global norm of the gradients.", 1.0, above=0)
     seed: int = _length("Seed of weights, order, masks and dropout.", 0, least=0)
     order: Order = _length(
-        "global: each batch follows from seed and step, on any devices, and can be traced to its rows.", "hosts"
+        "global: batches depend only on seed and step, not on the hosts, and can be traced to rows.", "hosts"
     )
     model_dir: str = _kept("Folder for checkpoints, logs and the final model; local or gs://.", "", metavar="DIR")
-    eval_every: int = _kept("Steps between evaluations; there is one more at the end. 0: only that.", 0, least=0)
-    save_every: int = _kept("Steps between checkpoints; there is one more at the end. 0: only that.", 0, least=0)
+    eval_every: int = _kept("Steps between evaluations. 0: only one at the end.", 0, least=0)
+    save_every: int = _kept("Steps between checkpoints. 0: only one at the end.", 0, least=0)
     keep_checkpoints: int = _kept("Number of checkpoints to keep.", 3, least=1)
-    early_stopping: int | None = _kept("End after so many evaluations in a row without a better one.", None, least=1)
-    keep_best: bool = _kept("Keep a checkpoint of the best evaluation; the final model is that one.", False)
-    best_metric: str | None = _kept("Metric by which an evaluation is better. Default: loss.", None, metavar="NAME")
-    allow_changes: bool = _kept("Go on in --model-dir with other rates, dropout, smoothing or precision.", False)
+    early_stopping: int | None = _kept("Stop after this many evaluations without a better one.", None, least=1)
+    keep_best: bool = _kept("Keep the best evaluation's checkpoint, and make it the final model.", False)
+    best_metric: str | None = _kept("Metric that ranks evaluations. Default: loss.", None, metavar="NAME")
+    allow_changes: bool = _kept("Continue in --model-dir with changed rates, dropout, smoothing or precision.", False)
     log_every: int = _kept("Steps between progress lines.", 10, least=1)
     tpu: str = _where("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
     zone: str | None = _where("Zone of the TPU that --tpu names.", None)
     project: str | None = _where("Project of the TPU that --tpu names.", None)
     backend: Backend = _where(
-        "What drives the devices. auto: JAX on a TPU VM (unless tensorflow-tpu is there), else TensorFlow.", "auto"
+        "Framework. auto: JAX on a TPU VM (unless tensorflow-tpu is installed), else TensorFlow.", "auto"
     )
-    shard_model: bool = _where("JAX: divide the model among the devices, where it is beyond one chip.", False)
+    shard_model: bool = _where("JAX: divide a model that is too large for one chip among the devices.", False)
     replicas: int | None = _where("GPUs to use, or parts to split the CPU into.", None, least=1)
-    precision: Precision | None = _where("Of the computation. Default: bfloat16 on a TPU, else float32.", None)
-    steps_per_call: int = _where("Steps that run on the devices before Python gets control again.", 1, least=1)
-    preflight: str | None = _preflight("Only compile the step for a TPU such as v5e-8.", None, metavar="SLICE")
-    largest_batch: bool = _preflight("Look for the largest batch that fits, in 2 to 4 more compilations.", False)
-    preflight_minutes: float = _preflight("Longest time that it may take.", 60.0, above=0)
+    precision: Precision | None = _where(
+        "Precision of the computation. Default: bfloat16 on a TPU, else float32.", None
+    )
+    steps_per_call: int = _where("Steps to run on the devices per call from Python.", 1, least=1)
+    preflight: str | None = _preflight("Only compile the step, for a TPU such as v5e-8.", None, metavar="SLICE")
+    largest_batch: bool = _preflight("Also find the largest batch that fits, with 2 to 4 more compilations.", False)
+    preflight_minutes: float = _preflight("Time limit of a preflight.", 60.0, above=0)
 
     def __post_init__(self) -> None:
         check(self)
         for one, other in (("steps", "epochs"), ("warmup", "warmup_ratio")):
-            # --warmup 0 is the default, so it contradicts nothing.
+            # --warmup 0 is the default.
             if getattr(self, one) not in (None, 0) and getattr(self, other) is not None:
-                raise ConfigError(f"{_flag(one)} and {_flag(other)} together, expected one of them")
+                raise ConfigError(
+                    f"{_flag(one)} and {_flag(other)} are given together, expected one of them",
+                    remedy=f"leave {_flag(one)} or {_flag(other)} out",
+                )
         if self.steps is None and self.epochs is None:
             object.__setattr__(self, "steps", 1000)
         self._check_steps()
@@ -125,18 +141,21 @@ class TrainConfig:
         for name in ("steps", "log_every", "eval_every", "save_every"):
             if (getattr(self, name) or 0) % self.steps_per_call:
                 raise ConfigError(
-                    f"{_flag(name)} {getattr(self, name)} with --steps-per-call {self.steps_per_call}, "
-                    "expected a multiple: nothing can be done in the middle of a call",
-                    remedy=f"choose {_flag(name)} as a multiple of {self.steps_per_call}, or fewer steps a call",
+                    f"{_flag(name)} {getattr(self, name)} with --steps-per-call {self.steps_per_call}, expected a "
+                    "multiple, since a call cannot be interrupted",
+                    remedy=f"choose {_flag(name)} as a multiple of {self.steps_per_call}, or a lower --steps-per-call",
                 )
         if self.steps is not None and self.warmup >= self.steps:
-            raise ConfigError(f"--warmup {self.warmup}, expected fewer steps than the {self.steps} of the training")
+            raise ConfigError(
+                f"--warmup {self.warmup}, expected fewer than the {self.steps} steps of the training",
+                remedy="give a smaller --warmup or more --steps",
+            )
         if self.replicas is not None:
             self.require_equal_parts(self.replicas)
         if (self.zone or self.project) and self.tpu in ("local", "none"):
             raise ConfigError(
-                f"--zone and --project with --tpu {self.tpu}, expected them only with the name of a TPU",
-                remedy="leave them out, or give --tpu NAME",
+                f"--zone or --project with --tpu {self.tpu}, expected them only with the name of a TPU",
+                remedy="leave --zone and --project out, or give --tpu NAME",
             )
 
     def _check_best(self) -> None:
@@ -148,13 +167,13 @@ class TrainConfig:
             )
         if self.best_metric is not None and not wanted:
             raise ConfigError(
-                f"--best-metric {self.best_metric} by itself, expected something that is decided by it",
-                remedy="add --early-stopping N, or --keep-best",
+                f"--best-metric {self.best_metric} has no effect without --early-stopping or --keep-best",
+                remedy="add --early-stopping N or --keep-best",
             )
 
     def _check_mixture(self) -> None:
         num_folders, stages = len(self.data_folders), self.data_stages
-        given = " ".join([f"--weights {self.weights}", *(f"--weights-from {each}" for each in self.weights_from)])
+        options = " ".join([f"--weights {self.weights}", *(f"--weights-from {text}" for text in self.weights_from)])
         if not num_folders or not all(self.data_folders):
             raise ConfigError(
                 "no --data, expected the folder of a dataset",
@@ -162,80 +181,87 @@ class TrainConfig:
             )
         if num_folders == 1 and (stages or self.temperature is not None):
             raise ConfigError(
-                "--weights or --temperature with one --data, expected several to be mixed",
-                remedy="repeat --data for each of them",
+                "--weights or --temperature with one --data, expected several datasets",
+                remedy="give --data once for each dataset",
             )
         if stages and self.temperature is not None:
-            raise ConfigError("--weights and --temperature, expected one of them")
+            raise ConfigError(
+                "--weights and --temperature are given together, expected one of them",
+                remedy="leave --weights or --temperature out",
+            )
         if list(stages) != sorted(stages) or 0 < len(stages) <= len(self.weights_from):
-            raise ConfigError(f"{given}, expected rising steps above 0")
+            raise ConfigError(f"{options}, expected ascending steps above 0", remedy="sort the --weights-from by step")
         least = math.ulp(0) if len(stages) == 1 else 0
-        if not all(len(each) == num_folders and all(least <= w < math.inf for w in each) for each in stages.values()):
-            raise ConfigError(f"{given}, expected a number above 0 for each of the {num_folders} --data, in order")
+        for weights in stages.values():
+            if len(weights) != num_folders or not all(least <= weight < math.inf for weight in weights):
+                raise ConfigError(
+                    f"{options}, expected a number above 0 for each of the {num_folders} --data",
+                    remedy="give the weights in the order of --data",
+                )
 
     @property
     def data_folders(self) -> tuple[str, ...]:
-        """Folder of each dataset."""
+        """Folders of the datasets."""
         return (self.data,) if isinstance(self.data, str) else tuple(self.data)
 
     @property
     def data_stages(self) -> dict[int, tuple[float, ...]]:
-        """Mixing weights by the step from which they hold; empty without `--weights`."""
+        """Mixing weights by first step; empty without --weights."""
         if self.weights_from and self.weights is None:
-            raise ConfigError("--weights-from without --weights, expected the weights of the first steps too")
+            raise ConfigError("--weights-from without --weights, expected both", remedy="give --weights for step 0")
         stages = {}
-        for given in [] if self.weights is None else [f"0:{self.weights}", *self.weights_from]:
-            step, _, weights = given.partition(":")
+        for text in [] if self.weights is None else [f"0:{self.weights}", *self.weights_from]:
+            step, _, weights = text.partition(":")
             try:
-                stages[int(step)] = tuple(float(each) for each in weights.split(","))
+                stages[int(step)] = tuple(float(weight) for weight in weights.split(","))
             except ValueError as error:
-                option = f"--weights-from {given!r}" if given in self.weights_from else f"--weights {weights!r}"
+                option = f"--weights-from {text!r}" if text in self.weights_from else f"--weights {weights!r}"
                 raise ConfigError(f"{option}, expected numbers such as 0.7,0.3 or 1000:0.5,0.5") from error
         return stages
 
     @property
     def total_steps(self) -> int:
-        """Total number of steps; call `sized` first."""
+        """Total steps. Call `sized` first."""
         assert self.steps is not None, "`sized` was called"
         return self.steps
 
     def sized(self, *, rows: int) -> TrainConfig:
-        """Return the config with epochs and warm-up ratio converted to steps, for `rows` rows.
+        """Return the config with epochs (of `rows` rows) and warm-up ratio converted to steps.
 
-        An epoch takes enough steps to read all rows, rounded up to whole calls.
+        The steps of the epochs are rounded up to whole calls.
 
-        Raises: ConfigError if the resulting numbers contradict another option.
+        Raises: ConfigError if the steps contradict another option.
         """
         steps = self.steps
         if steps is None:
-            assert self.epochs is not None, "one of the two is given"
+            assert self.epochs is not None, "steps or epochs are given"
             calls = math.ceil(self.epochs * rows / self.global_batch_size / self.steps_per_call - 1e-9)
             steps = max(1, calls) * self.steps_per_call
         warmup = self.warmup if self.warmup_ratio is None else math.floor(self.warmup_ratio * steps)
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Check that replicas and `accumulate` divide the batch. `place`: their TPU, like v3-8. Raises: ConfigError."""
+        """Check that replicas and `accumulate` divide the batch. `place`: a TPU such as v3-8. Raises: ConfigError."""
         size, parts = self.global_batch_size, replicas * self.accumulate
         if rest := size % parts:
             lower, upper = size - rest, size - rest + parts
-            cut = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
+            accumulate = f" with --accumulate {self.accumulate}" if self.accumulate > 1 else ""
             raise ConfigError(
-                f"--global-batch-size {size} on {replicas} replicas{place and f' of {place}'}{cut}, expected a "
-                f"multiple of {parts}: every replica gets equally many rows",
+                f"--global-batch-size {size} on {some(replicas, 'replica')}{place and f' of {place}'}{accumulate}, "
+                f"expected a multiple of {parts}, so that all replicas get the same number of rows",
                 remedy=f"give --global-batch-size {f'{lower} or ' if lower else ''}{upper}",
             )
 
     def require_model_dir(self) -> None:
-        """Check that `--model-dir` is given. Raises: ConfigError if not."""
+        """Check that --model-dir is given. Raises: ConfigError."""
         if not self.model_dir:
             raise ConfigError(
                 "no --model-dir, expected a folder for checkpoints, logs and the final model",
-                remedy="give --model-dir DIR, local or gs://; only --preflight, which writes nothing, needs none",
+                remedy="give --model-dir DIR, local or gs:// (only --preflight works without it)",
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that identify the training in a model folder."""
+        """Return the options that identify a training in its model folder."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
         return {name: getattr(self, name) for name in (*names, *more, *TUNED)}
@@ -247,37 +273,40 @@ def _flag(field: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictConfig:
-    """All options of a prediction. Raises: ConfigError if they are wrong or contradictory."""
+    """Options of a prediction. Raises: ConfigError if they are wrong or contradictory."""
 
     model_dir: str = _what("The --model-dir of a training.", flags="--model", metavar="MODEL_DIR")
-    data: str = _what("Folder that prep-tfrecords built, local or gs://.", "", metavar="OUT")
+    data: str = _what("Folder of a dataset built by prep-tfrecords, local or gs://.", "", metavar="OUT")
     split: str = _what("Split to predict.", "test")
     output: str = _what("FILE.parquet or FILE.jsonl, local or gs://.", "", metavar="FILE")
-    overwrite: bool = _what("Replace FILE if it is there.", False)
+    overwrite: bool = _what("Replace FILE if it exists.", False)
     generate: int = _what("For clm: tokens to generate after each row.", 0, least=0)
-    beams: int = _what("For seq2seq and --generate: 1 for greedy, more for beam search.", 1, least=1)
-    build: str | None = _what("The function that made the model, if it is yours.", None, metavar="MODULE:FUNCTION")
+    beams: int = _what("For seq2seq and --generate: beams of the search; 1 is greedy.", 1, least=1)
+    build: str | None = _what("Your own function that built the model, if any.", None, metavar="MODULE:FUNCTION")
     tpu: str = _place("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
-    backend: Backend = _place("What drives the devices, as in a training.", "auto")
-    zone: str | None = _place("Of the TPU, with its name.", None)
-    project: str | None = _place("Of the TPU, with its name.", None)
+    backend: Backend = _place("Framework, as for a training.", "auto")
+    zone: str | None = _place("Zone of the TPU that --tpu names.", None)
+    project: str | None = _place("Project of the TPU that --tpu names.", None)
     replicas: int | None = _place("GPUs to use, or parts to split the CPU into.", None, least=1)
-    batch_size: int = _place("Rows at a time, on all replicas together.", 32, least=1)
+    batch_size: int = _place("Rows per batch over all replicas.", 32, least=1)
 
     def __post_init__(self) -> None:
         check(self)
         if not self.data or not self.output:
             raise ConfigError(
-                f"no {'--output' if self.data else '--data'}, expected a dataset's folder and a file to write",
+                f"no {'--output' if self.data else '--data'}, expected the folder of a dataset and a file to write",
                 remedy="give --data OUT --output FILE.parquet, or a text with --fill-mask",
             )
         if not self.output.endswith(_SUFFIXES):
-            raise ConfigError(f"--output {self.output}, expected a name that ends in {' or '.join(_SUFFIXES)}")
+            raise ConfigError(
+                f"--output {self.output}, expected a name that ends in {' or '.join(_SUFFIXES)}",
+                remedy="give --output FILE.parquet or FILE.jsonl",
+            )
 
     def require_equal_parts(self, replicas: int) -> None:
-        """Check that the replicas divide the batch. Raises: ConfigError if not."""
+        """Check that the replicas divide the batch. Raises: ConfigError."""
         if rest := self.batch_size % replicas:
             raise ConfigError(
-                f"--batch-size {self.batch_size} on {replicas} replicas, expected a multiple of {replicas}",
+                f"--batch-size {self.batch_size} on {some(replicas, 'replica')}, expected a multiple of {replicas}",
                 remedy=f"give --batch-size {self.batch_size - rest + replicas}",
             )

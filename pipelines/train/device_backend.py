@@ -1,7 +1,6 @@
-"""Interface of the backends that drive the devices (TensorFlow or JAX), and their batches.
+"""Interface of the backends (TensorFlow or JAX), and their batches.
 
-Keras' backend at import determines which one. Rows of several lengths come as one stream of batches per length, each
-with its own compiled step:
+Keras' backend determines which one is used. Each row length has a separate stream of batches and compiled step:
 
     rows of one length         {64: input_fn}                      64, 64, 64, 64, ...
     a dataset with buckets     {32: input_fn, 64: input_fn}        64, 32, 64, 64, ...      see `tfrecord_io.buckets`
@@ -29,67 +28,68 @@ from tfrecord_io.errors import ConfigError, FingerprintMismatchError
 from tfrecord_io.format import json_fields
 from tfrecord_io.input_pipeline.base import InputFunctions
 from tfrecord_io.reader import Data
+from tfrecord_io.shown import some
 
-# (steps taken, loss of the last step) -> whether to go on
+# (steps taken, loss of the last step) -> whether to continue
 AfterCall = Callable[[int, float], bool]
-# The reader's input functions by row length; each step's row length.
+# Input functions by row length, and each step's row length.
 Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputParts:
-    """Numbers of hosts that read a batch and of parts that they make; 0 parts means one per replica.
+    """Numbers of hosts that read a batch, and of its parts; 0 parts means one per replica.
 
-    Both are recorded when a training begins, because batches depend on the number of hosts, and masks on the number of
-    parts. If a training that began on 4 hosts of 2 devices resumes on 2 hosts of 1 device, each host reads for two:
+    A training records the numbers at its start, because batches depend on the hosts, and masks on the parts. If it
+    began on 4 hosts of 2 devices and resumes on 2 hosts of 1 device, each host reads for two:
 
         parts         0 1 │ 2 3 │ 4 5 │ 6 7
-        before       host 0│  1  │  2  │  3           4 streams of rows, each makes 2 parts of a step
-        now          host 0      │  1                 2 of these streams each
+        before       host 0│  1  │  2  │  3           4 streams of rows, 2 parts of a step from each
+        now          host 0      │  1                 each host reads 2 streams
 
-    With more hosts, several read the same stream. The global order depends on none of this. TensorFlow's strategies ask
-    each host for its own part, so they cannot resume with another number of hosts.
+    With more hosts, several hosts read the same stream. The global order does not depend on hosts or parts.
+    TensorFlow's strategies ask each host for its own part, so they cannot resume with another number of hosts.
     """
 
     hosts: int
     parts: int = 0
 
     def kept(self, recorded: Mapping[str, Any], *, order: str, model_dir: str) -> InputParts:
-        """Return the hosts and parts to resume with, from those `recorded` at the beginning.
+        """Return the hosts and parts to resume with. `recorded`: those at the training's start.
 
-        Raises: FingerprintMismatchError if these hosts cannot make its batches.
+        Raises: FingerprintMismatchError if the present hosts cannot make the same batches.
         """
         began = InputParts(**{name: json_fields.count(recorded[name]) for name in ("hosts", "parts")})
         if order == "global" or (began.parts % self.hosts == 0 if began.parts else began.hosts == self.hosts):
             return self if order == "global" else began
-        fitting = [each for each in range(1, began.parts + 1) if began.parts % each == 0] or [began.hosts]
+        fitting = [hosts for hosts in range(1, began.parts + 1) if began.parts % hosts == 0] or [began.hosts]
         raise FingerprintMismatchError(
-            f"--model-dir {model_dir} holds a training that began on {began.hosts} hosts, now {self.hosts}: by --order "
-            f"hosts, its batches follow from their number, expected one of {fitting}",
-            remedy="go on with as many hosts, or begin in another --model-dir with --order global, which goes on with "
-            "any number",
+            f"--model-dir {model_dir} contains a training that began on {some(began.hosts, 'host')}, now {self.hosts}; "
+            f"with --order hosts, batches depend on the number of hosts, expected one of {fitting}",
+            remedy="continue on such a number of hosts, or begin in another --model-dir with --order global, which "
+            "allows any number",
         )
 
     def read(self, make: Callable[[tf.distribute.InputContext], tf.data.Dataset], *, host: int, hosts: int) -> Any:
         """Return the arrays [parts / hosts, rows, ...] of each global batch that host `host` of `hosts` reads."""
-        each_made = self.parts // self.hosts
+        parts_per_stream = self.parts // self.hosts
         first, last = (self.parts // hosts * at for at in (host, host + 1))
 
         def stream(former: int) -> tf.data.Dataset:
             context = tf.distribute.InputContext(
                 num_input_pipelines=self.hosts, input_pipeline_id=former, num_replicas_in_sync=self.parts
             )
-            own = slice(max(0, first - former * each_made), last - former * each_made)
-            steps = make(context).batch(each_made, drop_remainder=True)
+            own = slice(max(0, first - former * parts_per_stream), last - former * parts_per_stream)
+            steps = make(context).batch(parts_per_stream, drop_remainder=True)
             return steps.map(lambda *step: tf.nest.map_structure(lambda values: values[own], step))
 
-        streams = tuple(map(stream, range(first // each_made, (last - 1) // each_made + 1)))
+        streams = tuple(map(stream, range(first // parts_per_stream, (last - 1) // parts_per_stream + 1)))
         joined = tf.data.Dataset.zip(streams)
         return joined.map(lambda *steps: tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *steps))
 
 
 class DeviceBackend(Protocol):
-    """Devices of a training, as `replicas` equal replicas. `is_first`: whether this process writes for all."""
+    """Devices of a training. `is_first`: whether this process writes files and messages for all processes."""
 
     replicas: int
     input_parts: InputParts
@@ -98,32 +98,32 @@ class DeviceBackend(Protocol):
     peak_flops: float  # per second and device, 0 if unknown
 
     def learner(self, job: TrainingSetup) -> Learner:
-        """Build a learner with random or pretrained weights. Raises: ConfigError if there is no such model."""
+        """Build a learner with random or pretrained weights. Raises: ConfigError if the model does not exist."""
 
     def current(self, learner: Any) -> keras.Model:
         """Return the Keras model with the learner's current weights."""
 
     def frozen(self, learner: Any) -> list[np.ndarray]:
-        """Return the reference's weights, [] without one."""
+        """Return the weights of the reference model, [] without one."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
-        """Open a folder of checkpoints that keeps the newest `keep`."""
+        """Open a folder of checkpoints, which keeps the newest `keep`."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
-        """Train until step `until`; stop early if `after_call` returns False."""
+        """Train until step `until`, or until `after_call` returns False."""
 
     def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
-        """Evaluate all batches; return the task's sums and its per-row values."""
+        """Evaluate all batches, and return the task's sums and per-row values."""
 
     def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
-        """Load a model onto the devices to predict with."""
+        """Load a model onto the devices, for predictions."""
 
     def predict(
         self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
     ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        """Return a function from a batch's features, in the shapes of `like`, to its rows' outputs.
+        """Return a function from a batch's features, with the shapes of `like`, to the outputs of its rows.
 
-        `outputs(call, features)` computes them on the devices; `call` maps features to logits.
+        `outputs(call, features)` computes the outputs on the devices, where `call` maps features to logits.
         """
 
     def anywhere(self, here: bool) -> bool:
@@ -131,33 +131,33 @@ class DeviceBackend(Protocol):
 
 
 def built(job: TrainingSetup) -> BuiltModel:
-    """Build the model after setting Keras' seed and precision. Raises: ConfigError if there is no such model."""
+    """Set Keras' seed and precision, and build the model. Raises: ConfigError if the model does not exist."""
     config = job.config
     keras.utils.set_random_seed(config.seed % 2**32)
     keras.mixed_precision.set_global_policy(
         "mixed_bfloat16" if config.precision == "bfloat16" else keras.config.floatx()
     )
-    found = models.build(config, job.data.manifest, job.task)
-    if not found.model.trainable_variables:
-        raise ConfigError(f"--model {config.model}: it has no weights to train")
+    model = models.build(config, job.data.manifest, job.task)
+    if not model.model.trainable_variables:
+        raise ConfigError(f"--model {config.model}: the model has no weights to train", remedy="give another --model")
     if not job.task.kind.reference:
-        return found
-    return dataclasses.replace(found, reference=models.reference_of(config, job.data.manifest, job.task, found))
+        return model
+    return dataclasses.replace(model, reference=models.reference_of(config, job.data.manifest, job.task, model))
 
 
 def feed(
     job: TrainingSetup, backend: DeviceBackend, data: InputFunctions, split: str, *, training: bool, start_step: int = 0
 ) -> Feed:
-    """Return the batches of a split: endless from `start_step` for training, each example once for evaluation."""
+    """Return the batches of a split: endless from `start_step` on in training, every example once in evaluation."""
     config, length = job.config, data.manifest.row_length
-    given: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
-    given |= {"seed": config.seed, "objective": job.task.objective, "training": training}
+    options: dict[str, Any] = {"global_batch_size": config.global_batch_size, "order": config.order}
+    options |= {"seed": config.seed, "objective": job.task.objective, "training": training}
     if isinstance(data, Data) and data.manifest.bucket_lengths:
-        found = buckets.read(data, split, **given, replicas=backend.replicas)
-        input_fns = {length: found.input_fn(length, start_step=start_step) for length in found.lengths}
-        return input_fns, found.schedule(start_step)
+        batches = buckets.read(data, split, **options, replicas=backend.replicas)
+        input_fns = {length: batches.input_fn(length, start_step=start_step) for length in batches.lengths}
+        return input_fns, batches.schedule(start_step)
     total = config.steps if training else None
-    input_fn = data.input_fn(split, **given, start_step=start_step, steps=total)
+    input_fn = data.input_fn(split, **options, start_step=start_step, steps=total)
     if training:
         return {length: input_fn}, itertools.repeat(length)
     assert isinstance(data, Data), "only training is mixed"

@@ -1,4 +1,4 @@
-"""Exceptions of the trainer, except those for options and data; all are PrepErrors."""
+"""Exceptions of the trainer, all of them PrepErrors. Errors of options and data are in `tfrecord_io.errors`."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,52 +9,52 @@ from tfrecord_io.errors import ConfigError, PrepError
 
 @contextlib.contextmanager
 def usual_remedies(command: str) -> Iterator[None]:
-    """Add a general remedy to errors of a command that have none."""
+    """Add a general remedy to errors without one."""
     try:
         yield
     except PrepError as error:
         usual = (
-            f"`{command} --help` says what each option takes"
+            f"`{command} --help` explains the options"
             if isinstance(error, ConfigError)
-            else "--verbose shows where it comes from"
+            else "run the same command again with --verbose, which shows where the error occurred"
         )
         error.remedy = error.remedy or usual
         raise
 
 
 def said(error: BaseException) -> str:
-    """Return a library's error as one line of at most 300 characters."""
+    """Format a library's error as a line of at most 300 characters."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> PrepError:
-    """Return the error for a failed TensorFlow graph: out of memory while doing `asked`, or damaged data."""
+    """Return the error for a failed TensorFlow graph: out of memory with the options `asked`, or damaged data."""
     words = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
-    # TensorFlow reports a full disk as ResourceExhausted too.
+    # TensorFlow reports a full disk as ResourceExhausted, too.
     if type(error).__name__ == "ResourceExhaustedError" and "No space left" not in words:
         return PrepError(f"{asked}: out of memory ({words})", remedy=remedy)
     return PrepError(
         f"{' + '.join(data)}: {words}",
-        remedy=f"run `prep-tfrecords verify {data[0]}`, which finds damaged data; --verbose shows more",
+        remedy=f"run `prep-tfrecords verify {data[0]}` to find damaged data; --verbose shows more of this error",
     )
 
 
 class DeviceError(PrepError):
-    """The requested accelerator cannot be reached, or is of another kind."""
+    """The accelerator cannot be reached, or is of another kind."""
 
 
 class TrainingError(PrepError):
-    """The training cannot begin or go on."""
+    """The training cannot start or continue."""
 
 
 class StoppedError(PrepError):
-    """A signal ended the training before its last step; its state is saved."""
+    """A signal stopped the training. Its state is saved."""
 
     signal_number = 0
 
 
 class StepError(PrepError):
-    """The training step cannot be compiled for a TPU. The cause names the operation and its line."""
+    """The training step cannot be compiled for a TPU. The message names the operation and its line."""
 
 
 class UnfitError(PrepError):
@@ -62,4 +62,4 @@ class UnfitError(PrepError):
 
 
 class CompilerError(PrepError):
-    """The TPU compiler ended without a result; the step itself may be fine."""
+    """The TPU compiler failed. The step itself may be correct."""

@@ -1,16 +1,16 @@
-"""Evaluation metrics: from logits and labels to named numbers.
+"""Compute evaluation metrics from logits and labels.
 
     on the devices                                        on the host, in float64
     counts         [3, C] right, predicted, actual   ──►  accuracy, f1, macro_f1, matthews
     sums           losses, weights                   ──►  loss, perplexity
-                   rows, if sums are not enough      ──►  mae, pearson, spearman, exact_match, token_f1
+                   values of each row                ──►  mae, pearson, spearman, exact_match, token_f1
 
-Classification metrics match scikit-learn's. Regression metrics match SciPy's, in float64 from all pairs, because
-float32 moments of labels such as years leave no correct digit.
+Classification metrics equal scikit-learn's, regression metrics SciPy's. The latter use all pairs in float64, because
+moments in float32 have no correct digit for labels such as years.
 
-If a row's text was cut into windows, its answer is the best of all windows. It has none if "no answer" scores at least
-as high in some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens; SQuAD's own script
-compares words without articles and punctuation.
+The answer to a row with several windows is the best of all windows, or none if "no answer" scores at least as high in
+some window (BERT, arXiv:1810.04805, section 4.3). Answers are compared by tokens, while SQuAD's script compares words
+without articles and punctuation.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-# Column of `rows` with each row's dataset number.
+# Column of `rows` with the number of each row's dataset.
 PART = "part"
 # Column of `rows` that is 0 on fill rows.
 WEIGHT = "weight"
@@ -32,38 +32,38 @@ _LOWER_IS_BETTER = ("loss", "mae", "perplexity")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """Results of an evaluation, by name: `sums` float64; `rows` with one value or vector per example."""
+    """Results of an evaluation, by name: `sums`, float64, and `rows`, with a value or vector per example."""
 
     sums: Mapping[str, np.ndarray]
     rows: Mapping[str, np.ndarray]
 
     def mean(self, name: str) -> float:
-        """Return the sum `name` divided by the sum of weights; NaN if that is 0."""
+        """Return the sum `name` divided by the sum of weights, NaN if all weights are 0."""
         weight = float(self.sums["weight"])
         return float(self.sums[name]) / weight if weight else math.nan
 
 
-def together(found: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets; `rows` gets the column PART."""
-    sums = {name: np.sum([each.sums[name] for each in found], axis=0) for name in found[0].sums}
+def together(results: Sequence[Evaluated]) -> Evaluated:
+    """Merge the results of several datasets. `rows` gets the column PART."""
+    sums = {name: np.sum([result.sums[name] for result in results], axis=0) for name in results[0].sums}
     rows: dict[str, np.ndarray] = {}
-    if found[0].rows:
-        rows = {name: np.concatenate([each.rows[name] for each in found]) for name in found[0].rows}
-        counts = [len(each.rows[WEIGHT]) for each in found]
-        rows[PART] = np.repeat(np.arange(len(found)), counts)
+    if results[0].rows:
+        rows = {name: np.concatenate([result.rows[name] for result in results]) for name in results[0].rows}
+        counts = [len(result.rows[WEIGHT]) for result in results]
+        rows[PART] = np.repeat(np.arange(len(results)), counts)
     return Evaluated(sums=sums, rows=rows)
 
 
 def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
-    """Add up the sums of all steps of an evaluation, and join their per-row values.
+    """Add up the sums of an evaluation's steps, and join their per-row values.
 
-    `fetch` copies the values of many steps to NumPy at once, so that devices don't wait.
+    `fetch` copies the values of many steps to NumPy, so that devices don't wait.
     """
     total: dict[str, Any] = {}
     parts: list[dict[str, np.ndarray]] = []
     waiting = iter(steps)
-    while some := list(itertools.islice(waiting, _WAITING)):
-        for sums, rows in fetch(some):
+    while fetched := list(itertools.islice(waiting, _WAITING)):
+        for sums, rows in fetch(fetched):
             for name, value in sums.items():
                 total[name] = total.get(name, 0.0) + np.asarray(value, np.float64)
             parts.extend([rows] if rows else [])
@@ -73,16 +73,16 @@ def collected(steps: Iterable[Any], fetch: Callable[[Any], Any]) -> Evaluated:
 def _real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     joined = {}
     for name in parts[0] if parts else ():
-        values = [each[name] for each in parts]
-        if values[0].ndim > 1:
-            width = max(each.shape[-1] for each in values)
-            values = [np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, width - each.shape[-1])]) for each in values]
-        joined[name] = np.concatenate(values)
+        arrays = [part[name] for part in parts]
+        if arrays[0].ndim > 1:
+            width = max(array.shape[-1] for array in arrays)
+            arrays = [np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, width - array.shape[-1])]) for array in arrays]
+        joined[name] = np.concatenate(arrays)
     return {name: values[joined[WEIGHT] > 0] for name, values in joined.items()}
 
 
 def is_better(name: str, value: float, than: float | None) -> bool:
-    """Return whether `value` beats `than`, the previous best. NaN beats nothing."""
+    """Return whether `value` is better than `than`, the previous best. NaN never is."""
     if math.isnan(value):
         return False
     if than is None:
@@ -91,8 +91,8 @@ def is_better(name: str, value: float, than: float | None) -> bool:
 
 
 def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
-    """Count correct, predicted and actual examples per class, by weight: float32 [3, C]."""
-    predicted, labels, weights = (ops.reshape(each, [-1]) for each in (predicted, labels, weights))
+    """Sum the weights of correct, predicted and actual examples by class: float32 [3, C]."""
+    predicted, labels, weights = (ops.reshape(values, [-1]) for values in (predicted, labels, weights))
     right = ops.where(predicted == labels, weights, 0.0)
     return ops.stack(
         [
@@ -103,19 +103,19 @@ def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any
 
 
 def accuracy(counts: np.ndarray) -> float:
-    """Return the share of correct predictions; NaN without examples."""
+    """Return the share of correct predictions, NaN without examples."""
     right, _, actual = counts.sum(axis=1).tolist()
     return float(right / actual) if actual else math.nan
 
 
 def f1(counts: np.ndarray, *, positive: int = 1) -> float:
-    """Return F1 of one class, 0 if it is neither predicted nor actual."""
+    """Return the F1 of one class, 0 if the class is neither predicted nor actual."""
     right, predicted, actual = counts[:, positive].tolist()
     return float(2 * right / (predicted + actual)) if predicted + actual else 0.0
 
 
 def micro_f1(counts: np.ndarray) -> float:
-    """Return F1 of all classes together, 0 if none is predicted or actual."""
+    """Return the F1 over all classes, 0 if none is predicted or actual."""
     return f1(counts.sum(axis=1, keepdims=True), positive=0)
 
 
@@ -127,7 +127,7 @@ def macro_f1(counts: np.ndarray) -> float:
 
 
 def matthews(counts: np.ndarray) -> float:
-    """Return Matthews' correlation coefficient (Gorodkin, 2004, equation 8); 0 if it is 0 / 0."""
+    """Return Matthews' correlation coefficient (Gorodkin, 2004, equation 8), 0 if undefined."""
     right, predicted, actual = counts
     total = actual.sum()
     covariance = right.sum() * total - predicted @ actual
@@ -136,12 +136,12 @@ def matthews(counts: np.ndarray) -> float:
 
 
 def mae(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean absolute error; NaN without examples."""
+    """Return the mean absolute error, NaN without examples."""
     return float(np.mean(np.abs(predicted - labels))) if len(labels) else math.nan
 
 
 def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return Pearson's correlation, like `scipy.stats.pearsonr`; NaN if either side is constant."""
+    """Return Pearson's correlation, as `scipy.stats.pearsonr`, NaN if either side is constant."""
     if len(labels) < 2:
         return math.nan
     one, other = (values - values.mean() for values in (predicted.astype(np.float64), labels.astype(np.float64)))
@@ -150,25 +150,25 @@ def pearson(predicted: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return Spearman's rank correlation; equal values share their mean rank."""
+    """Return Spearman's rank correlation. Equal values have their mean rank."""
     return pearson(_ranks(predicted), _ranks(labels))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    return ((last - counts + 1 + last) / 2)[which]
+    return ((last - counts + 1 + last) / 2)[inverse]
 
 
-# Limit of BERT's own run_squad.py.
+# Limit in BERT's run_squad.py.
 MOST_ANSWER_TOKENS = 30
 
 
 def best_spans(logits: Any, text: Any) -> dict[str, Any]:
-    """Find the best answer in each window, from logits float32 [B, L, 2] and its allowed tokens, bool [B, L].
+    """Find the best answer in each window, from logits, float32 [B, L, 2], and the tokens of the text, bool [B, L].
 
-    Returns: `first` and `last` int32 [B]; `score` float32 [B], -inf without text; `none` float32 [B], the first
-        position's score, which means "no answer".
+    Returns: `first` and `last`, int32 [B]; `score`, float32 [B], -inf without text; `none`, float32 [B], the score of
+        "no answer", at the first position.
     """
     start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
     length = logits.shape[1]
@@ -186,10 +186,10 @@ def best_spans(logits: Any, text: Any) -> dict[str, Any]:
 
 
 def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
-    """Return exact match and token F1 of answers, as means over source rows; NaN without rows.
+    """Return the means of exact match and token F1 over source rows, NaN without rows.
 
-    `rows`: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the first and last position,
-    0 twice without an answer; `char_starts`, `char_ends` [N, L]; `part` [N] if there are several datasets.
+    `rows`: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the answer's first and last
+    position, both 0 without an answer; `char_starts`, `char_ends` [N, L]; `part` [N] with several datasets.
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)
@@ -197,9 +197,9 @@ def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
         return math.nan, math.nan
     order = np.argsort(of_row.reshape(-1), kind="stable")
     windows = np.split(order, np.flatnonzero(np.diff(of_row.reshape(-1)[order])) + 1)
-    pairs = [(_predicted(rows, each), _labelled(rows, each)) for each in windows]
-    both = [2 * len(one & other) / (len(one) + len(other)) if one or other else 1.0 for one, other in pairs]
-    scored = np.array([(one == other, share) for (one, other), share in zip(pairs, both, strict=True)], np.float64)
+    pairs = [(_predicted(rows, of_row), _labelled(rows, of_row)) for of_row in windows]
+    shares = [2 * len(one & other) / (len(one) + len(other)) if one or other else 1.0 for one, other in pairs]
+    scored = np.array([(one == other, share) for (one, other), share in zip(pairs, shares, strict=True)], np.float64)
     exact, overlap = scored.mean(axis=0).tolist()
     return exact, overlap
 
@@ -220,6 +220,6 @@ def _labelled(rows: Mapping[str, np.ndarray], windows: np.ndarray) -> frozenset[
 
 
 def _tokens(rows: Mapping[str, np.ndarray], window: int, first: int, last: int) -> frozenset[tuple[int, int]]:
-    """Return (start, end) of an answer's tokens in the text, which are the same in every window."""
+    """Return the bounds of an answer's tokens in the text, which are the same in every window."""
     starts, ends = (rows[name][window][first : last + 1].tolist() for name in ("char_starts", "char_ends"))
     return frozenset(zip(starts, ends, strict=True))

@@ -1,15 +1,15 @@
-"""Files that a finished training writes beside its weights, for `predict` and `export`.
+"""Write and read the files of a finished training that `predict` and `export` need, besides the weights.
 
-    MODEL_DIR/tokenizer/    the files of the dataset's tokenizer
-    MODEL_DIR/reference.weights.h5    of dpo: the weights that rewards are relative to
-    MODEL_DIR/model.json    task, model, steps, metrics, and the dataset's manifest without its splits; written last
+    MODEL_DIR/tokenizer/              the dataset's tokenizer
+    MODEL_DIR/reference.weights.h5    the reference's weights, for dpo
+    MODEL_DIR/model.json              task, model, steps, metrics, and the manifest without splits; written last
 
     {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
      "backbone": {"class": "BertBackbone", "config": {…}, "has_bias": false}, "num_outputs": 2, "regression": false,
      "mask_probability": 0.15, "beta": 1.0, "decoder_start": null, "precision": "float32", "steps": 40,
      "eval_split": "validation", "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 
-A folder without model.json has no finished model.
+Without model.json, the folder has no finished model.
 """
 
 import dataclasses
@@ -32,12 +32,12 @@ TOKENIZER = "tokenizer"
 REFERENCE = "reference.weights.h5"
 _FILE_NAME = "model.json"
 _VERSION = 1
-_MOST_BYTES = 64 << 20  # label names may be many
+_MOST_BYTES = 64 << 20  # of model.json, which has all label names
 _SOURCE = ("kind", "name", "revision")  # no paths, no row ranges
 
 
 def describe(job: TrainingSetup, *, built: BuiltModel, steps: int, metrics: Mapping[str, float]) -> TrainedModel:
-    """Describe a model whose training has ended."""
+    """Describe a finished model."""
     config, manifest = job.config, job.data.manifest
     kept = {name: manifest.source[name] for name in _SOURCE if name in manifest.source}
     return TrainedModel(
@@ -69,7 +69,7 @@ def write(model_dir: str, model: TrainedModel) -> None:
 def read(model_dir: str) -> TrainedModel:
     """Read the description of a finished model, local or gs://.
 
-    Raises: ReaderError if there is none, or a link or pipe; FormatError if it is damaged.
+    Raises: ReaderError if model.json is missing or not a regular file; FormatError if it is damaged.
     """
     path = f"{model_dir.rstrip('/')}/{_FILE_NAME}"
     local_paths.require_regular(path)
@@ -80,34 +80,35 @@ def read(model_dir: str) -> TrainedModel:
             content = file.read()
     except tf.errors.OpError as error:
         raise ReaderError(
-            f"--model {model_dir}: {error.message}, expected the --model-dir of a training that has ended",
-            remedy="name that folder; a training that was interrupted ends when its command is run again",
+            f"--model {model_dir}: {error.message}, expected the --model-dir of a finished training",
+            remedy="give the --model-dir of a finished training; to finish an interrupted one, run its command again",
         ) from error
     try:
         if (document := mapping(load(content)))["version"] != _VERSION:
             raise ValueError(f"version {document['version']!r:.20}, expected {_VERSION}")
-        found: TrainedModel = decoded(TrainedModel, document)
-        return found
+        model: TrainedModel = decoded(TrainedModel, document)
+        return model
     except (*WRONG, FormatError) as error:
         raise FormatError(
-            f"{path}: not what a training writes ({error!r:.200})", remedy="run the training's command again"
+            f"{path}: damaged or edited ({error!r:.200})", remedy="run the training's command again"
         ) from error
 
 
 def has_tokenizer(folder: str) -> bool:
-    """Return whether a dataset's or model's folder has a tokenizer."""
+    """Return whether a dataset or model folder has a tokenizer."""
     return bool(tf.io.gfile.isdir(f"{folder.rstrip('/')}/{TOKENIZER}"))
 
 
 def copy_tokenizer(folder: str, target: str) -> None:
     """Copy the tokenizer's files, without subfolders, from a dataset or model folder to `target`.
 
-    Raises: ReaderError if there is no tokenizer, or a file is a link.
+    Raises: ReaderError if the folder has no tokenizer, or a file is a link.
     """
     source = f"{folder.rstrip('/')}/{TOKENIZER}"
     if not has_tokenizer(folder):
         raise ReaderError(
-            f"--model {folder}: no {TOKENIZER}/ in it", remedy="copy the folder tokenizer/ of the dataset into it"
+            f"--model {folder}: there is no folder {TOKENIZER}/ in it",
+            remedy="copy the folder tokenizer/ of the dataset into it",
         )
     tf.io.gfile.makedirs(target)
     for name in filter(local_paths.is_tokenizers, tf.io.gfile.listdir(source)):

@@ -1,9 +1,9 @@
-"""Progress reports of a training: lines for people, JSON lines for programs, TensorBoard scalars.
+"""Report the progress of a training: lines for people, JSON lines for programs, scalars for TensorBoard.
 
     step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
 
-MFU (model FLOPs utilization) is the used share of the devices' peak rate, by XLA's count; only for JAX on a TPU. The
-rates exclude compiling, evaluating and saving. Scalars are buffered, because each write to gs:// sends the whole file.
+MFU (model FLOPs utilization) is the used share of the devices' peak rate, counted by XLA, for JAX on a TPU. Rates
+exclude compiling, evaluating and saving. Scalars are buffered, because each write to gs:// sends the whole file.
 """
 
 import dataclasses
@@ -14,17 +14,18 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from pipelines.terminal.console import say
+from tfrecord_io.shown import some
 
 _FLUSH_SECONDS = 30
-_GATHERED = 10_000  # scalars of some 100 bytes each
+_BUFFERED = 10_000  # scalars of about 100 bytes
 
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingProgress:
     """Clock and reporter of a training. `speaks`: whether this host reports.
 
-    `tokens_per_example`: mean at a step. `peak_flops`: per second and device, 0 if unknown. `since`: step, time and
-    FLOPs at the start of the clock.
+    `tokens_per_example`: mean at a step. `peak_flops`: FLOPs per second and device, 0 if unknown. `since`: step, time
+    and FLOPs at the start of the clock.
     """
 
     log_dir: str
@@ -37,18 +38,17 @@ class TrainingProgress:
     since: tuple[int, float, float] | None = None
 
     def __post_init__(self) -> None:
-        sizes: dict[str, int] = {"max_queue": _GATHERED, "flush_millis": _FLUSH_SECONDS * 1000}
-        opened = (
+        sizes: dict[str, int] = {"max_queue": _BUFFERED, "flush_millis": _FLUSH_SECONDS * 1000}
+        self._writer = (
             tf.summary.create_file_writer(self.log_dir, **sizes) if self.speaks else tf.summary.create_noop_writer()
         )
-        self._writer = opened
 
     def start_clock(self, step: int, *, flops: float = 0.0) -> None:
-        """Start measuring rates at this step. `flops`: one device's FLOPs so far."""
+        """Measure rates from this step on. `flops`: one device's FLOPs so far."""
         self.since = (step, time.monotonic(), flops)
 
     def training(self, step: int, *, loss: float, learning_rate: float, flops: float = 0.0) -> None:
-        """Report a call: its last loss, and the rates."""
+        """Report the last loss of a call, and the rates."""
         rates = self._rates(step, flops)
         self._scalars(step, "train", {"loss": loss, "learning_rate": learning_rate, **rates})
         shown = "  ".join(f"{value:,.{0 if value >= 100 else 2}f} {name}" for name, value in rates.items())
@@ -60,7 +60,7 @@ class TrainingProgress:
         self._scalars(step, split, metrics)
         self._writer.flush()  # people wait for evaluations
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        self.note(f"step {step:>7,}/{self.total:,}  {split}: {shown}  ({examples:,} examples)")
+        self.note(f"step {step:>7,}/{self.total:,}  {split}: {shown}  ({some(examples, 'example')})")
         self._emit({"step": step, "split": split, "examples": examples, **metrics})
 
     def note(self, text: str) -> None:
@@ -84,7 +84,7 @@ class TrainingProgress:
         return rates
 
     def _scalars(self, step: int, group: str, values: Mapping[str, float]) -> None:
-        # tf.summary.scalar needs the package tensorboard.
+        # tf.summary.scalar would need the package tensorboard.
         metadata = tf.compat.v1.SummaryMetadata(
             plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
         )

@@ -1,4 +1,4 @@
-"""Training loop: set up devices, data, task and model, then train, log, evaluate and save."""
+"""Run the training loop: set up devices, data, task and model, then train, log, evaluate and save."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ from pipelines.train.metrics import together
 from pipelines.train.progress import TrainingProgress
 from pipelines.train.setup import TrainingSetup
 from tfrecord_io.errors import OutputError
+from tfrecord_io.shown import some
 
-_NO_TOKENIZER = "warning: {} has no tokenizer/, so the model's folder will have none, which predict and export need"
+_NO_TOKENIZER = (
+    "warning: {} has no folder tokenizer/, so the model's folder will have none, which predict and export need"
+)
 
 
 def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
-    """Train until `config.steps`, resuming where an earlier run with the same model folder stopped.
+    """Train until `config.steps`, from the last checkpoint in the model folder on.
 
-    With a TPU or several CPU replicas, call before anything else uses TensorFlow. Return the `steps`, the path of the
+    With a TPU or several CPU replicas, call before anything else uses TensorFlow. Returns the `steps`, the path of the
     `model`, and its metrics, if evaluated; {} in a process that does not write.
 
-    Raises: a subclass of PrepError, by cause; StoppedError after SIGTERM or SIGINT, with the state saved.
+    Raises: a PrepError; StoppedError after SIGTERM or SIGINT, with the state saved.
     """
     job = jobs.check(config)
     backend = backends.opened(job.target, job.config)
@@ -42,8 +45,6 @@ def train(config: TrainConfig, *, as_json: bool = False) -> dict[str, Any]:
 
 
 class _Run:
-    """State of one training, with the actions after each call."""
-
     def __init__(self, job: TrainingSetup, *, backend: DeviceBackend, stop: list[int], as_json: bool) -> None:
         config = job.config
         self._job = job
@@ -80,7 +81,7 @@ class _Run:
             self._progress.note(line)
         if lengths := self._data.manifest.bucket_lengths:
             listing = ", ".join(map(str, lengths))
-            self._progress.note(f"rows of {len(lengths)} lengths ({listing}): {len(lengths)} steps to compile")
+            self._progress.note(f"compiling a step for each of the row lengths {listing}")
 
     def go(self) -> dict[str, Any]:
         start = self._open()
@@ -100,8 +101,8 @@ class _Run:
             self._best_saves.close()
             self._progress.close()
             error = StoppedError(
-                f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}, which is saved",
-                remedy="run the same command again: it goes on with the next batch",
+                f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}; the state is saved",
+                remedy="run the same command again to continue with the next batch",
             )
             error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # the signal of another host
             raise error
@@ -111,13 +112,13 @@ class _Run:
         parts, folder = self._backend.input_parts, self._config.model_dir
         course = {"steps": self._config.total_steps, "warmup": self._config.warmup}
         kept = {checkpoints.PARTS: dataclasses.asdict(parts), checkpoints.COURSE: course}
-        made_of = checkpoints.claimed(
+        identity = checkpoints.claimed(
             folder,
             identity={**jobs.identity(self._config, self._data), **kept},
             writes=self._backend.is_first,
             may_change=self._config.allow_changes,
         )
-        recorded = made_of.get(checkpoints.PARTS, dataclasses.asdict(parts))
+        recorded = identity.get(checkpoints.PARTS, dataclasses.asdict(parts))
         self._backend.input_parts = parts.kept(recorded, order=self._config.order, model_dir=folder)
         start, total = self._saves.restore(note=self._progress.note), self._config.total_steps
         self._history.open(start)
@@ -125,59 +126,61 @@ class _Run:
             return start
         self._saved_at = start
         self._progress.note(
-            f"going on after step {start:,}"
+            f"continuing after step {start:,}"
             if start < total
-            else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
+            else f"nothing left to train after {some(start, 'step')}, since --steps is {total:,}; only evaluating"
         )
         if start < total:
-            self._note_course(start, before=made_of.get(checkpoints.COURSE, course))
+            self._note_course(start, before=identity.get(checkpoints.COURSE, course))
         if self._config.keep_best and self._history.best == start not in self._best_saves.steps:
-            self._best_saves.save()  # a kill came between saving the last and the best checkpoint
+            self._best_saves.save()  # the earlier run was killed before this
         if start < total and self._ends_early():
-            self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
+            self._progress.note("nothing left to train, since --early-stopping ended the training; only evaluating")
         return start
 
     def _note_course(self, start: int, *, before: Mapping[str, Any]) -> None:
-        ours = self._learner.optimizer
-        earlier = dataclasses.replace(ours, steps=int(before["steps"]), warmup=int(before["warmup"]))
-        if earlier != ours and ours.schedule != "constant":
-            old, new = (float(each.learning_rate(start)) for each in (earlier, ours))
+        current = self._learner.optimizer
+        earlier = dataclasses.replace(current, steps=int(before["steps"]), warmup=int(before["warmup"]))
+        if earlier != current and current.schedule != "constant":
+            old, new = (float(optimizer.learning_rate(start)) for optimizer in (earlier, current))
             self._progress.note(
-                f"the {ours.schedule} schedule is rescaled from {earlier.steps:,} steps with {earlier.warmup:,} of "
-                f"warm-up to {ours.steps:,} with {ours.warmup:,}: the next step's rate is {new:.3g}, not {old:.3g}"
+                f"the {current.schedule} schedule is rescaled from {some(earlier.steps, 'step')} with a warm-up of "
+                f"{earlier.warmup:,} to {current.steps:,} with a warm-up of {current.warmup:,}; the next learning rate "
+                f"is {new:.3g} instead of {old:.3g}"
             )
 
     def _after_call(self, step: int, loss: float) -> bool:
         config = self._config
         if not math.isfinite(loss):
             raise TrainingError(
-                f"the loss at step {step} is {loss}, expected a number",
-                remedy="look for labels outside the classes, lengthen --warmup, or lower --learning-rate "
-                "(--allow-changes goes on from the last checkpoint with it)",
+                f"the loss at step {step:,} is {loss}, expected a number",
+                remedy="look for labels outside the classes, give a longer --warmup, or give a lower --learning-rate "
+                "with --allow-changes to continue from the last checkpoint",
             )
         if step % config.log_every == 0 or step == config.total_steps:
             self._progress.training(
                 step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
             )
-        if self._backend.anywhere(bool(self._stop)):  # so that all hosts save the same step
+        if self._backend.anywhere(bool(self._stop)):  # all hosts must save the same step
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
             self._start_clock(step)
             if self._ends_early():
-                self._progress.note(f"ended early: no better {self._metric} in {self._history.since_best} evaluations")
+                evaluations = some(self._history.since_best, "evaluation")
+                self._progress.note(f"ended early: no better {self._metric} in {evaluations}")
                 return False
         if config.save_every and step % config.save_every == 0:
             self._save()
             self._start_clock(step)
         if self._progress.since is None or step % config.log_every == 0:
-            self._start_clock(step)  # leaves out the first call, which compiles
+            self._start_clock(step)  # excludes the first call, which compiles
         return True
 
     def _start_clock(self, step: int) -> None:
         if self._progress.since is None:
             seconds = time.monotonic() - self._began
-            self._progress.note(f"first call: {duration(seconds)}, compiling included")
+            self._progress.note(f"first call: {duration(seconds)}, including compilation")
         self._progress.start_clock(step, flops=self._learner.flops)
 
     def _ends_early(self) -> bool:
@@ -191,16 +194,16 @@ class _Run:
         self._best_saves.close()
         steps = self._learner.step
         self._take_best()
-        model, frozen, left = self._backend.current(self._learner), self._backend.frozen(self._learner), {}
+        model, frozen, result = self._backend.current(self._learner), self._backend.frozen(self._learner), {}
         if self._backend.is_first:
             if frozen:
                 checkpoints.save_weights(model, frozen, f"{self._config.model_dir.rstrip('/')}/{model_files.REFERENCE}")
             model_path, weights_path = checkpoints.save_model(model, self._config.model_dir)
             self._describe()
             self._progress.note(f"saved {model_path} and {weights_path}")
-            left = {"steps": steps, "model": model_path, **self._metrics}
+            result = {"steps": steps, "model": model_path, **self._metrics}
         self._progress.close()
-        return left
+        return result
 
     def _take_best(self) -> None:
         best = self._history.best
@@ -210,13 +213,14 @@ class _Run:
             self._best_saves.load(best)
         except OutputError as error:
             self._progress.note(
-                f"warning: no checkpoint of the best evaluation, after step {best:,}: keeping the last ({error.cause})"
+                f"warning: the checkpoint of the best evaluation (step {best:,}) cannot be loaded, so the last one is "
+                f"used ({error.cause})"
             )
             self._saves.restore(note=self._progress.note)
             return
         self._metrics = self._history.evaluations[best]
         self._progress.note(
-            f"back to the best evaluation, after step {best:,}: {self._metric} {self._metrics[self._metric]:.4f}"
+            f"using the best evaluation, after step {best:,}: {self._metric} {self._metrics[self._metric]:.4f}"
         )
 
     def _describe(self) -> None:
@@ -241,38 +245,36 @@ class _Run:
         self._evaluated_at = step
         is_best = self._history.add(step, self._metrics)
         if is_best and self._config.keep_best:
-            # Latest checkpoint first: if it were older than the best one, a resumed run would forget that.
+            # The last checkpoint must not be older than the best one, which a resumed run would forget.
             self._save()
             self._saves.close()
             self._best_saves.save()
 
     def _measured(self, split: str) -> Mapping[str, float]:
         parts = jobs.evaluated(self._data, split)
-        found = {
-            name: self._backend.evaluate(self._learner, feed(self._job, self._backend, each, split, training=False))
-            for name, each in parts.items()
+        results = {
+            name: self._backend.evaluate(self._learner, feed(self._job, self._backend, data, split, training=False))
+            for name, data in parts.items()
         }
-        counts = {name: each.num_examples(split) for name, each in parts.items()}
-        if len(found) > 1:
-            found[split], counts[split] = together(list(found.values())), sum(counts.values())
+        counts = {name: data.num_examples(split) for name, data in parts.items()}
+        if len(results) > 1:
+            results[split], counts[split] = together(list(results.values())), sum(counts.values())
         metrics: Mapping[str, float] = {}
-        for name, each in found.items():
-            if each.sums["weight"]:
-                metrics = self._job.task.metrics(each)
+        for name, result in results.items():
+            if result.sums["weight"]:
+                metrics = self._job.task.metrics(result)
                 self._progress.evaluation(self._learner.step, split=name, metrics=metrics, examples=counts[name])
             else:
                 metrics = {}
-                self._progress.note(
-                    f"{name}: none of {counts[name]:,} examples has a label, so there is nothing to measure"
-                )
+                self._progress.note(f"{name}: no metrics, since none of {some(counts[name], 'example')} has a label")
         return metrics
 
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[list[int]]:
-    """Yield a list that collects SIGTERM (preemption) and SIGINT; a second signal of the same kind acts as usual.
+    """Yield a list that collects SIGTERM (preemption) and SIGINT. A second signal of a kind acts as usual.
 
-    An ignored signal stays ignored, such as SIGINT in a background job of a shell.
+    Ignored signals stay ignored, such as SIGINT in a shell's background job.
     """
     stop: list[int] = []
     if threading.current_thread() is not threading.main_thread():

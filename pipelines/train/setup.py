@@ -1,8 +1,8 @@
-"""Set up a training and check it before any device is used, because a TPU takes long to start.
+"""Set up a training and check it before a device is used, because a TPU takes long to start.
 
-For a TPU, the input pipelines are also built and inspected (`tfrecord_io.readiness`). Elsewhere that would be too
-early, because a CPU can be split only before TensorFlow uses it. A mixture's datasets have the names in their
-manifests; a second one with the same name is NAME-2.
+For a TPU, the input pipelines are built and checked (`tfrecord_io.readiness`). Elsewhere they are not, because a CPU
+can be split only before TensorFlow uses it. A mixture's datasets have the names in their manifests; the second with the
+same name is NAME-2.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from tfrecord_io.reader import Data
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """Checked setup of a training. `warnings`: lines on slow inputs for a TPU."""
+    """Checked setup of a training. `warnings`: lines about inputs that are slow on a TPU."""
 
     config: TrainConfig
     target: Target
@@ -40,7 +40,7 @@ class TrainingSetup:
 
 
 def check(config: TrainConfig) -> TrainingSetup:
-    """Check a training's options, data and model folder. Raises: a PrepError, by cause."""
+    """Check a training's options, data and model folder. Raises: a PrepError."""
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
@@ -49,8 +49,7 @@ def check(config: TrainConfig) -> TrainingSetup:
     config = job.config
     if tf.io.gfile.exists(f"{config.model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
         raise ConfigError(
-            f"--model-dir {config.model_dir} holds a prepared dataset, expected a folder for checkpoints and the model "
-            "alone",
+            f"--model-dir {config.model_dir} contains a dataset, expected a folder only for checkpoints and the model",
             remedy="give another --model-dir",
         )
     checkpoints.claimed(
@@ -60,7 +59,7 @@ def check(config: TrainConfig) -> TrainingSetup:
 
 
 def prepared(config: TrainConfig, target: Target) -> TrainingSetup:
-    """Open the data, set the options that follow from it, and bind the task. Raises: a PrepError, by cause."""
+    """Open the data, set the options that depend on it, and bind the task. Raises: a PrepError."""
     data = open_data(config)
     eval_split = _eval_split(config, data)
     require_labels(config, data, eval_split=eval_split)
@@ -77,8 +76,8 @@ def _unfit(job: TrainingSetup) -> list[str]:
     config = job.config
     inputs = [(part, config.train_split, True) for part in by_length(job.data).values()]
     if job.eval_split is not None:
-        for each in evaluated(job.data, job.eval_split).values():
-            inputs += [(part, job.eval_split, False) for part in by_length(each).values()]
+        for data in evaluated(job.data, job.eval_split).values():
+            inputs += [(part, job.eval_split, False) for part in by_length(data).values()]
     start = max(checkpoints.steps_in(f"{config.model_dir.rstrip('/')}/{checkpoints.SAVES}"), default=0)
     findings = [
         finding
@@ -89,7 +88,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
             split,
             global_batch_size=config.global_batch_size,
             tpu="node" if job.target.kind == "tpu-node" else "vm",
-            num_replicas=config.replicas or 1,  # unknown before the TPU is connected
+            num_replicas=config.replicas or 1,  # unknown before connecting to the TPU
             objective=job.task.objective,
             training=endless,
             order=config.order,
@@ -102,7 +101,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
     """Return the identity of a training, for its model folder (see `checkpoints`)."""
-    # Only later stages: the fingerprint covers the first.
+    # The fingerprint covers the first stage.
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
     more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}
     if tasks.TASKS[config.task].reference:
@@ -114,23 +113,23 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
     require_split(data, config.train_split, option="--train-split", all_have_it=True)
     if config.eval_split is None:
         usual = [name for name in ("validation", "test") if has_labels(config, data, name)]
-        found = next((name for name in usual if name != config.train_split), None)
-        if found is None and (config.early_stopping or config.keep_best):
+        eval_split = next((name for name in usual if name != config.train_split), None)
+        if eval_split is None and (config.early_stopping or config.keep_best):
             option = "--early-stopping" if config.early_stopping else "--keep-best"
             raise ConfigError(
-                f"{option}, but {data.root} has neither a validation nor a test split to evaluate",
+                f"{option} needs evaluations, but {data.root} has neither a validation nor a test split",
                 remedy=f"give --eval-split, one of {[name for name in data.splits if data.num_examples(name)]}, or "
                 "build the data with --hold-out",
             )
-        return found
+        return eval_split
     require_split(data, config.eval_split, option="--eval-split")
     return config.eval_split
 
 
 def open_data(config: TrainConfig) -> InputFunctions:
-    """Open the dataset, or the mixture of several.
+    """Open the dataset, or the mixture of several datasets.
 
-    Raises: ReaderError if one cannot be opened or they do not fit together; ConfigError for buckets in a mixture.
+    Raises: ReaderError if a dataset cannot be opened or does not fit the others; ConfigError for buckets in a mixture.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     if len(opened) == 1:
@@ -138,20 +137,20 @@ def open_data(config: TrainConfig) -> InputFunctions:
     for data in opened:
         if lengths := data.manifest.bucket_lengths:
             raise ConfigError(
-                f"--data {data.root}: rows of several lengths, {list(lengths)}, among several datasets, expected one "
-                "length: a mixture has rows of all its datasets in each batch",
-                remedy="build it without --bucket-lengths, or train on it alone",
+                f"--data {data.root}: rows have several lengths, {list(lengths)}, expected one length in a mixture, "
+                "since a batch has rows of all datasets",
+                remedy="build this dataset without --bucket-lengths, or train on it alone",
             )
     named: dict[str, Data] = {}
     for data in opened:
-        count = sum(each.manifest.name == data.manifest.name for each in named.values())
+        count = sum(other.manifest.name == data.manifest.name for other in named.values())
         named[f"{data.manifest.name}-{count + 1}" if count else data.manifest.name] = data
     stages = {step: dict(zip(named, weights, strict=True)) for step, weights in config.data_stages.items()}
     return Mixture(named, stages=stages or None, temperature=config.temperature)
 
 
 def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
-    """Return rows, tokens and epochs of each dataset of a mixture; empty for one dataset."""
+    """Return rows, tokens and epochs by dataset of a mixture; empty for a single dataset."""
     if not isinstance(job.data, Mixture):
         return {}
     config = job.config
@@ -159,7 +158,7 @@ def shares(job: TrainingSetup) -> Mapping[str, Mapping[str, float]]:
 
 
 def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
-    """Return a dataset for each row length, ascending."""
+    """Return a dataset per row length, ascending."""
     if isinstance(data, Data) and data.manifest.bucket_lengths:
         return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
     return {data.manifest.row_length: data}
@@ -171,60 +170,61 @@ def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
         datasets = {split: data}
     else:
         assert isinstance(data, Mixture)
-        datasets = {f"{name}/{split}": each for name, each in data.datasets.items()}
-    return {name: each for name, each in datasets.items() if split in each.splits and each.num_examples(split)}
+        datasets = {f"{name}/{split}": part for name, part in data.datasets.items()}
+    return {name: part for name, part in datasets.items() if split in part.splits and part.num_examples(split)}
 
 
 def require_split(data: InputFunctions, split: str, *, option: str, all_have_it: bool = False) -> None:
-    """Check that a dataset (each one if `all_have_it`) has examples in a split. Raises: ConfigError."""
+    """Check that a dataset (all datasets if `all_have_it`) has examples in a split. Raises: ConfigError."""
     have, datasets = len(evaluated(data, split)), len(data.datasets) if isinstance(data, Mixture) else 1
     if have < (datasets if all_have_it else 1):
         raise ConfigError(
-            f"{option} {split}: {data.root} has no such split, or no example in it",
+            f"{option} {split}: {data.root} has no split {split!r}, or no example in it",
             remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
         )
 
 
 def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
-    """Return whether a dataset has examples in a split, and for classify, labels too."""
-    found = [each.splits[split] for each in evaluated(data, split).values()]
-    return any(tasks.TASKS[config.task].labels != "label" or each.num_unlabelled < each.num_examples for each in found)
+    """Return whether a dataset has examples in a split, and labels if the task is classify."""
+    shards = [part.splits[split] for part in evaluated(data, split).values()]
+    needs_labels = tasks.TASKS[config.task].labels == "label"
+    return any(not needs_labels or part.num_unlabelled < part.num_examples for part in shards)
 
 
 def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
-    """Return the config with `num_labels` inferred from integer labels, if their range is known.
+    """Return the config with `num_labels` from the integer labels, if their range is known.
 
-    Raises: ConfigError if they are not 0 to n - 1, or not below `--num-labels`.
+    Raises: ConfigError if the labels are not 0 to n - 1, or not below --num-labels.
     """
     splits = (config.train_split, *([] if eval_split is None else [eval_split]))
-    found = [(each.root, each.splits[split].labels) for split in splits for each in evaluated(data, split).values()]
-    ranges = [labels for _, labels in found if labels is not None]
-    if tasks.TASKS[config.task].labels is None or not ranges or len(ranges) < len(found):
+    every_range = [part.splits[split].labels for split in splits for part in evaluated(data, split).values()]
+    ranges = [labels for labels in every_range if labels is not None]
+    if tasks.TASKS[config.task].labels is None or not ranges or len(ranges) < len(every_range):
         return config
     labels = functools.reduce(LabelRange.joined, ranges)
     num_labels = config.num_labels or labels.largest + 1
     fits = labels.smallest >= 0 and labels.largest < num_labels
     if fits and (config.num_labels or not labels.has_gaps_from_0):
         return dataclasses.replace(config, num_labels=num_labels)
-    # Several splits together may have an unknown number of labels.
+    # The number of different labels over several splits may be unknown.
     shown = ranges[0] if ranges[0].has_gaps_from_0 else labels
     expected = config.num_labels or shown.distinct or labels.largest + 1
-    given = f"--num-labels {config.num_labels}: " if config.num_labels else ""
+    option = f"--num-labels {config.num_labels}: " if config.num_labels else ""
     ways = ["build the data with --label-classes, which makes each value a class"] * (
         tasks.TASKS[config.task].labels == "label"
     )
     ways += [f"give --num-labels {labels.largest + 1}"] * (labels.smallest >= 0)
     raise ConfigError(
-        f"{given}{data.root}: its labels are {shown.text}, expected 0 to {expected - 1}", remedy=", or ".join(ways)
+        f"{option}{data.root}: labels have {shown.text}, expected 0 to {expected - 1}", remedy=", or ".join(ways)
     )
 
 
 def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:
-    """Check that both splits have labels. Raises: ConfigError if not."""
+    """Check that the splits have labels. Raises: ConfigError."""
     for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
         if split is not None and not has_labels(config, data, split):
             raise ConfigError(
                 f"{option} {split}: none of its {data.num_examples(split):,} examples in {data.root} has a label (all "
-                "are -1), expected some",
-                remedy="choose another split; `train-tpu predict` takes one without labels",
+                "labels are -1)",
+                remedy="choose another split; `train-tpu predict` needs no labels",
             )

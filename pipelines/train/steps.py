@@ -1,17 +1,17 @@
-"""Training step as pure functions in `keras.ops`, shared by both backends: loss, gradients and AdamW.
+"""Training step as pure functions in `keras.ops`, for both backends: loss, gradients and AdamW.
 
-A graph is traced once, and seeds of dropout are functions of (seed, step), so a resumed training draws what an
-uninterrupted one would.
+Dropout's seeds are functions of (seed, step), so a resumed training draws the same numbers as an uninterrupted one.
 
-The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping. Keras' own (3.15.1)
-follows another rule on TensorFlow: it squares an embedding's gradient token by token, without adding those of one id
-first, and each replica clips its own gradients, so the result depends on the number of replicas.
+The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping, because Keras' AdamW
+(3.15.1) differs on TensorFlow: it squares an embedding's gradient token by token instead of summing it by id first, and
+each replica clips its own gradients, so the result depends on the number of replicas.
 
     t = step + 1    g: gradients, summed over the replicas, scaled so that their global norm is at most `clip_norm`
     m <- b1 m + (1 - b1) g            v <- b2 v + (1 - b2) g^2
     w <- w - rate (decay w + m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + epsilon))        no decay of biases and norms
 
-`torch.optim.AdamW` and `optax.adamw` have the same rule and epsilon; Keras adds its own, 1e-7, to the uncorrected root.
+`torch.optim.AdamW` and `optax.adamw` have the same rule and epsilon. Keras adds its epsilon, 1e-7, to the uncorrected
+root.
 """
 
 import abc
@@ -31,17 +31,17 @@ from pipelines.train.models import BuiltModel
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.tasks.kinds import Batch
 
-# Names of biases, and of norms' factors and offsets, in Keras and KerasHub.
+# Names of biases and of norms' factors and offsets in Keras and KerasHub.
 _UNDECAYED = re.compile(r"bias|\A(beta|gamma|scale)\Z")
 
 
 class Learner(abc.ABC):
-    """Model in training with its task and optimizer; each backend adds operations.
+    """Model in training, with its task and optimizer. Each backend adds operations.
 
-    `shares`: parts of a global batch whose losses are added.
+    `shares`: number of parts of a global batch; their losses are added.
     """
 
-    flops = 0.0  # one device's, 0 if not counted
+    flops = 0.0  # of one device, 0 if not counted
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, shares: int) -> None:
         config = job.config
@@ -61,14 +61,16 @@ class Learner(abc.ABC):
         self._accumulate = config.accumulate
         variables = self.model.non_trainable_variables
         self._own = len(variables)
-        self._seeds = [at for at, each in enumerate(variables) if each.name == "seed_generator_state"]
-        # State that lasts beyond a call, such as running means.
-        self._kept = [at for at, each in enumerate(variables) if at not in self._seeds and "float" in each.dtype]
+        self._seeds = [at for at, variable in enumerate(variables) if variable.name == "seed_generator_state"]
+        # State that outlives a call, such as running means.
+        self._kept = [
+            at for at, variable in enumerate(variables) if at not in self._seeds and "float" in variable.dtype
+        ]
 
     @property
     @abc.abstractmethod
     def step(self) -> int:
-        """Number of steps taken, including restored ones."""
+        """Steps taken, including those of earlier runs."""
 
     @property
     def learning_rate(self) -> float:
@@ -77,7 +79,7 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
-        """Return `loss`, its gradients, and all new state."""
+        """Return `loss`, its gradients and the new state."""
 
     @abc.abstractmethod
     def fold_in(self, seed: Any, number: Any) -> Any:
@@ -90,7 +92,7 @@ class Learner(abc.ABC):
     def gradients(
         self, weights: list[Any], state: list[Any], batch: Batch, total: Any, seed: Any
     ) -> tuple[Any, list[Any], list[Any]]:
-        """Return the loss, gradients and new kept state for these rows of the global batch."""
+        """Return the loss, gradients and kept state for this part of the global batch."""
         state = self._seeded(state, lambda index: self.fold_in(seed, index))
         if self._accumulate == 1:
             loss, gradients, new = self.differentiated(weights, state, batch, total)
@@ -99,35 +101,35 @@ class Learner(abc.ABC):
 
         def add(number: Any, carried: Any) -> Any:
             loss, gradients, kept = carried
-            given = self._seeded(state, lambda index: self.fold_in(state[index], number))
+            seeded = self._seeded(state, lambda index: self.fold_in(state[index], number))
             for index, value in zip(self._kept, kept, strict=True):
-                given[index] = value
+                seeded[index] = value
             part = keras.tree.map_structure(lambda values: values[number], parts)
-            more, changes, new = self.differentiated(weights, given, part, total)
+            more, changes, new = self.differentiated(weights, seeded, part, total)
             summed = [one + other for one, other in zip(gradients, changes, strict=True)]
             return loss + more, summed, [new[index] for index in self._kept]
 
-        first = (ops.zeros([]), [ops.zeros_like(each) for each in weights], [state[index] for index in self._kept])
+        first = (ops.zeros([]), list(map(ops.zeros_like, weights)), [state[index] for index in self._kept])
         return ops.fori_loop(0, self._accumulate, add, first)
 
     def _seeded(self, state: list[Any], seed_of: Any) -> list[Any]:
-        given = list(state)
+        seeded = list(state)
         for index in self._seeds:
-            given[index] = ops.cast(seed_of(index), state[index].dtype)
-        return given
+            seeded[index] = ops.cast(seed_of(index), state[index].dtype)
+        return seeded
 
     def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
-        """Return these rows' share of the global loss, and all new state. `total`: its sum of weights."""
+        """Return this part's share of the global loss, and the new state. `total`: the sum of all weights."""
         _, labels, example_weights = batch
         example_weights = self.task.weights(labels, example_weights)
         logits, new_state, penalties = self._called(weights, state, batch, training=True)
         losses = self.task.losses(logits, labels, smoothing=True)
         loss = ops.divide_no_nan(ops.sum(losses * example_weights), total)
-        # The model's regularizers: each part of a global batch adds its share.
-        return loss + sum(ops.cast(each, "float32") for each in penalties) / self._shares, new_state
+        # Each part of a global batch adds its share of the model's regularization.
+        return loss + sum(ops.cast(penalty, "float32") for penalty in penalties) / self._shares, new_state
 
     def sums(self, weights: list[Any], state: list[Any], batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the task's evaluation sums, and its per-row values."""
+        """Return the task's evaluation sums and per-row values."""
         inputs, labels, example_weights = batch
         logits, _, _ = self._called(weights, state, batch, training=False)
         example_weights = self.task.weights(labels, example_weights)
@@ -139,18 +141,18 @@ class Learner(abc.ABC):
     ) -> tuple[Any, list[Any], list[Any]]:
         """Return the logits aligned with the labels, the new state, and the regularization losses.
 
-        With a reference, the logits are the differences from the reference's.
+        With a reference model, its logits are subtracted.
         """
         features = models.taken(self.model, self.task.features(batch[0]))
         own, reference = state[: self._own], state[self._own :]
         logits, new, penalties = self.model.stateless_call(
             weights, own, features, training=training, return_losses=True
         )
-        found = self.task.aligned(logits, batch, taken=features)
+        aligned = self.task.aligned(logits, batch, taken=features)
         if reference:
             logits = self.model.stateless_call(reference, own, features, training=False)[0]
-            found = found - self.task.aligned(logits, batch, taken=features)
-        return found, [*new, *reference], penalties
+            aligned = aligned - self.task.aligned(logits, batch, taken=features)
+        return aligned, [*new, *reference], penalties
 
 
 def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., Any]:
@@ -166,13 +168,13 @@ def answering(model: keras.Model, outputs: Callable[..., Any]) -> Callable[..., 
 
 
 def is_decayed(variable: Any) -> bool:
-    """Return whether weight decay applies: not to biases of any shape, nor to norms."""
+    """Return whether weight decay applies to a variable: not to biases and norms."""
     return len(variable.shape) > 1 and not _UNDECAYED.search(variable.name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """AdamW. `rate`: the highest, after `warmup` of `steps` steps. `decayed`: for each weight, whether it decays."""
+    """AdamW. `rate`: the learning rate after the warm-up. `decayed`: whether weight decay applies, by weight."""
 
     rate: float
     warmup: int
@@ -186,7 +188,7 @@ class AdamW:
     epsilon: float = 1e-8
 
     def learning_rate(self, step: Any) -> Any:
-        """Return a step's rate: linear up to `rate`, then a cosine or a line to 0, or constant."""
+        """Return a step's learning rate: a line up to `rate`, then a cosine or a line to 0, or constant."""
         done = ops.cast(step, "float32")
         rising = (done + 1.0) / (self.warmup + 1.0)
         share = ops.clip((done - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)
@@ -200,19 +202,20 @@ class AdamW:
         self, step: Any, weights: Sequence[Any], gradients: Sequence[Any], means: Sequence[Any], squares: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """Return the new weights, means and squares. `step`: the number of earlier steps."""
-        norm = ops.sqrt(sum(ops.sum(ops.square(each)) for each in gradients))
-        shrunk = self.clip_norm / ops.maximum(norm, self.clip_norm)
+        norm = ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
+        scale = self.clip_norm / ops.maximum(norm, self.clip_norm)
         rate, time = self.learning_rate(step), ops.cast(step, "float32") + 1.0
-        # expm1, because 1 - 0.999**t in float32 has only 4 correct digits.
+        # 1 - 0.999**t would have only 4 correct digits in float32.
         first, second = (-ops.expm1(time * math.log(beta)) for beta in (self.beta_1, self.beta_2))
-        found = []
-        each_weight = zip(weights, gradients, means, squares, self.decayed, strict=True)
-        for weight, gradient, mean, square, decays in each_weight:
-            gradient = gradient * shrunk
+        updated = []
+        for weight, gradient, mean, square, decays in zip(
+            weights, gradients, means, squares, self.decayed, strict=True
+        ):
+            gradient = gradient * scale
             new_mean = self.beta_1 * mean + (1.0 - self.beta_1) * gradient
             new_square = self.beta_2 * square + (1.0 - self.beta_2) * ops.square(gradient)
             kept = weight * (1.0 - rate * self.decay) if decays else weight
             change = new_mean / first / (ops.sqrt(new_square / second) + self.epsilon)
-            found.append((kept - rate * change, new_mean, new_square))
-        new_weights, new_means, new_squares = zip(*found, strict=True)
+            updated.append((kept - rate * change, new_mean, new_square))
+        new_weights, new_means, new_squares = zip(*updated, strict=True)
         return list(new_weights), list(new_means), list(new_squares)

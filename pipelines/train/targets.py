@@ -1,11 +1,9 @@
-"""Target of a training: the accelerator that `--tpu` selects, and the backend that drives it.
+"""Choose the accelerator (--tpu) and its backend (--backend), before TensorFlow or JAX is imported.
 
-Nothing here imports TensorFlow or JAX, because Keras' backend must be known first.
-
-    --tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
-    --tpu NAME | grpc://IP:8470     a TPU Node: its host is another machine, which sees only gs://; TensorFlow
-    --tpu local                     a TPU VM: the chips are in this machine; JAX, unless tensorflow-tpu is installed
-    --tpu none                      GPUs, or the CPU, which --replicas N splits into N devices; TensorFlow by default
+--tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
+--tpu NAME | grpc://IP:8470     a TPU Node, with another machine as host, which reads only gs://; TensorFlow
+--tpu local                     a TPU VM, with the chips in this machine; JAX, unless tensorflow-tpu is installed
+--tpu none                      GPUs, or the CPU, which --replicas N splits into N devices; TensorFlow by default
 """
 
 import contextlib
@@ -20,10 +18,11 @@ from typing import Literal
 
 from pipelines.train.config import Backend
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import some
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
-# JAX' variables for several processes: the first one's address; their number, and this process's index.
+# JAX' variables for several processes: address of the first, number of processes, and index of this one.
 COORDINATOR, CLUSTER = "JAX_COORDINATOR_ADDRESS", ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _HOSTS = ("cpu", "gpu", "cuda")  # not names of TPUs
 _NONE_FOUND = "no TPU found"
@@ -31,7 +30,7 @@ _NONE_FOUND = "no TPU found"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """Chosen accelerator. `address`: a TPU's name or address, or empty. `chosen_by`: option or variable."""
+    """Chosen accelerator. `address`: a TPU Node's name or address. `chosen_by`: the option or variable."""
 
     kind: Kind
     address: str = ""
@@ -47,9 +46,9 @@ class Target:
 
 
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
-    """Return the accelerator that `--tpu` selects. `chips_here`: see `has_tpu_chips`.
+    """Return the accelerator for a value of --tpu. `chips_here`: see `has_tpu_chips`.
 
-    Raises: ConfigError if `tpu` is no valid value.
+    Raises: ConfigError for an invalid value.
     """
     if tpu == "none":
         return Target(kind="host", chosen_by="--tpu none")
@@ -71,66 +70,67 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
 
 
 def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
-    """Return the backend for `--backend`. Raises: ConfigError for JAX with a TPU Node."""
+    """Return the backend for a value of --backend. Raises: ConfigError for JAX with a TPU Node."""
     if asked == "jax" and target.kind == "tpu-node":
         raise ConfigError(
             f"--backend jax with a TPU Node ({target.address}), expected a TPU in this machine",
-            remedy="leave out --backend, or train on a TPU VM with --tpu local",
+            remedy="leave --backend out, or train on a TPU VM with --tpu local",
         )
     if asked != "auto":
         return asked
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        importlib.metadata.distribution("tensorflow-tpu")  # TensorFlow sees no TPU without it
+        importlib.metadata.distribution("tensorflow-tpu")  # without it, TensorFlow finds no TPU
         return "tensorflow"
     jax_drives = target.kind == "tpu-vm" and importlib.util.find_spec("jax") is not None
     return "jax" if jax_drives else "tensorflow"
 
 
 def hardware(platform: str, count: int) -> str:
-    """Describe `count` devices of a platform (TensorFlow's or JAX's name) in words."""
-    return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or ("1 GPU" if count == 1 else f"{count} GPUs")
+    """Describe `count` devices of a platform, as named by TensorFlow or JAX."""
+    return {"cpu": "the CPU", "tpu": "a TPU"}.get(platform.lower()) or some(count, "GPU")
 
 
 def missed_tpu(target: Target, instead: str) -> tuple[str, ...]:
-    """Return a warning and a remedy if `--tpu auto` found no TPU; else ()."""
+    """Return a warning and a remedy if --tpu auto found no TPU, or ()."""
     if target.chosen_by != _NONE_FOUND:
         return ()
     return (
         f"warning: no TPU found ({', '.join(_VARIABLES)} are not set, and this machine has no TPU chips): {instead}",
-        "remedy: for a TPU give --tpu NAME, grpc://IP:8470 or local; --tpu none leaves out this warning",
+        "remedy: for a TPU, give --tpu NAME, --tpu grpc://IP:8470 or --tpu local; without a TPU, give --tpu none",
     )
 
 
 def place(target: Target, hardware: str) -> str:
-    """Describe where the replicas run, and the option or variable that chose it."""
+    """Describe the devices, and the option or variable that chose them."""
     return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
 
 
 def has_tpu_chips() -> bool:
-    """Return whether this machine is a TPU VM, with the chips' device files and libtpu."""
+    """Return whether this machine is a TPU VM, with device files of the chips and libtpu."""
     if glob.glob("/dev/accel[0-9]*"):
         return True
     return bool(glob.glob("/dev/vfio/[0-9]*")) and importlib.util.find_spec("libtpu") is not None
 
 
 def require_reachable_path(target: Target, *, option: str, path: str) -> None:
-    """Check that a TPU Node can open a path. Raises: ConfigError if not."""
+    """Check that a TPU Node can open a path. Raises: ConfigError."""
     if target.kind == "tpu-node" and not path.startswith("gs://"):
         raise ConfigError(
-            f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address: the TPU's host is another "
-            "machine, which reads the data and writes the checkpoints itself and does not see this machine's files",
-            remedy=f"copy it to a bucket and give {option} gs://BUCKET/FOLDER, or train on a TPU VM with --tpu local",
+            f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address, since the TPU's host is "
+            "another machine, which cannot open the files of this machine",
+            remedy=f"copy the folder to a bucket and give {option} gs://BUCKET/FOLDER, or train on a TPU VM with "
+            "--tpu local",
         )
 
 
 def require_whole_cluster(environment: Mapping[str, str]) -> None:
-    """Check that a cluster in the environment is JAX', with all its variables. Raises: ConfigError."""
+    """Check that a cluster in the environment is for JAX and has all variables. Raises: ConfigError."""
     if environment.get(COORDINATOR):
         if missing := [name for name in CLUSTER if not environment.get(name, "").strip().isdigit()]:
             raise ConfigError(
-                f"{COORDINATOR}={environment[COORDINATOR]:.80} without a number in {' and '.join(missing)}",
-                remedy=f"set {CLUSTER[0]} to the number of processes and {CLUSTER[1]} to this one's, from 0; or unset "
-                f"{COORDINATOR} to train in this process alone",
+                f"{COORDINATOR}={environment[COORDINATOR]:.80}, but {' and '.join(missing)} is not a number",
+                remedy=f"set {CLUSTER[0]} to the number of processes and {CLUSTER[1]} to the number of this one, from "
+                f"0; or unset {COORDINATOR} to train in this process only",
             )
         return
     text = environment.get("TF_CONFIG", "").strip()
@@ -139,11 +139,11 @@ def require_whole_cluster(environment: Mapping[str, str]) -> None:
     try:
         num_tasks = sum(len(tasks) for tasks in json.loads(text).get("cluster", {}).values())
     except (ValueError, AttributeError, TypeError):
-        num_tasks = 2  # unreadable, but meant as more than one process
+        num_tasks = 2  # unreadable: assume several processes
     if num_tasks > 1:
         raise ConfigError(
-            f"TF_CONFIG={text:.80}, expected no cluster: each of its processes would train alone, into one folder",
-            remedy="start one process with TF_CONFIG= (empty); on several TPU hosts use JAX (--tpu local)",
+            f"TF_CONFIG={text:.80}, expected no cluster, since each process would train alone, into the same folder",
+            remedy="start a single process with an empty TF_CONFIG; on several TPU hosts, use JAX (--tpu local)",
         )
 
 
@@ -159,7 +159,7 @@ def _named(address: str, *, chosen_by: str) -> Target:
     if not address or malformed or address.lower() in _HOSTS:
         raise ConfigError(
             f"{chosen_by}: {address!r}, expected auto, local, none, the name of a TPU, or grpc://IP:8470",
-            remedy="`gcloud compute tpus list` shows names and addresses; --tpu none takes the GPUs of this machine, "
-            "else its CPU (CUDA_VISIBLE_DEVICES=-1 hides the GPUs)",
+            remedy="`gcloud compute tpus list` shows names and addresses; --tpu none uses this machine's GPUs or CPU "
+            "(CUDA_VISIBLE_DEVICES=-1 hides the GPUs)",
         )
     return Target(kind="tpu-node", address=address, chosen_by=chosen_by)

@@ -1,4 +1,4 @@
-"""Description of a finished model, in its folder's model.json."""
+"""The description of a finished model in model.json."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ from tfrecord_io.objectives.labelled import StartToken
 
 
 def _metrics(value: Any) -> dict[str, float]:
-    return {text(name): math.nan if each is None else float(each) for name, each in mapping(value).items()}
+    return {text(name): math.nan if metric is None else float(metric) for name, metric in mapping(value).items()}
 
 
 def _manifest(value: Any) -> Manifest:
@@ -23,10 +23,10 @@ def _manifest(value: Any) -> Manifest:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedModel:
-    """Description of a finished model. `pooling`: of rows for classify, else None.
+    """Description of a finished model.
 
-    `backbone`: KerasHub's class and config; None for a user's own model. `manifest`: of the data, without splits.
-    `metrics`: on `eval_split`; {} and None without one.
+    pooling: how rows are pooled for classify, None for other tasks. backbone: KerasHub's class and config, None for a
+    user's own model. manifest: the dataset's, without splits. metrics: on `eval_split`, if any.
     """
 
     task: Task
@@ -46,5 +46,5 @@ class TrainedModel:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Name of each class, by default its number."""
+        """Names of the classes, by default their numbers."""
         return self.manifest.label_names or tuple(map(str, range(self.num_outputs)))

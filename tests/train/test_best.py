@@ -93,7 +93,7 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
     best, last = min(losses, key=lambda step: losses[step]), max(losses)
     assert last == best + 20 < 400
     assert "ended early: no better loss in 2 evaluations" in outcome.err
-    assert f"back to the best evaluation, after step {best}: loss {losses[best]:.4f}" in outcome.err
+    assert f"using the best evaluation, after step {best}: loss {losses[best]:.4f}" in outcome.err
     assert (steps_of(tmp_path, "best"), steps_of(tmp_path, "checkpoints")[-1]) == ([best], last)
     final = json.loads(outcome.out.splitlines()[-1])
     assert final["steps"] == last
@@ -101,7 +101,7 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
     kept = keras.models.load_model(tmp_path / "model.keras").get_weights()
 
     again = training.done(tmp_path, **options, early_stopping=2)
-    assert "it ended early; evaluating only" in again.err
+    assert "--early-stopping ended the training; only evaluating" in again.err
     assert not training.losses(again.out)
     for one, other in zip(kept, keras.models.load_model(tmp_path / "model.keras").get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -117,7 +117,7 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path)
     for path in (tmp_path / "checkpoints").glob(f"ckpt-{max(whole)}.*"):
         path.unlink()
     again = training.done(tmp_path, **options, steps=300)
-    assert f"going on after step {max(whole) - 5}\n" in again.err
+    assert f"continuing after step {max(whole) - 5}\n" in again.err
     assert evaluations(tmp_path) == pytest.approx(whole)
 
 
@@ -125,5 +125,5 @@ def test_a_dataset_without_a_split_to_evaluate_is_refused(tmp_path: Path) -> Non
     outcome = training.command(tmp_path, data=training.translations(), task="seq2seq", early_stopping=2, eval_every=2)
     assert outcome.status == 2
     cause, remedy = outcome.error
-    assert cause.startswith("--early-stopping, but ")
+    assert cause.startswith("--early-stopping needs evaluations, but ")
     assert remedy.startswith("give --eval-split, one of ['train']")

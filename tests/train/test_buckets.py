@@ -37,7 +37,7 @@ def test_each_length_is_traced_once_and_a_resumed_training_goes_on_with_the_next
     options = {"data": data, "model": "tests.train.small:steady", "steps": 12, "steps_per_call": 3, "log_every": 3}
     whole = training.done(tmp_path, **options, save_every=6)
     assert traced == [(16, length) for length in LENGTHS]
-    assert "rows of 2 lengths (8, 24): 2 steps to compile" in whole.err
+    assert "compiling a step for each of the row lengths 8, 24" in whole.err
     assert training.metrics(whole.out)["examples"] == 80
     losses = training.losses(whole.out)
     assert list(losses) == [3, 6, 9, 12]
@@ -70,8 +70,8 @@ class _Counting:
 @pytest.mark.parametrize(
     ("mixed", "words"),
     [
-        (True, "among several datasets, expected one length"),
-        (False, "it does not take rows of each of the lengths [8, 24]"),
+        (True, "expected one length in a mixture"),
+        (False, "the model does not take rows of all lengths [8, 24]"),
     ],
 )
 def test_what_needs_one_length_is_refused(tmp_path: Path, data: Path, mixed: bool, words: str) -> None:

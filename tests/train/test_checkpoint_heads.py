@@ -72,7 +72,7 @@ HEADS = {
 
 def test_the_head_for_masked_words_is_loaded_and_a_pooler_may_be_missing(tmp_path: Path) -> None:
     built = begun(checkpoint(tmp_path, "mlm", without="pooler"), "mlm")
-    assert built.notes == (f"--model {tmp_path}: its head for masked words is loaded",)
+    assert built.notes == (f"--model {tmp_path}: the head for masked words is loaded",)
     inputs, found = logits(built)
     given = {"token_ids": inputs["input_ids"], "padding_mask": inputs["attention_mask"]}
     states = built.backbone({**given, "segment_ids": inputs["token_type_ids"]}, training=False)
@@ -98,7 +98,7 @@ def test_the_head_of_another_architecture_has_other_names(tmp_path: Path, kind: 
     tensors = load_file(folder / "model.safetensors")
     layers = models_of(built := begun(folder, "mlm"))
     assert type(built.backbone).__name__.lower() == f"{kind}backbone"
-    assert built.notes == (f"--model {tmp_path}: its head for masked words is loaded",)
+    assert built.notes == (f"--model {tmp_path}: the head for masked words is loaded",)
     dense, norm, bias = HEADS[kind]
     np.testing.assert_array_equal(layers["head_dense"].kernel, tensors[f"{dense}.weight"].T)
     np.testing.assert_array_equal(layers["head_norm"].gamma, tensors[f"{norm}.weight"])
@@ -112,7 +112,7 @@ def models_of(built: BuiltModel) -> dict[str, Any]:
 
 def test_a_classifiers_labels_are_the_datasets_of_the_same_names(tmp_path: Path) -> None:
     straight = begun(checkpoint(tmp_path / "a", "classify"), "classify")
-    assert straight.notes == (f"--model {tmp_path / 'a'}: its classifier is loaded, its classes found by name",)
+    assert straight.notes == (f"--model {tmp_path / 'a'}: the layer classifier is loaded, with classes by name",)
     names = {"0": "positive", "1": "neutral", "2": "negative"}
     folder = checkpoint(tmp_path / "b", "classify", id2label=names)
     tensors = load_file(folder / "model.safetensors")
@@ -126,8 +126,8 @@ def test_a_classifiers_labels_are_the_datasets_of_the_same_names(tmp_path: Path)
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        ({"0": "acrid", "1": "zesty"}, "its classes are acrid, zesty, none of the dataset's"),
-        ({"0": "LABEL_0", "1": "LABEL_1"}, "its classes are LABEL_0, LABEL_1, none of the dataset's"),
+        ({"0": "acrid", "1": "zesty"}, "acrid, zesty"),
+        ({"0": "LABEL_0", "1": "LABEL_1"}, "LABEL_0, LABEL_1"),
     ],
 )
 def test_a_classifier_of_other_classes_is_not_used_and_that_is_said(
@@ -135,8 +135,9 @@ def test_a_classifier_of_other_classes_is_not_used_and_that_is_said(
 ) -> None:
     folder = checkpoint(tmp_path, "classify", id2label=names)
     assert begun(folder, "classify").notes == (
-        f"--model {folder}: {words}",
-        f"--model {folder}: warning: not used of it: classifier",
+        f"--model {folder}: the checkpoint's classes are {words}; the dataset has none of them, so a random layer "
+        "classifier is used",
+        f"--model {folder}: warning: not used: classifier",
     )
 
 
@@ -149,14 +150,14 @@ def test_a_class_that_a_classifier_does_not_know_is_refused(tmp_path: Path) -> N
 def test_what_is_missing_or_not_used_is_named(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "mlm", "mlm", without="pooler", rename={"bert.": ""})
     assert begun(folder, "classify").notes == (
-        f"--model {folder}: warning: it has no pooler, which begins at random",
-        f"--model {folder}: warning: not used of it: cls.predictions, cls.predictions.transform.LayerNorm, "
+        f"--model {folder}: warning: the checkpoint has no pooler, so a random one is used",
+        f"--model {folder}: warning: not used: cls.predictions, cls.predictions.transform.LayerNorm, "
         "cls.predictions.transform.dense",
     )
     broken = checkpoint(tmp_path / "broken", "mlm", without="layer.1.output.dense.weight")
     with pytest.raises(ConfigError, match=r"layer\.1\.output\.dense\.weight") as caught:
         begun(broken, "mlm")
-    assert caught.value.remedy.startswith("save it with all of its weights")
+    assert caught.value.remedy.startswith("save the checkpoint with all weights")
 
 
 def test_the_head_of_a_preset_is_named_too(tmp_path: Path) -> None:
@@ -164,9 +165,7 @@ def test_the_head_of_a_preset_is_named_too(tmp_path: Path) -> None:
     vocab_size = reader.open(training.data()).manifest.tokenizer.vocab_size
     backbone = keras_hub.models.BertBackbone(vocabulary_size=vocab_size, **sizes)
     keras_hub.models.BertMaskedLM(backbone=backbone, preprocessor=None).save_to_preset(str(tmp_path))
-    assert begun(tmp_path, "mlm").notes == (
-        f"--model {tmp_path}: warning: not used of it: the head of KerasHub's task",
-    )
+    assert begun(tmp_path, "mlm").notes == (f"warning: --model {tmp_path}: the head of KerasHub's task is not used",)
 
 
 def test_a_checkpoint_on_the_hub_is_one_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

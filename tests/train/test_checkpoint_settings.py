@@ -48,7 +48,7 @@ def test_each_type_takes_a_step_is_saved_predicts_and_is_exported(tmp_path: Path
         assert predicted(tmp_path, model=model, data=data, split="train", **more)
     outcome = command("export", model=model, format="keras", output=tmp_path / "keras")
     if kind in NESTED:
-        assert "which Keras cannot load from one file" in outcome.error[0]
+        assert "which Keras cannot load from a file" in outcome.error[0]
     else:
         assert keras.models.load_model(tmp_path / "keras" / "model.keras").count_params()
     outcome = command("export", model=model, format="transformers", output=tmp_path / "to")
@@ -136,7 +136,7 @@ def test_one_dropout_for_all_is_said() -> None:
     config = {"model_type": "bert", "vocab_size": 9, **checkpoints.CONFIGS["bert"], "hidden_dropout_prob": 0.2}
     read = settings.read("m", {**config, "attention_probs_dropout_prob": 0.1})
     assert read.keywords["dropout"] == 0.2
-    assert read.notes == ("warning: a dropout of 0.2 is used everywhere, not attention_probs_dropout_prob 0.1",)
+    assert read.notes == ("warning: a dropout of 0.2 is used everywhere, instead of attention_probs_dropout_prob 0.1",)
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_one_dropout_for_all_is_said() -> None:
 )
 def test_a_tensor_without_a_place_is_refused_by_name(tmp_path: Path, kind: str, name: str, task: str) -> None:
     folder = written(tmp_path, kind, more={name: 16})
-    with pytest.raises(ConfigError, match=f"has no place for {name}"):
+    with pytest.raises(ConfigError, match=f"the trainer's model cannot use {name}"):
         begun(folder, task)
 
 
@@ -196,5 +196,5 @@ def unwritable(manifest: Any) -> keras.Model:
 def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path: Path) -> None:
     outcome = training.command(tmp_path, model=f"{__name__}:unwritable")
     assert outcome.status == 2
-    assert "cannot be saved at the end of the training (AttributeError: no such attribute)" in outcome.error[0]
+    assert "Keras could not save it at the end of the training (AttributeError: no such attribute)" in outcome.error[0]
     assert '"step"' not in outcome.out

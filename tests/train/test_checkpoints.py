@@ -86,8 +86,8 @@ def test_the_newest_whole_checkpoint_is_taken_whatever_was_damaged_or_deleted(op
     again, learner = opened(tmp_path, keep=2)
     assert again.restore(note=notes.append) == 3 == learner.step == learner.value()
     [note] = notes
-    assert "4: it does not fit this model or is damaged" in note
-    assert note.endswith("taking the one before")
+    assert "4: the checkpoint does not fit this model or is damaged" in note
+    assert note.endswith("trying the previous checkpoint")
     again.save()  # as a training that goes on
     again.close()
     assert again.steps == [2, 3], "what was given up is gone"
@@ -143,7 +143,7 @@ def test_an_incomplete_folder_is_passed_over(tmp_path: Path, inside: tuple[str, 
     again, learner = on_jax(tmp_path, keep=3)
     assert again.restore(note=notes.append) == 2 == learner.value()
     [note] = notes
-    assert "ckpt_9: it does not fit this model or is damaged" in note
+    assert "ckpt_9: the checkpoint does not fit this model or is damaged" in note
     learner.move(3)
     again.save()
     again.close()

@@ -50,7 +50,7 @@ def test_the_first_that_names_a_tpu_decides(
     "text", ['{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}', "{", "[]"]
 )
 def test_a_cluster_of_tensorflow_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"TF_CONFIG=.*each of its processes would train alone"):
+    with pytest.raises(ConfigError, match=r"TF_CONFIG=.*each process would train alone"):
         targets.require_whole_cluster({"TF_CONFIG": text})
 
 
@@ -60,7 +60,7 @@ def test_a_cluster_of_one_process_is_none() -> None:
     jax = {"JAX_COORDINATOR_ADDRESS": "a:1", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0"}
     targets.require_whole_cluster({"TF_CONFIG": "{", **jax})
     for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
-        with pytest.raises(ConfigError, match=f"JAX_COORDINATOR_ADDRESS=a:1 without a number in {name}"):
+        with pytest.raises(ConfigError, match=f"JAX_COORDINATOR_ADDRESS=a:1, but {name}"):
             targets.require_whole_cluster({**jax, name: ""})
 
 
@@ -68,18 +68,18 @@ def test_a_cluster_of_one_process_is_none() -> None:
 def test_what_is_no_address_is_refused(tpu: str) -> None:
     with pytest.raises(ConfigError, match="expected auto, local, none") as caught:
         targets.choose(tpu, environment={}, chips_here=False)
-    assert "--tpu none takes the GPUs" in caught.value.remedy
+    assert "--tpu none uses this machine's GPUs" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
     ("said", "cause"),
     [
-        ("Could not lookup TPU metadata from name 'x'. Exception: <HttpError 404 ... >", "no TPU of that name"),
+        ("Could not lookup TPU metadata from name 'x'. Exception: <HttpError 404 ... >", "the TPU does not exist"),
         ("<HttpError 403 when requesting ... The caller does not have permission>", "no permission"),
         ("Could not lookup TPU metadata from name 'x'. Exception: <HttpError 403 Forbidden>", "no permission"),
         ("Missing runtime dependency on the Google API client. Run `pip install cloud-tpu-client`", "not installed"),
         ("googleapiclient and oauth2client must be installed before using the TPU cluster resolver", "not installed"),
-        ('TPU "x" is not yet ready; state: "CREATING"', "or it is not ready"),
+        ('TPU "x" is not yet ready; state: "CREATING"', "or is not ready"),
         ("Op type not registered 'XlaSplitND' in binary running on n-1234", "could not be started"),
         ("failed to connect to all addresses; last error: UNKNOWN", "cannot be reached"),
         ("something that nobody has seen before", "could not be started"),
@@ -131,7 +131,7 @@ def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
     words = [sys.executable, "-c", CONNECT]
     done = subprocess.run(words, env=building.environment(), capture_output=True, text=True, timeout=limits.PROCESS)
     assert done.stdout.startswith("DeviceError tpu-node grpc://127.0.0.1:"), done.stderr
-    assert "there is no TPU" in done.stdout
+    assert "the TPU does not exist" in done.stdout
 
 
 @pytest.mark.parametrize(("tpu", "warned"), [("auto", True), ("none", False)])

@@ -119,7 +119,7 @@ def test_every_size_that_the_tensors_do_not_have_is_refused(tmp_path: Path, conf
     for name in sizes.keys() - {"model_type", "rope_theta", "max_length"}:
         changed = {**sizes, name: 100_000_000}
         folder = folder_of(tmp_path / name, changed if config is BERT else {**config, "config": changed})
-        with pytest.raises(ConfigError, match=r"its config\.json does not fit its weights \(") as caught:
+        with pytest.raises(ConfigError, match=r"config\.json does not fit the weights \(") as caught:
             fit.require_sound(folder, model="m")
         assert caught.value.remedy
 
@@ -140,7 +140,7 @@ def test_a_link_out_of_the_folder_and_a_pipe_are_refused(tmp_path: Path, file: s
     else:
         (tmp_path / "mine").write_bytes(b"{}")
         (folder / file).symlink_to(tmp_path / "mine")
-    with pytest.raises(ConfigError, match=f"{file} is (no regular file|a link to .*mine), expected a file of that"):
+    with pytest.raises(ConfigError, match=f"{file} is (not a regular file|a link to .*mine), expected a file of this"):
         fit.require_sound(folder, model="m")
 
 
@@ -151,7 +151,7 @@ def test_an_index_that_names_a_file_outside_is_refused(tmp_path: Path, index: st
     save_file(tensors(), tmp_path / "mine.safetensors")
     named = name.format(tmp_path) if isinstance(name, str) else name
     (folder / index).write_text(json.dumps({"weight_map": {"embeddings.words": named}}))
-    with pytest.raises(ConfigError, match=f"{index} names the file .*mine.*, expected a file of that folder"):
+    with pytest.raises(ConfigError, match=f"{index} names the file .*mine.*, expected a file of this folder"):
         fit.require_sound(folder, model="m")
 
 

@@ -19,7 +19,7 @@ from tfrecord_io.errors import ConfigError, FormatError, ReaderError
 
 def test_a_training_that_was_not_finished_has_no_description(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ReaderError, match="a training that has ended") as caught:
+    with pytest.raises(ReaderError, match="--model-dir of a finished training") as caught:
         model_files.read(str(tmp_path))
     assert "interrupted" in caught.value.remedy
 
@@ -63,14 +63,16 @@ def test_a_description_of_no_possible_model_is_refused(changes: dict[str, object
     trained = model_files.read(folder)
     assert trained.backbone is not None
     config = {**trained.backbone["config"], **changes}
-    with pytest.raises(FormatError, match=r"model\.json: describes no model that can be made"):
+    with pytest.raises(FormatError, match=r"model\.json: a model with this description cannot be built"):
         loading.load_model(folder, dataclasses.replace(trained, backbone={**trained.backbone, "config": config}))
 
 
 def test_more_outputs_than_the_weights_have_are_refused() -> None:
     folder = str(finished("classify", "bert-tiny"))
     trained = dataclasses.replace(model_files.read(folder), num_outputs=8_000_000)
-    with pytest.raises(FormatError, match=r"describes no model that can be made \(outputs 8,000,000 at width 128"):
+    with pytest.raises(
+        FormatError, match=r"a model with this description cannot be built \(outputs is 8,000,000 at width 128"
+    ):
         loading.load_model(folder, trained)
 
 
@@ -96,7 +98,7 @@ def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:
         model_files.copy_tokenizer(str(data), str(tmp_path / "again"))
     assert "cp -rL" in caught.value.remedy
     (tmp_path / "model.keras").symlink_to(tmp_path / "secret")
-    with pytest.raises(ReaderError, match=r"model\.keras: a link"), loading.local_copy(str(tmp_path / "model.keras")):
+    with pytest.raises(ReaderError, match=r"model\.keras is a link"), loading.local_copy(str(tmp_path / "model.keras")):
         pass
 
 

@@ -91,7 +91,7 @@ def test_options_that_contradict_each_other_are_named(changes: dict[str, object]
 
 
 def test_a_warm_up_longer_than_the_epochs_is_refused_once_that_is_known() -> None:
-    with pytest.raises(ConfigError, match="--warmup 50, expected fewer steps than the 10 of the training"):
+    with pytest.raises(ConfigError, match="--warmup 50, expected fewer than the 10 steps of the training"):
         config(epochs=1, warmup=50).sized(rows=320)
 
 
@@ -101,7 +101,7 @@ def test_an_interrupt_speaks_of_the_checkpoint(tmp_path: Path, monkeypatch: pyte
     assert outcome.status == 130
     assert outcome.error == (
         "interrupted",
-        "run the same command again; it goes on from the last checkpoint in --model-dir",
+        "run the same command again; it continues from the last checkpoint in --model-dir",
     )
 
 
@@ -173,4 +173,4 @@ def test_a_training_still_needs_its_options_and_a_command_that_is_none_is_named(
     assert "missing option '--data'" in words().output
     refused = words("predcit", "--model", "m")
     assert refused.exit_code == 2
-    assert "no command 'predcit', expected options, or one of export, predict" in refused.output
+    assert "no command 'predcit', expected options or one of export, predict" in refused.output

@@ -110,17 +110,21 @@ def test_a_training_resumes_with_its_reference_and_predicts_the_rewards_that_it_
         (
             {"task": "clm", "reference": "gpt2-tiny", "data": "reviews"},
             "--reference with --task clm, expected --task dpo",
-            "leave it out",
+            "leave --reference out",
         ),
         (
             {"task": "dpo", "reference": "gpt2-mini"},
             "differs from --model gpt2-tiny in ",
             "an earlier state of the same model",
         ),
-        ({"task": "dpo", "model": "bert-tiny"}, "it is an encoder, which sees what follows", "choose gpt2-tiny"),
-        ({"task": "reward", "model": "bert-tiny"}, "it is an encoder, which sees what follows", "choose gpt2-tiny"),
-        ({"task": "dpo", "data": "reviews"}, "--task dpo: ", "this dataset allows --task classify, mlm, clm"),
-        ({"task": "clm"}, "--task clm: ", "this dataset allows --task dpo, reward"),
+        ({"task": "dpo", "model": "bert-tiny"}, "the model is an encoder, which sees later tokens", "choose gpt2-tiny"),
+        (
+            {"task": "reward", "model": "bert-tiny"},
+            "the model is an encoder, which sees later tokens",
+            "choose gpt2-tiny",
+        ),
+        ({"task": "dpo", "data": "reviews"}, "--task dpo: ", "this dataset supports --task classify, mlm, clm"),
+        ({"task": "clm"}, "--task clm: ", "this dataset supports --task dpo, reward"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, str], message: str, remedy: str) -> None:

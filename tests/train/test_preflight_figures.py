@@ -120,12 +120,12 @@ def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         "bert-tiny, classify, float32, rows of 16, on v3-8",
         "4 chips, 8 replicas",
-        "256 in all, 32 a replica",
+        "256 in total, 32 per replica",
         "4.00 of 16 GiB (25%): fits",
         "6,150.0 GFLOP, 22.50 GB",
         "100.00 ms, bound by arithmetic",
         "10.0 steps/s, 2,560 examples/s",
-        "128 a replica fits, 1,024 in all; 136 does not",
+        "128 per replica fits, 1,024 in total; 136 does not fit",
         "1,000 steps in 100.0 s",
         "not counted",
     ):
@@ -153,7 +153,7 @@ def test_what_jax_cannot_trace_is_named_with_its_place() -> None:
         jax.eval_shape(rule_breakers.spells, jax.ShapeDtypeStruct((2, 16), "int32"))
     found = compile_step.explained(caught.value)
     place = Path(rule_breakers.__file__).with_name(rule_breakers.line_of("spells"))
-    assert found.cause.startswith(f"{place}: the step cannot be traced by JAX")
+    assert found.cause.startswith(f"{place}: JAX cannot trace the step")
     assert "keras.ops" in found.remedy
 
 
@@ -178,8 +178,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("echo noise; echo 'F0000 check failed' >&2; kill -SEGV $$", "signal 11: F0000 check failed"),
         ("echo one >&2; echo two >&2; exit 3", r"exit status 3: one \| two"),
-        ("exit 0", "exit status 0: it said nothing"),
-        ("exec sleep 60", "no answer after 1 s"),
+        ("exit 0", "exit status 0: no message"),
+        ("exec sleep 60", "did not finish within 1 s"),
     ],
 )
 def test_a_compiler_that_fails_is_an_error_with_its_last_words(

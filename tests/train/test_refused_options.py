@@ -18,14 +18,14 @@ SMALL = "tests.train.small"
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": f"{SMALL}:narrow"}, "vocabulary ends at 10"),
+        ({"model": f"{SMALL}:narrow"}, "the model's vocabulary has 10 entries"),
         ({"model": f"{SMALL}:wide"}, "shape [B, 3], expected logits [B, 2]"),
         ({"model": f"{SMALL}:broken"}, "KeyError"),
         ({"model": f"{SMALL}:nothing"}, "expected a keras.Model"),
         ({"model": f"{SMALL}:absent"}, "absent"),
         ({"model": "no_such_module:build"}, "no_such_module"),
         ({"model": "bert-huge"}, "SIZE: tiny, "),
-        ({"model": "bert-tiny", "task": "clm"}, "an encoder, which sees what follows"),
+        ({"model": "bert-tiny", "task": "clm"}, "an encoder, which sees later tokens"),
         ({"model": "gpt2-tiny", "task": "mlm"}, "a decoder"),
         ({"model": "./no-such-folder"}, "there is no such model"),
         ({"model": "hf://nobody/nothing"}, "cannot be loaded"),
@@ -92,7 +92,7 @@ def test_a_task_that_the_dataset_does_not_allow_leads_to_one_that_it_does(
     cause, remedy = outcome.error
     assert outcome.status == 2
     assert cause.startswith(f"--task {task}: ")
-    assert remedy.endswith(f"this dataset allows --task {allowed}")
+    assert remedy.endswith(f"this dataset supports --task {allowed}")
 
 
 @pytest.mark.parametrize(("batch", "replicas", "fitting"), [(32, 3, "30 or 33"), (3, 4, "4"), (32, 64, "64")])
@@ -106,14 +106,14 @@ def test_a_batch_that_replicas_cannot_share_leads_to_one_that_they_can(
 def test_a_folder_of_data_is_no_place_for_a_model() -> None:
     before = building.files(training.data())
     cause, _ = training.command(training.data()).error
-    assert "holds a prepared dataset" in cause
+    assert "contains a dataset" in cause
     assert building.files(training.data()) == before
 
 
 def test_a_file_is_no_place_for_a_model(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cause, _ = training.command(tmp_path / "file").error
-    assert cause == f"--model-dir {tmp_path}/file: it cannot be used ({tmp_path}/file is not a directory)"
+    assert cause == f"--model-dir {tmp_path}/file: the folder cannot be used ({tmp_path}/file is not a directory)"
 
 
 def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,14 +123,14 @@ def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch
     seams.put(monkeypatch, train=out_of_memory)
     cause, remedy = training.command(tmp_path).error
     assert "out of memory" in cause
-    assert remedy.startswith("give --accumulate, lower the batch size")
+    assert remedy.startswith("give --accumulate, a smaller --global-batch-size")
 
 
 def test_the_folder_of_a_finished_training_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{}")
     with pytest.raises(ConfigError, match="the folder of a finished training") as caught:
         backbones.require_known(str(tmp_path))
-    assert caught.value.remedy.startswith(f"to go on with that training, give --model-dir {tmp_path}")
+    assert caught.value.remedy.startswith(f"to continue that training, give --model-dir {tmp_path}")
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def preset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_a_presets_architecture_gets_the_vocabulary_of_the_data(tmp_path: Path, preset: Path) -> None:
     refused = training.command(tmp_path / "pretrained", model=preset)
-    assert "its vocabulary ends at 50" in refused.error[0]
+    assert "the model's vocabulary has 50 entries" in refused.error[0]
     training.done(tmp_path / "model", model=preset, from_scratch=True, steps=2)
     again = training.command(tmp_path / "model", model=preset, steps=4)
     assert "from_scratch True, now False" in again.error[0]

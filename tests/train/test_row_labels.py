@@ -55,7 +55,7 @@ def test_labels_from_0_need_no_option_and_a_larger_number_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("labels", "given", "cause", "remedy"),
     [
-        ([1, 2, 3], None, "its labels are 3 values from 1 to 3, expected 0 to 2", "--label-classes.*--num-labels 4"),
+        ([1, 2, 3], None, "labels have 3 values from 1 to 3, expected 0 to 2", "--label-classes.*--num-labels 4"),
         ([1, 2, 3], 3, "--num-labels 3: .*3 values from 1 to 3, expected 0 to 2", "--num-labels 4"),
         ([0, 5, 10], None, "3 values from 0 to 10, expected 0 to 2", "--num-labels 11"),
         ([-1, 1, 1], 2, "2 values from -1 to 1, expected 0 to 1", "makes each value a class$"),
@@ -72,7 +72,7 @@ def test_minus_one_is_a_label_where_no_class_names_say_otherwise() -> None:
     batch = next(iter(found.dataset("train", global_batch_size=3, training=False)))
     np.testing.assert_array_equal(np.sort(batch["label"]), [-1, -1, 1])
     np.testing.assert_array_equal(batch["example_weight"], [1, 1, 1])
-    with pytest.raises(ReaderError, match="values from -1 to 1, expected 0 to 1"):
+    with pytest.raises(ReaderError, match="values from -1 to 1, classification expects 0 to 1"):
         found.dataset("train", global_batch_size=3, objective=objectives.classification())
     assert found.splits["train"].num_unlabelled == 0
 

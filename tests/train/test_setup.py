@@ -32,7 +32,7 @@ def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"[1]", b"{", b"[" * 100_000, b'{"seed": NaN}', b'{"seed": 1}' + b" " * (1 << 20)])
 def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "run.json").write_bytes(content)
-    with pytest.raises(OutputError, match="it cannot be used"):
+    with pytest.raises(OutputError, match="the folder cannot be used"):
         checkpoints.claimed(str(tmp_path), identity={"seed": 1}, writes=True)
 
 
@@ -77,7 +77,7 @@ def test_two_trainings_are_not_at_work_in_one_folder(tmp_path: Path) -> None:
     with checkpoints.locked(str(tmp_path / "model")):
         refused = training.command(tmp_path / "model")
         assert refused.status == 1
-        assert refused.error[0] == f"--model-dir {tmp_path}/model: another training is at work in it"
+        assert refused.error[0] == f"--model-dir {tmp_path}/model: another training is using this folder"
     with checkpoints.locked(str(tmp_path / "model")), checkpoints.locked("gs://bucket/model"):
         pass
 

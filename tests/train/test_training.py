@@ -112,7 +112,7 @@ def test_a_finished_training_says_that_nothing_is_left(trained: tuple[Path, Outc
     shutil.copytree(trained[0], tmp_path, dirs_exist_ok=True)
     again = training.command(tmp_path, **SHORT)
     assert again.status == 0
-    assert "nothing left to train: 2 steps are taken, --steps is 2" in again.err
+    assert "nothing left to train after 2 steps, since --steps is 2" in again.err
 
 
 def damage(checkpoint: Path) -> None:
@@ -128,14 +128,14 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(tmp_path: Pat
     for path in (tmp_path / "checkpoints").glob("ckpt-3.*"):
         path.unlink()
     again = training.done(tmp_path, steps=4, save_every=3)
-    assert f"warning: {tmp_path}/checkpoints/ckpt-4: it does not fit this model or is damaged" in again.err
-    assert "going on after step 2\n" in again.err
+    assert f"warning: {tmp_path}/checkpoints/ckpt-4: the checkpoint does not fit this model or is damaged" in again.err
+    assert "continuing after step 2\n" in again.err
     assert training.losses(again.out) == {step: whole[step] for step in (3, 4)}, "to the last bit"
     for step in (2, 3, 4):
         damage(tmp_path / "checkpoints" / f"ckpt-{step}")
     outcome = training.command(tmp_path, steps=5)
     assert outcome.status == 1
-    assert "ckpt-2: it does not fit this model or is damaged" in outcome.error[0]
+    assert "ckpt-2: the checkpoint does not fit this model or is damaged" in outcome.error[0]
 
 
 def test_a_damaged_checkpoint_of_the_best_evaluation_costs_only_itself(
@@ -145,7 +145,7 @@ def test_a_damaged_checkpoint_of_the_best_evaluation_costs_only_itself(
     training.done(tmp_path, **{**options, "steps": 2})  # the first of equals is the best
     damage(tmp_path / "best" / "ckpt-1")
     outcome = training.done(tmp_path, **options)
-    assert "no checkpoint of the best evaluation, after step 1: keeping the last" in outcome.err
+    assert "the checkpoint of the best evaluation (step 1) cannot be loaded, so the last one is used" in outcome.err
     model = keras.models.load_model(tmp_path / "model.keras")
     assert all(np.isfinite(each).all() for each in model.get_weights())
 
@@ -192,13 +192,14 @@ def test_a_training_on_two_datasets_evaluates_each_and_goes_on_where_it_stopped(
 
     resumed = training.command(tmp_path / "model", steps=8, **options)
     line = (
-        "the cosine schedule is rescaled from 4 steps with 0 of warm-up to 8 with 0: the next step's rate is 0.005, not"
+        "the cosine schedule is rescaled from 4 steps with a warm-up of 0 to 8 with a warm-up of 0; the next learning "
+        "rate is 0.005 instead of"
     )
     assert line in resumed.err
     assert "rescaled" not in training.command(tmp_path / "model", steps=8, **options).err
     assert list(training.losses(resumed.out)) == [5, 6, 7, 8]
     refused = training.command(tmp_path / "model", steps=9, **{**options, "weights": "1,1"})
-    assert "holds another training" in refused.error[0]
+    assert "contains another training" in refused.error[0]
 
 
 def test_weights_that_change_continue_bit_for_bit_and_may_change_later_on(tmp_path: Path) -> None:

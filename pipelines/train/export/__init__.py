@@ -1,5 +1,5 @@
-"""`train-tpu export`: a trained model as a folder that other programs open.
+"""`train-tpu export`: write a trained model as a folder that other programs open.
 
-exporting   the folder with its model card, written atomically; decoders, by KerasHub's own exporter
-bert        BERT with the heads of this trainer, converted weight by weight
+exporting   the folder with its model card, written atomically; decoders, by KerasHub's exporter
+bert        BERT with this trainer's heads, converted weight by weight
 """

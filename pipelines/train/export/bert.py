@@ -1,7 +1,7 @@
-"""Conversion of BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
+"""Convert BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-KerasHub computes BERT with a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`); config.json
-has both. Only the class for rows has a pooler. transformers has no class for rows pooled by their mean.
+KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`), which config.json
+states. Only transformers' class for rows has a pooler. It has no class for rows pooled by their mean.
 """
 
 import json
@@ -18,8 +18,8 @@ from pipelines.train.tasks import TASKS
 from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError
 
-# Layers of KerasHub's backbone, and of each block, to their names in transformers. A dense layer's kernel is [in, out]
-# in Keras, with attention heads as a separate dimension; a weight of transformers is [out, in].
+# Names in transformers of the layers of KerasHub's backbone and blocks. A dense kernel is [in, out] in Keras, with
+# attention heads as a separate dimension, and [out, in] in transformers.
 _EMBEDDINGS = {
     "token_embedding/embeddings": "word_embeddings.weight",
     "position_embedding/embeddings": "position_embeddings.weight",
@@ -46,10 +46,10 @@ def write(built: BuiltModel, trained: TrainedModel, folder: Path) -> None:
     """Write config.json and model.safetensors. Raises: ConfigError if transformers has no class for the model."""
     side = trained.manifest.tokenizer.padding_side
     if TASKS[trained.task].head == "rows" and (trained.pooling != "first" or side != "right"):
-        how = f"pooling {trained.pooling}" if side == "right" else "rows padded on the left"
+        training = f"pooling {trained.pooling}" if side == "right" else "rows padded on the left"
         raise ConfigError(
-            f"--format transformers with BERT trained for classify with {how}: BertForSequenceClassification takes the "
-            "first token through the pooler, so the exported model would predict something else",
+            f"--format transformers with BERT trained for classify with {training}: BertForSequenceClassification uses "
+            "the first token and the pooler, so the exported model would predict something else",
             remedy="train with --pooling first on rows padded on the right, or give --format saved-model or keras",
         )
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,29 +89,29 @@ def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
 
 
 def weights_of(built: BuiltModel, trained: TrainedModel) -> dict[str, np.ndarray]:
-    """Return every weight by its name in transformers, as contiguous float32 arrays."""
+    """Return all weights by their names in transformers, as contiguous float32 arrays."""
     model, backbone = built.model, built.backbone
     width, values = backbone.hidden_dim, {}
     for layer in backbone.layers:
-        for variable in layer.variables:  # drop the prefix of enclosing models
+        for variable in layer.variables:  # without the prefix of enclosing models
             values[f"{layer.name}/{variable.path.partition(f'{layer.name}/')[2]}"] = _float32(variable)
-    found = {f"bert.embeddings.{theirs}": values[ours] for ours, theirs in _EMBEDDINGS.items()}
+    weights = {f"bert.embeddings.{theirs}": values[ours] for ours, theirs in _EMBEDDINGS.items()}
     for number in range(backbone.num_layers):
         for ours, theirs in _BLOCK.items():
             block, prefix = f"transformer_layer_{number}/{ours}", f"bert.encoder.layer.{number}.{theirs}"
-            found |= _layer(values, block, prefix, rows=width if ours.endswith(_SPLIT) else None)
+            weights |= _layer(values, block, prefix, rows=width if ours.endswith(_SPLIT) else None)
     if TASKS[trained.task].head == "rows":
-        found |= _layer(values, "pooled_dense", "bert.pooler.dense")
-    # The head of mlm is nested in the whole model.
+        weights |= _layer(values, "pooled_dense", "bert.pooler.dense")
+    # The head of mlm is nested in the model.
     layers = [inner for layer in model.layers for inner in getattr(layer, "layers", [layer])]
-    head = {f"{layer.name}/{each.name}": _float32(each) for layer in layers for each in layer.variables}
+    head = {f"{layer.name}/{variable.name}": _float32(variable) for layer in layers for variable in layer.variables}
     if TASKS[trained.task].head == "masked":
-        found |= _layer(head, "head_dense", "cls.predictions.transform.dense")
-        found |= _layer(head, "head_norm", "cls.predictions.transform.LayerNorm")
-        found["cls.predictions.bias"] = head.get("head_bias/bias", np.zeros(backbone.vocabulary_size, np.float32))
+        weights |= _layer(head, "head_dense", "cls.predictions.transform.dense")
+        weights |= _layer(head, "head_norm", "cls.predictions.transform.LayerNorm")
+        weights["cls.predictions.bias"] = head.get("head_bias/bias", np.zeros(backbone.vocabulary_size, np.float32))
     else:
-        found |= _layer(head, "logits", TASKS[trained.task].hub_head)
-    return {name: np.ascontiguousarray(value) for name, value in found.items()}
+        weights |= _layer(head, "logits", TASKS[trained.task].hub_head)
+    return {name: np.ascontiguousarray(value) for name, value in weights.items()}
 
 
 def _float32(variable: Any) -> np.ndarray:
@@ -121,13 +121,13 @@ def _float32(variable: Any) -> np.ndarray:
 def _layer(
     values: Mapping[str, np.ndarray], ours: str, theirs: str, *, rows: int | None = None
 ) -> dict[str, np.ndarray]:
-    """`rows`: input size of a dense layer with heads as outputs."""
-    found = {}
+    """Return a layer's weights by their names in transformers. `rows`: input size of a layer with heads as outputs."""
+    weights = {}
     for part, name in _PARTS.items():
         if (value := values.get(f"{ours}/{part}")) is None:
             continue
         if part == "kernel":
             value = value.reshape(rows, -1) if rows is not None else value.reshape(-1, value.shape[-1])
             value = value.T
-        found[f"{theirs}.{name}"] = value.reshape(-1) if part == "bias" else value
-    return found
+        weights[f"{theirs}.{name}"] = value.reshape(-1) if part == "bias" else value
+    return weights

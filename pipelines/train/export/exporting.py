@@ -1,8 +1,9 @@
-"""Export a trained model: build the folder in a temporary directory, then copy it to `--output`.
+"""Export a trained model: make the folder in a temporary directory, then copy it to `--output`.
 
-A local folder appears whole, by one rename. On gs://, which has no folders, README.md is written last.
+A local folder appears complete, by one rename. On gs://, README.md is written last.
 
-KerasHub's own exporter writes decoders of `clm`; config.json gets the class and the tokenizer's special ids.
+KerasHub's exporter writes the decoders of `clm`. This module adds the class and the tokenizer's special ids to
+config.json.
 """
 
 import json
@@ -33,10 +34,10 @@ _MOST_LABELS = 50
 
 
 def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
-    """Export a trained model to a new folder; return the names of its files.
+    """Export a trained model to a new folder, and return the names of its files.
 
-    Raises: ConfigError if the model has no such format; ReaderError if it cannot be read; OutputError if `output`
-        exists already or cannot be written.
+    Raises: ConfigError if the model does not support the format; ReaderError if the model cannot be read; OutputError
+        if `output` is not empty or cannot be written.
     """
     _require_free(output)
     trained = model_files.read(model_dir)
@@ -46,7 +47,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
         if kind == "transformers":
             longest = _write_transformers(model_dir, trained, folder, build)
         elif kind == "saved-model":
-            # From token ids to logits: TensorFlow has no op that tokenizes in the same way.
+            # Inputs are token ids, since no TensorFlow operation tokenizes like the tokenizer.
             model = loading.load_model(model_dir, trained, build=build).model
             model.export(str(folder), format="tf_saved_model", verbose=False)
         else:
@@ -55,7 +56,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
                 shutil.copy(path, folder / "model.keras")
         model_files.copy_tokenizer(model_dir, str(tokenizer))
         if longest and (settings := folder / "tokenizer_config.json").exists():
-            # Truncate texts at the model's last position: PyTorch fails with longer ones.
+            # PyTorch fails for texts beyond the model's last position.
             config = json.loads(settings.read_text(encoding="utf-8"))
             if config.get("model_max_length", longest + 1) > longest:
                 config["model_max_length"] = longest
@@ -67,12 +68,12 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 
 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
-    """Write config.json and model.safetensors; return the number of positions of the model."""
-    families = ["BertBackbone", *(each.backbone for each in FAMILIES.values() if each.causal_class)]
+    """Write config.json and model.safetensors, and return the model's number of positions, 0 without a limit."""
+    families = ["BertBackbone", *(family.backbone for family in FAMILIES.values() if family.causal_class)]
     if backbones.is_users(trained.model):
         raise ConfigError(
-            f"--format transformers with a model of {trained.model}, which is your own: transformers has no class for "
-            "it, expected one of KerasHub's BERT or decoders",
+            f"--format transformers with your own model {trained.model}, for which transformers has no class, expected "
+            "a BERT or decoder of KerasHub",
             remedy="give --format saved-model or keras, or train with --model bert-SIZE, gpt2-SIZE or a preset",
         )
     built = loading.load_model(model_dir, trained, build=build)
@@ -86,7 +87,6 @@ def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, bui
         bert.write(built, trained, folder)
     else:
         write_decoder(backbone, trained, folder)
-    # 0: rotary positions have no last one.
     return int(getattr(backbone, "max_sequence_length", 0))
 
 
@@ -94,8 +94,8 @@ def _require_loadable(trained: TrainedModel) -> None:
     family = str((trained.backbone or {}).get("class", ""))
     if TASKS[trained.task].head == "masked" and ("Roberta" in family or "DistilBert" in family):
         raise ConfigError(
-            f"--format keras with a {family} trained for mlm: its embedding is a part of another layer and of the "
-            "head, which Keras cannot load from one file",
+            f"--format keras with a {family} trained for mlm: its embedding belongs to two layers, which Keras cannot "
+            "load from a file",
             remedy="give --format saved-model",
         )
 
@@ -107,8 +107,8 @@ def _require_free(output: str) -> None:
         raise _unwritable(output, error) from error
     if occupied:
         raise OutputError(
-            f"--output {output}: it holds something already, expected a new folder or an empty one",
-            remedy="give another --output, or remove that folder",
+            f"--output {output}: the folder is not empty, expected a new or empty folder",
+            remedy="give another --output, or remove this folder",
         )
 
 
@@ -131,8 +131,10 @@ def _put(folder: Path, files: list[str], output: str) -> None:
 
 
 def _unwritable(output: str, error: Any) -> OutputError:
-    said = getattr(error, "message", None) or str(error)
-    return OutputError(f"--output {output}: cannot be written ({said})", remedy="check the path and the right to write")
+    message = getattr(error, "message", None) or str(error)
+    return OutputError(
+        f"--output {output}: cannot be written ({message})", remedy="check the path and your permission to write"
+    )
 
 
 def _card(trained: TrainedModel, *, kind: str) -> str:
@@ -173,14 +175,14 @@ from transformers import CLASS, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained("DIR")
 model = CLASS.from_pretrained("DIR")
 ```""",
-    "saved-model": """`serving_default` takes int32 token ids, not strings: of `tokenizer/`, by name, padded as above.
+    "saved-model": """`serving_default` takes int32 ids of the tokenizer in `tokenizer/`, by name, padded as above.
 
 ```python
 import tensorflow as tf
 
 serve = tf.saved_model.load("DIR").signatures["serving_default"]
 ```""",
-    "keras": """The model takes token ids, which the tokenizer in `tokenizer/` gives.
+    "keras": """The model takes token ids of the tokenizer in `tokenizer/`.
 
 ```python
 import keras, keras_hub
@@ -202,7 +204,7 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
     family = type(backbone).__name__
     if TASKS[trained.task].auto_class != "CausalLM":
         raise ConfigError(
-            f"--format transformers with a {family} trained for {trained.task}, expected one trained for clm",
+            f"--format transformers with a {family} trained for {trained.task}, expected a model trained for clm",
             remedy="give --format saved-model or keras, or train a BERT",
         )
     if getattr(backbone.token_embedding, "tie_weights", True):
@@ -215,13 +217,13 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         written = sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     if (expected := backbone.count_params()) != written:
         raise ConfigError(
-            f"--format transformers with this {family}: KerasHub's exporter leaves out {expected - written:,} of "
+            f"--format transformers with this {family}: KerasHub's exporter omits {expected - written:,} of "
             f"{expected:,} weights",
             remedy="give --format saved-model or keras",
         )
     path, facts = folder / "config.json", trained.manifest.tokenizer
     config = json.loads(path.read_text(encoding="utf-8"))
-    if family == "GemmaBackbone":  # KerasHub 0.32 takes heads * size for `hidden` of its query weights
+    if family == "GemmaBackbone":  # KerasHub 0.32 uses heads * size as `hidden` of the query weights
         weights = load_file(folder / "model.safetensors")
         for name in [name for name in weights if name.endswith("q_proj.weight")]:
             weights[name] = np.ascontiguousarray(weights[name].T.reshape(backbone.hidden_dim, -1).T)
@@ -232,9 +234,9 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
         config["activation_function"] = backbones.activation_of(backbone)
     if getattr(backbone, "head_dim", None) is not None:  # KerasHub writes hidden_size / heads for Mistral
         config["head_dim"] = backbone.head_dim
-    if (factor := getattr(backbone, "rope_scaling_factor", 1.0)) != 1.0:  # KerasHub's exporter leaves it out
+    if (factor := getattr(backbone, "rope_scaling_factor", 1.0)) != 1.0:  # KerasHub's exporter omits it
         config["rope_scaling"] = {"rope_type": "linear", "factor": factor}
-    if family == "QwenBackbone":  # KerasHub's exporter leaves these out
+    if family == "QwenBackbone":  # KerasHub's exporter omits these settings
         config["use_sliding_window"] = backbone.use_sliding_window_attention
         config["sliding_window"] = backbone.sliding_window_size
     for target, content in ((path, config), (folder / "generation_config.json", tokens)):

@@ -1,14 +1,14 @@
-"""Models for a task on a dataset: inputs named and sized by its manifest, logits as outputs.
+"""Models for a task on a dataset, with the manifest's features as inputs and logits as outputs.
 
-inputs by the dataset's own feature names          backbone (KerasHub)                 head
+inputs by the dataset's feature names              backbone (KerasHub)                 head
 input_ids        int32 [B, L]  ─► token_ids    ─┐
 attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
 token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (if it takes them) └─ tied embedding ─► logits [B, L, V]
-                   for tokens and span: the sequence itself goes to the dense layer: [B, L, classes], [B, L, 2]
-masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
-decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: the decoder's sequence, logits [B, T, V]
+                   for tokens and span: sequence ─► dense ─► logits [B, L, classes], [B, L, 2]
+masked_positions int32 [B, P]  ─► for mlm: sequence at these positions ─► logits [B, P, V]
+decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: decoder's sequence ─► logits [B, T, V]
 
-`building` puts the parts together: `backbones`, `heads`, and the heads of transformers' checkpoints (`checkpoint`).
+`building` combines `backbones`, `heads`, and the heads in checkpoints of transformers (`checkpoint`).
 """
 
 from pipelines.train.models.building import BuiltModel, build, build_again, reference_of, users_model

@@ -1,12 +1,11 @@
-"""Names that --model takes, and KerasHub's backbones: from scratch, or with a preset's weights or architecture.
+"""Names for --model, and KerasHub's backbones: from scratch, or with a preset's weights or architecture.
 
-In rows of several documents, attention is masked so that no document sees another:
+In packed rows, a token attends only to tokens of its document (in a decoder, only to earlier ones):
 
     a row           a b c | d e .        documents 1 1 1 1 2 2 0      positions 0 1 2 3 0 1 0
-    who sees whom   tokens of one document; in a decoder, none that comes later; padding sees padding
 
-KerasHub's backbones take only a padding mask, but their layers take any mask and positions. So the same layers are
-connected again under the same names. A document gets the same logits as in a separate row (arXiv:2107.02027).
+KerasHub's backbones take only a padding mask, but their layers take any mask and positions. So the layers are connected
+again under the same names. A document has the same logits as in a separate row (arXiv:2107.02027).
 """
 
 import difflib
@@ -29,7 +28,7 @@ from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 
-# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2; only GPT-2 has xl.
+# Layers, heads and width of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2 (xl).
 _SIZES = {
     "tiny": (2, 2, 128),
     "mini": (4, 4, 256),
@@ -54,12 +53,12 @@ def is_users(name: str) -> bool:
 
 
 def require_known(name: str) -> None:
-    """Check that --model takes this name. Raises: ConfigError if not, with similar names."""
+    """Check a value of --model. Raises: ConfigError, with similar names."""
     if os.path.isfile(os.path.join(name, "model.json")):
         raise ConfigError(
-            f"--model {name}: this is the folder of a finished training of train-tpu, expected a model to begin with",
-            remedy=f"to go on with that training, give --model-dir {name} and the --model that it began with; "
-            "`train-tpu predict` and `train-tpu export` take its folder",
+            f"--model {name}: this is the folder of a finished training, expected a model to start from",
+            remedy=f"to continue that training, give --model-dir {name} and its original --model; to use the trained "
+            "model, run `train-tpu predict` or `train-tpu export`",
         )
     if name in FROM_SCRATCH or is_users(name) or "://" in name or os.path.isdir(name):
         return
@@ -72,28 +71,28 @@ def require_known(name: str) -> None:
         meant = [f"hf://{name}"]
     else:
         meant = difflib.get_close_matches(name.lower(), [*FROM_SCRATCH, *presets], n=2)
-    families = ", ".join(f"{each}-SIZE" for each, family in FAMILIES.items() if family.scratch)
+    families = ", ".join(f"{kind}-SIZE" for kind, family in FAMILIES.items() if family.scratch)
     raise ConfigError(
         f"--model {name!r}: there is no such model, expected {families} (SIZE: {', '.join(_SIZES)}), "
-        "package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
-        remedy=f"did you mean --model {' or '.join(meant)}?" if meant else "check the name, or the path",
+        "package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder with a preset or checkpoint",
+        remedy=f"did you mean --model {' or '.join(meant)}?" if meant else "check the name or the path",
     )
 
 
 def keras_hub(name: str) -> Any:
-    """Import KerasHub for the model `name`. Raises: ConfigError if that fails."""
+    """Import KerasHub for the model `name`. Raises: ConfigError."""
     try:
         return importlib.import_module("keras_hub")
     except ImportError as error:
         raise ConfigError(
             f"--model {name} needs KerasHub, which cannot be imported ({error})",
-            remedy="run `pip install '.[train]'`, or give your own: --model package.module:build",
+            remedy="run `pip install '.[train]'`, or give your own model: --model package.module:build",
         ) from error
 
 
 def make(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    """Build the backbone that `--model` names, and its transformers checkpoint, if any. Raises: ConfigError."""
-    # T5's attention takes a mask argument, which Keras mistakes for a mask attached to its inputs.
+    """Build the backbone that --model names, and open its transformers checkpoint, if any. Raises: ConfigError."""
+    # Keras mistakes the mask argument of T5's attention for a mask of its inputs.
     warnings.filterwarnings("ignore", message=r"Layer '\w+' \(of type T5MultiHeadAttention\) was passed an input")
     return (_from_scratch(config, manifest), None) if config.model in FROM_SCRATCH else _preset(config, manifest)
 
@@ -114,27 +113,27 @@ def scales_tied_logits(backbone: Any) -> bool:
 
 
 def check(backbone: Any, *, config: TrainConfig, task: BoundTask) -> None:
-    """Check that the task can use this backbone. Raises: ConfigError if not."""
+    """Check that the task can use this backbone. Raises: ConfigError."""
     feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
     if not ({"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}) and (
         feeds != _SEQ2SEQ_INPUTS
     ):
         raise ConfigError(
-            f"--model {config.model}: it takes {sorted(feeds)}, expected token_ids, padding_mask, at most segment_ids, "
-            "or those of an encoder and a decoder",
-            remedy="choose a text encoder or decoder, or build it yourself: --model package.module:build",
+            f"--model {config.model}: the model's inputs are {sorted(feeds)}, expected the inputs of a text encoder or "
+            "decoder: token_ids, padding_mask and, optionally, segment_ids",
+            remedy="choose a text encoder or decoder, or give your own model: --model package.module:build",
         )
     needed = task.kind.backbone
     if (seq2seq := is_seq2seq(backbone)) != (needed == "encoder-decoder"):
-        has = "an encoder with a decoder" if seq2seq else "no encoder with a decoder"
+        kind = "has an encoder and a decoder" if seq2seq else "has only an encoder or a decoder"
         raise ConfigError(
-            f"--task {config.task} with --model {config.model}: it is {has}",
-            remedy="choose --task seq2seq" if seq2seq else "choose t5-tiny, bart-tiny, or a preset of them",
+            f"--task {config.task} with --model {config.model}: the model {kind}",
+            remedy="choose --task seq2seq" if seq2seq else "choose t5-tiny, bart-tiny, or a preset of T5 or BART",
         )
     if needed in ("encoder", "decoder") and (needed == "decoder") != (causal := is_causal(backbone)):
-        kind = "a decoder, which does not see what follows" if causal else "an encoder, which sees what follows"
+        kind = "a decoder, which cannot see later tokens" if causal else "an encoder, which sees later tokens"
         raise ConfigError(
-            f"--task {config.task} with --model {config.model}: it is {kind}",
+            f"--task {config.task} with --model {config.model}: the model is {kind}",
             remedy=f"choose {'bert' if causal else 'gpt2'}-tiny, or another model",
         )
 
@@ -146,48 +145,49 @@ def _from_scratch(config: TrainConfig, manifest: Manifest) -> Any:
     sizes = {"num_layers": layers, "num_heads": heads, "hidden_dim": width, "intermediate_dim": 4 * width}
     sizes["max_sequence_length"] = max(manifest.row_length, 0 if target is None else target.num_values)
     keywords = {word: sizes.get(value, value) for word, value in (family.scratch or {}).items()}
-    made = getattr(keras_hub(config.model).models, family.backbone)
-    backbone = adapted(made(vocabulary_size=manifest.tokenizer.vocab_size, dropout=config.dropout, **keywords))
+    backbone_class = getattr(keras_hub(config.model).models, family.backbone)
+    vocab_size = manifest.tokenizer.vocab_size
+    backbone = adapted(backbone_class(vocabulary_size=vocab_size, dropout=config.dropout, **keywords))
     return _with_spread_embedding(backbone) if family.backbone == "T5Backbone" else backbone
 
 
 def _preset(config: TrainConfig, manifest: Manifest) -> tuple[Any, Checkpoint | None]:
-    hub, found = keras_hub(config.model), None
+    hub, opened = keras_hub(config.model), None
     changes: dict[str, Any] = {}
     if config.from_scratch:
         changes = {"load_weights": False, "vocabulary_size": manifest.tokenizer.vocab_size}
     try:
         if os.path.isdir(config.model):
             fit.require_sound(config.model, model=config.model)
-        found = checkpoint.opened(config.model, weights=not config.from_scratch)
-        if found is None:
+        opened = checkpoint.opened(config.model, weights=not config.from_scratch)
+        if opened is None:
             backbone = adapted(hub.models.Backbone.from_preset(config.model, **changes))
         else:
-            with found.whole() as place:
-                backbone = hub.models.Backbone.from_preset(place, **{**found.settings.keywords, **changes})
-            backbone = adapted(found.complete(backbone), activation=found.settings.activation)
+            with opened.whole() as folder:
+                backbone = hub.models.Backbone.from_preset(folder, **{**opened.settings.keywords, **changes})
+            backbone = adapted(opened.complete(backbone), activation=opened.settings.activation)
     except PrepError:
         raise
     except Exception as error:  # from the download, a file or the conversion
         raise ConfigError(
-            f"--model {config.model}: it cannot be loaded ({said(error)}), expected a checkpoint that KerasHub knows",
-            remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows"
-            if found is None
-            else "save it with all of its weights, by save_pretrained of its class in transformers",
+            f"--model {config.model}: the model cannot be loaded ({said(error)})",
+            remedy="check the name, the network, and that KerasHub supports this kind of checkpoint"
+            if opened is None
+            else "save the checkpoint with all weights, by save_pretrained of its class in transformers",
         ) from error
     random_t5 = config.from_scratch and type(backbone).__name__ == "T5Backbone"
-    return _with_spread_embedding(backbone) if random_t5 else backbone, None if config.from_scratch else found
+    return _with_spread_embedding(backbone) if random_t5 else backbone, None if config.from_scratch else opened
 
 
 def activation_of(backbone: Any) -> str | None:
-    """Return the layers' activation; None if KerasHub's family has one only."""
-    layer = next((each for each in backbone.layers if hasattr(each, "_feedforward_intermediate_dense")), None)
+    """Return the layers' activation, None if the family has only one in KerasHub."""
+    layer = next((layer for layer in backbone.layers if hasattr(layer, "_feedforward_intermediate_dense")), None)
     name = getattr(getattr(layer, "activation", None), "__name__", None)
     return "gelu_new" if name == "gelu_approximate" else name
 
 
 def adapted(backbone: Any, *, activation: str | None = None) -> Any:
-    """Set another activation in the layers, because KerasHub's constructors take none; make the layers savable."""
+    """Make the layers savable, and set their activation, which KerasHub's constructors do not take."""
     for layer in backbone.layers:
         _repair_config(layer)
     if activation is not None and activation != activation_of(backbone):
@@ -200,16 +200,16 @@ def adapted(backbone: Any, *, activation: str | None = None) -> Any:
 
 
 def connected(backbone: Any) -> Any:
-    """Return the backbone, or a plain Keras model if its config would not name the activation."""
+    """Return the backbone, or a plain Keras model if the backbone's config would lose the activation."""
     if activation_of(backbone) in (None, family_of(backbone).activation):
         return backbone
     return keras.Model(backbone.input, backbone.output, name=backbone.name)
 
 
 def _repair_config(layer: Any) -> None:
-    """Correct the config of a decoder's layer (KerasHub 0.32).
+    """Correct the config of a decoder layer of KerasHub 0.32.
 
-    Its Llama reads an attribute that it lacks and leaves out factors; its Qwen3 leaves out head_dim.
+    Llama's layer reads a missing attribute and omits factors. Qwen3's layer omits head_dim.
     """
     if "TransformerDecoder" not in type(layer).__name__:
         return
@@ -228,9 +228,9 @@ def _repair_config(layer: Any) -> None:
 
 
 def _with_spread_embedding(backbone: Any) -> Any:
-    """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's own code.
+    """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's code.
 
-    KerasHub's has mean 1 and deviation 0.05, so all tokens look alike, and a small training takes over three times as
+    With KerasHub's mean 1 and deviation 0.05, all tokens look alike, and a small training needs over three times as
     many steps.
     """
     embedding = backbone.token_embedding.embeddings
@@ -239,26 +239,27 @@ def _with_spread_embedding(backbone: Any) -> Any:
 
 
 def require_apart(backbone: Any, *, config: TrainConfig, manifest: Manifest) -> None:
-    """Check that documents in a row can be kept apart. Raises: ConfigError if not."""
+    """Check that the model can keep the documents of a row apart. Raises: ConfigError."""
     if not family_of(backbone).keeps_apart:
         raise ConfigError(
-            f"dataset {manifest.name!r} has several documents in a row, and --model {config.model} has no way to keep "
-            "them apart, expected BERT, GPT-2, or a model that takes segment_ids and positions",
-            remedy="choose bert-SIZE or gpt2-SIZE or a preset of them, give your own --model package.module:build "
-            "(tfrecord_io.objectives.segment_attention_mask makes its mask), or build the data with --layout concat or "
+            f"dataset {manifest.name!r} has several documents in a row, but --model {config.model} cannot keep them "
+            "apart, expected BERT, GPT-2, or a model with the inputs segment_ids and positions",
+            remedy="choose bert-SIZE, gpt2-SIZE or a preset of BERT or GPT-2, give your own model (the function "
+            "tfrecord_io.objectives.segment_attention_mask makes its mask), or build the data with --layout concat or "
             "pad",
         )
 
 
 def keeping_apart(backbone: Any) -> keras.Model:
-    """Connect the backbone's layers to a model in which tokens attend only to their document.
+    """Connect the backbone's layers so that tokens attend only to their document.
 
-    Inputs int32 [B, L]: `token_ids`, `documents` (1, 2, ... and 0 on padding), `positions`. Output: sequence [B, L, D].
+    Inputs, int32 [B, L]: `token_ids`, `documents` (1, 2, ... and 0 on padding), `positions`. Output: sequence
+    [B, L, D].
     """
     names = ("token_ids", "documents", "positions")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
     documents = inputs["documents"]
-    # Padding sees padding: for a token that sees nothing, the softmax would have no term.
+    # Padding sees padding, since a softmax needs at least one term.
     mask_BLL = ops.equal(ops.expand_dims(documents, axis=2), ops.expand_dims(documents, axis=1))
     tokens = backbone.token_embedding(inputs["token_ids"])
     places = backbone.position_embedding(tokens, positions=inputs["positions"])

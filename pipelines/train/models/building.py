@@ -1,4 +1,4 @@
-"""Build the user's own model, or a KerasHub backbone with a head; check their sizes."""
+"""Build the user's model, or a KerasHub backbone with a head, and check its sizes."""
 
 import contextlib
 import dataclasses
@@ -21,17 +21,18 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
 
 _NO_EXPORT = (
-    "pooling {}: this model cannot be exported to transformers, which has a class for the first token of a BERT only; "
-    "to export it there, train with --pooling first"
+    "with --pooling {}, the model cannot be exported to transformers, whose class for BERT uses the first token; to "
+    "export it there, train with --pooling first"
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuiltModel:
-    """Model with its KerasHub backbone, None in a user's own. `pooling`: of rows for classify, else None.
+    """Model with its KerasHub backbone (None for a user's model).
 
-    `has_bias`: whether the logits of mlm have a bias. `reference`: frozen weights to compare with, in the order of the
-    trainable ones. `notes`: lines for people on the use of a checkpoint.
+    pooling: how rows are pooled for classify, None for other tasks. has_bias: whether the logits of mlm have a bias.
+    reference: frozen weights to compare with, in the order of the trainable weights. notes: lines for people about the
+    use of a checkpoint.
     """
 
     model: keras.Model
@@ -43,7 +44,7 @@ class BuiltModel:
 
     @property
     def description(self) -> dict[str, Any] | None:
-        """Backbone's class and config as JSON, for `build_again`."""
+        """Class and config of the backbone as JSON, for `build_again`."""
         if self.backbone is None:
             return None
         config = keras.saving.serialize_keras_object(self.backbone)["config"]
@@ -52,17 +53,17 @@ class BuiltModel:
 
 
 def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
-    """Build the model that `--model` names; call inside the strategy's scope.
+    """Build the model that --model names, inside the strategy's scope.
 
-    Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
+    Raises: ConfigError if the model does not exist, or does not fit the dataset or the task.
     """
     backbones.require_known(config.model)
     if backbones.is_users(config.model):
         if config.from_scratch:
             raise ConfigError(
-                f"--from-scratch with --model {config.model}, expected a preset: where weights of yours come from is "
-                "known only to your function",
-                remedy="leave out --from-scratch",
+                f"--from-scratch with --model {config.model}, expected a preset, since your function determines the "
+                "weights of your model",
+                remedy="leave --from-scratch out",
             )
         built = BuiltModel(model=users_model(config.model, manifest))
     else:
@@ -74,17 +75,17 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltMode
 
 
 def reference_of(config: TrainConfig, manifest: Manifest, task: BoundTask, built: BuiltModel) -> tuple[np.ndarray, ...]:
-    """Return the weights of the model that `--reference` names, or of the model itself.
+    """Return the weights of the model that --reference names, by default of the model itself.
 
-    Raises: ConfigError if it has another architecture.
+    Raises: ConfigError if the reference has another architecture.
     """
     other = built
     if config.reference is not None:
         other = build(dataclasses.replace(config, model=config.reference, from_scratch=False), manifest, task)
-        ours, theirs = (_architecture(each) for each in (built, other))
+        ours, theirs = _architecture(built), _architecture(other)
         if differing := [name for name in ours if ours[name] != theirs.get(name)]:
             raise ConfigError(
-                f"--reference {config.reference}: differs from --model {config.model} in {', '.join(differing[:3])}, "
+                f"--reference {config.reference} differs from --model {config.model} in {', '.join(differing[:3])}, "
                 "expected the same architecture",
                 remedy="give an earlier state of the same model",
             )
@@ -95,8 +96,8 @@ def _architecture(built: BuiltModel) -> dict[str, Any]:
     shapes = [tuple(variable.shape) for variable in built.model.trainable_variables]
     if (described := built.description) is None:
         return {"weights": shapes}
-    named = {name: each for name, each in described["config"].items() if name not in ("name", "dtype", "dropout")}
-    return {**named, "class": described["class"], "activation": described["activation"], "weights": shapes}
+    config = {name: value for name, value in described["config"].items() if name not in ("name", "dtype", "dropout")}
+    return {**config, "class": described["class"], "activation": described["activation"], "weights": shapes}
 
 
 def build_again(
@@ -106,12 +107,12 @@ def build_again(
     family = getattr(backbones.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
     if family is None or not str(backbone["class"]).endswith("Backbone"):
         raise ConfigError(
-            f"a model of a {backbone['class']!r:.100}, which this version of KerasHub does not have",
-            remedy="use the version that the model was trained with",
+            f"the model has a {backbone['class']!r:.100}, which this version of KerasHub lacks",
+            remedy="install the version of KerasHub that the model was trained with",
         )
-    made = backbones.adapted(family.from_config(backbone["config"]), activation=backbone.get("activation"))
-    model = heads.with_head(made, manifest, task, pooling=pooling or "first", has_bias=bool(backbone["has_bias"]))
-    return BuiltModel(model=model, backbone=made, pooling=pooling)
+    rebuilt = backbones.adapted(family.from_config(backbone["config"]), activation=backbone.get("activation"))
+    model = heads.with_head(rebuilt, manifest, task, pooling=pooling or "first", has_bias=bool(backbone["has_bias"]))
+    return BuiltModel(model=model, backbone=rebuilt, pooling=pooling)
 
 
 def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> BuiltModel:
@@ -129,7 +130,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
     if checkpoint is not None:
         notes = checkpoint.load_head(model, task, manifest, pooling=pooling)
     elif os.path.isfile(os.path.join(config.model, "task.json")) and not config.from_scratch:
-        notes = (f"--model {config.model}: warning: not used of it: the head of KerasHub's task",)
+        notes = (f"warning: --model {config.model}: the head of KerasHub's task is not used",)
     kept = pooling if task.kind.head == "rows" else None
     if kept not in (None, "first") and type(backbone).__name__ == "BertBackbone":
         notes = (*notes, _NO_EXPORT.format(kept))
@@ -137,7 +138,7 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Buil
 
 
 def users_model(spec: str, manifest: Manifest) -> keras.Model:
-    """Call the user's function to build a model. Raises: ConfigError if it cannot be imported, or returns no model."""
+    """Call the user's function to build a model. Raises: ConfigError if the function cannot be imported or fails."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does
@@ -145,9 +146,8 @@ def users_model(spec: str, manifest: Manifest) -> keras.Model:
         build_model = getattr(importlib.import_module(module_name), function)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"--model {spec}: {error}, expected a function {function!r} in a module {module_name!r} that can be "
-            "imported from here",
-            remedy="run from the folder that holds the module, or set PYTHONPATH",
+            f"--model {spec}: {error}, expected a function {function!r} in an importable module {module_name!r}",
+            remedy="run the command in the folder that contains the module, or set PYTHONPATH",
         ) from error
     try:
         model = build_model(manifest)
@@ -155,24 +155,29 @@ def users_model(spec: str, manifest: Manifest) -> keras.Model:
         raise
     except Exception as error:
         raise ConfigError(
-            f"--model {spec}: {function}(manifest) failed ({said(error)})", remedy="--verbose shows where"
+            f"--model {spec}: {function}(manifest) failed ({said(error)})",
+            remedy="run the same command again with --verbose, which shows where the error occurred",
         ) from error
     if not isinstance(model, keras.Model):
-        raise ConfigError(f"--model {spec}: {function}(manifest) gave {type(model).__name__}, expected a keras.Model")
+        raise ConfigError(
+            f"--model {spec}: {function}(manifest) returned a {type(model).__name__}, expected a keras.Model",
+            remedy="return the model from the function",
+        )
     return model
 
 
 def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest) -> None:
-    rows_of = {each.path.split("/")[-2]: each.shape[0] for each in model.variables if each.path.endswith("/embeddings")}
+    embeddings = [variable for variable in model.variables if variable.path.endswith("/embeddings")]
+    rows_of = {variable.path.split("/")[-2]: variable.shape[0] for variable in embeddings}
     positions = {name: rows for name, rows in rows_of.items() if name.endswith("position_embedding")}
     tables = {name: rows for name, rows in rows_of.items() if name not in positions}
     vocab_size = manifest.tokenizer.vocab_size
     if tables and (rows := max(tables.values())) < vocab_size:
         layer = max(tables, key=lambda name: tables[name])
         raise ConfigError(
-            f"--model {config.model}: its vocabulary ends at {rows} (layer {layer!r}), but the dataset was made with "
-            f"tokenizer {manifest.tokenizer.name!r} of {vocab_size} entries",
-            remedy="build the dataset with the model's own tokenizer, or train a model from scratch: --model bert-tiny",
+            f"--model {config.model}: the model's vocabulary has {rows:,} entries (layer {layer!r}), but the dataset's "
+            f"tokenizer {manifest.tokenizer.name!r} has {vocab_size:,}",
+            remedy="build the dataset with the model's tokenizer, or train a model from scratch, as --model bert-tiny",
         )
     target = manifest.schema.with_role("target_ids")
     for name, rows in positions.items():
@@ -180,29 +185,29 @@ def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest)
         needed = target.num_values if target is not None and of_targets else manifest.row_length
         if rows < needed:
             raise ConfigError(
-                f"--model {config.model}: it has {rows} positions, but {'targets' if of_targets else 'rows'} of this "
-                f"dataset have {needed} tokens",
+                f"--model {config.model}: the model has {rows:,} positions, but the dataset's "
+                f"{'targets' if of_targets else 'rows'} have {needed:,} tokens",
                 remedy=f"build the dataset with --{'target' if of_targets else 'max'}-length {rows}",
             )
 
 
 def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask, length: int) -> None:
-    given = {name: (2, each.shape[1] or length) for name, each in heads.inputs_of(manifest, task).items()}
-    if MASKED_POSITIONS in given:
-        given[MASKED_POSITIONS] = (2, 1)
-    shapes = heads.taken(model, given)
-    rows: tuple[int, ...] = (2,) if task.kind.head == "rows" else given.get(DECODER_INPUTS, (2, length))
+    inputs = {name: (2, tensor.shape[1] or length) for name, tensor in heads.inputs_of(manifest, task).items()}
+    if MASKED_POSITIONS in inputs:
+        inputs[MASKED_POSITIONS] = (2, 1)
+    shapes = heads.taken(model, inputs)
+    rows: tuple[int, ...] = (2,) if task.kind.head == "rows" else inputs.get(DECODER_INPUTS, (2, length))
     rows = shapes.get(MASKED_POSITIONS, rows)
     shape = _output_shape(model, shapes, config=config, manifest=manifest)
     exact = not task.of_vocabulary
     if shape[:-1] != rows or (shape[-1] != task.num_outputs if exact else shape[-1] < task.num_outputs):
-        place = "" if task.kind.head == "rows" else "T, " if DECODER_INPUTS in given else "L, "
+        place = "" if task.kind.head == "rows" else "T, " if DECODER_INPUTS in inputs else "L, "
         wanted = f"[B, {place}{task.num_outputs}]"
         got = str(["B", *shape[1:]]).replace("'", "")
         raise ConfigError(
-            f"--model {config.model}: its output has shape {got}, expected logits {wanted} for --task {config.task}",
-            remedy="make its last layer so wide: class count for classify and tokens, 1 for numbers, 2 for span, "
-            "vocabulary else",
+            f"--model {config.model}: the output has shape {got}, expected logits {wanted} for --task {config.task}",
+            remedy="change the width of the last layer: the number of classes for classify and tokens, 1 for numbers, "
+            "2 for span, and the vocabulary size for other tasks",
         )
 
 
@@ -212,12 +217,12 @@ def _output_shape(
     with contextlib.suppress(Exception):  # a subclassed model may not support it
         return tuple(model.compute_output_shape(shapes))
     try:
-        return tuple(model({name: ops.zeros(each, "int32") for name, each in shapes.items()}).shape)
+        return tuple(model({name: ops.zeros(shape, "int32") for name, shape in shapes.items()}).shape)
     except Exception as error:
         if not manifest.bucket_lengths:
             raise
         raise ConfigError(
-            f"--model {config.model}: it does not take rows of each of the lengths {list(manifest.bucket_lengths)} "
+            f"--model {config.model}: the model does not take rows of all lengths {list(manifest.bucket_lengths)} "
             f"({said(error)})",
-            remedy="give its inputs the shape (None,)",
+            remedy="give the model's inputs the shape (None,)",
         ) from error

@@ -1,12 +1,12 @@
-"""A checkpoint of `transformers`: KerasHub reads its backbone; the head, and what a backbone lacks, are read here.
+"""Read a checkpoint of `transformers`: KerasHub reads the backbone, this module the head and missing weights.
 
     task       tensors of the file                              layers here
-    mlm        cls.predictions.*, lm_head.*, … (`FAMILIES`)         head_dense, head_norm, head_bias
-    classify   classifier.* behind a pooler                     logits: the rows of the dataset's own label names
-    tokens     classifier.*                                     likewise
+    mlm        cls.predictions.*, lm_head.*, … (`FAMILIES`)     head_dense, head_norm, head_bias
+    classify   classifier.* after a pooler                      logits, with the classes in the dataset's order
+    tokens     classifier.*                                     logits, with the classes in the dataset's order
     span       qa_outputs.*                                     logits
 
-A file of BERT or ALBERT may lack the pooler, as masked language models do: it then begins at random.
+A checkpoint of BERT or ALBERT may lack the pooler, as masked language models do. Then a random one is used.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ _HEADS = re.compile(
     r"^(cls|lm_head|\w*classifier|qa_outputs|vocab_\w+|predictions|score|\w+_predictions|\w+_head|final_logits_bias)\b"
     r"|(^|\.)pooler\."
 )
-# Output weights from states to words: shared with the embedding, or read by KerasHub.
+# Output weights from states to tokens, which are shared with the embedding or read by KerasHub.
 _OUTPUTS = re.compile(r"^(lm_head|lm_head\.decoder|vocab_projector|(cls\.)?predictions\.decoder)\.(weight|bias)$")
 # Masks and positions in old files of transformers.
 _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rotary_emb\.inv_freq)$")
-# A Mistral's variables in KerasHub, without the layer's number, and their tensors.
+# Variables of KerasHub's Mistral, without the layer's number, and their tensors.
 _MISTRAL = {
     "token_embedding/embeddings": "embed_tokens",
     "token_embedding/reverse_embeddings": "lm_head",
@@ -60,7 +60,7 @@ _MISTRAL = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Checkpoint of transformers. `files`: the file of each tensor; `read`: the tensors in use."""
+    """Checkpoint of transformers. `files`: files by tensor. `read`: the tensors in use."""
 
     model: str
     folder: Path
@@ -87,12 +87,12 @@ class Checkpoint:
         return bool(pooler) and not any(name.endswith(f"{pooler}.weight") for name in self.files)
 
     def tensor(self, *names: str) -> np.ndarray:
-        """Return the first of these tensors in the checkpoint. Raises: ConfigError if there is none."""
-        name = next((each for each in names if each in self.files), None)
+        """Return the first of the named tensors that the checkpoint has. Raises: ConfigError if it has none."""
+        name = next((name for name in names if name in self.files), None)
         if name is None:
             raise ConfigError(
-                f"--model {self.model}: no tensor {names[0]!r}, which belongs to its head",
-                remedy="save it with all of its weights, by save_pretrained of its class in transformers",
+                f"--model {self.model}: tensor {names[0]!r} of the head is missing",
+                remedy="save the checkpoint with all weights, by save_pretrained of its class in transformers",
             )
         self.read.add(name)
         return self._value(name)
@@ -106,7 +106,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a folder for KerasHub, with the settings as used and a random pooler if there is none."""
+        """Yield a folder for KerasHub, with the used settings and, if the checkpoint has no pooler, a random one."""
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
             for path in self.folder.iterdir():
@@ -121,15 +121,15 @@ class Checkpoint:
         base = f"{self._type}." if any(name.startswith(f"{self._type}.") for name in self.files) else ""
         name, width = f"{base}{self._family.pooler}", int(self.config["hidden_size"])
         kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
-        made = {f"{name}.weight": kernel, f"{name}.bias": np.zeros(width, np.float32)}
-        save_file(made, folder / "pooler.safetensors")
-        files = {**self.files, **dict.fromkeys(made, "pooler.safetensors")}
+        pooler = {f"{name}.weight": kernel, f"{name}.bias": np.zeros(width, np.float32)}
+        save_file(pooler, folder / "pooler.safetensors")
+        files = {**self.files, **dict.fromkeys(pooler, "pooler.safetensors")}
         (folder / _INDEX).write_text(json.dumps({"weight_map": files}), encoding="utf-8")
 
     def complete(self, backbone: Any) -> Any:
-        """Return the backbone with the weights that KerasHub 0.32 leaves out or rounds.
+        """Return the backbone with the weights that KerasHub 0.32 omits or rounds.
 
-        It ignores the type embedding of RoBERTa, and takes Mistral's weights through float16.
+        KerasHub ignores RoBERTa's type embedding, and rounds Mistral's weights to float16.
         """
         if self._type == "roberta" and self.files:
             positions = backbone.embeddings.position_embedding.position_embeddings
@@ -144,28 +144,28 @@ class Checkpoint:
         return backbone
 
     def load_head(self, model: keras.Model, task: BoundTask, manifest: Manifest, *, pooling: Pooling) -> list[str]:
-        """Load the task's head, if the checkpoint has it; return lines on the use of its tensors.
+        """Load the task's head, if the checkpoint has it, and return lines about the use of its tensors.
 
-        Raises: ConfigError if a classifier knows only some of the dataset's labels.
+        Raises: ConfigError if a classifier has only some of the dataset's labels.
         """
-        # The head of mlm is nested in the whole model.
+        # The head of mlm is nested in the model.
         layers = {inner.name: inner for layer in model.layers for inner in getattr(layer, "layers", [layer])}
         pools = pooling == "first" and bool(self._family.pooler) and manifest.tokenizer.padding_side == "right"
         lines: list[str] = []
         if task.kind.head == "masked" and self.has_mlm_head:
             self._load_mlm(layers)
-            lines = ["its head for masked words is loaded"]
+            lines = ["the head for masked words is loaded"]
         elif self._has_classifier(task, pools=pools):
             lines = self._load_classifier(layers["logits"], task, manifest)
         if self._lacks_pooler and task.kind.head == "rows" and pools:
-            lines.append("warning: it has no pooler, which begins at random")
+            lines.append("warning: the checkpoint has no pooler, so a random one is used")
         unused = self._unused(task)
         if names := sorted({name.removesuffix(".weight").removesuffix(".bias") for name in unused}):
-            lines.append(f"warning: not used of it: {', '.join(names)}")
+            lines.append(f"warning: not used: {', '.join(names)}")
         return [f"--model {self.model}: {line}" for line in (*lines, *self.settings.notes)]
 
     def _unused(self, task: BoundTask) -> list[str]:
-        """Return the unused tensors of heads. Raises: ConfigError if the logits need any other tensor."""
+        """Return the unused tensors of heads. Raises: ConfigError if another unused tensor affects the logits."""
         unused = [name for name in self.files if name not in self.read and not _BUFFERS.search(name)]
         unused = [name for name in unused if not self._is_tied(name)]
         heads = [name for name in unused if _HEADS.search(name)]
@@ -173,22 +173,18 @@ class Checkpoint:
         if wrong:
             listing = f"{', '.join(sorted(wrong)[:5])}{' …' if len(wrong) > 5 else ''}"
             raise ConfigError(
-                f"--model {self.model}: the model here has no place for {listing}, expected tensors that it uses, and "
-                "output weights equal to the embedding",
-                remedy="choose another checkpoint: without these tensors, its logits would be others",
+                f"--model {self.model}: the trainer's model cannot use {listing}, expected only tensors that it uses, "
+                "and output weights equal to the embedding",
+                remedy="choose another checkpoint; without these tensors, the logits would differ",
             )
         return heads
 
     def _is_tied(self, name: str) -> bool:
         """Return whether a tensor repeats the embedding or the bias of an output layer."""
         ends = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "shared.weight")
-        used = [
-            each
-            for each in self.read
-            if each.endswith(ends) or each.endswith("predictions.bias") or each == "lm_head.bias"
-        ]
+        used = [other for other in self.read if other.endswith((*ends, "predictions.bias")) or other == "lm_head.bias"]
         value = self._value(name)
-        return any(np.array_equal(value, self._value(each)) for each in used)
+        return any(np.array_equal(value, self._value(other)) for other in used)
 
     def _load_mlm(self, layers: Mapping[str, Any]) -> None:
         dense, norm, bias = self._family.masked_head or ("", "", "")
@@ -209,23 +205,23 @@ class Checkpoint:
         name, ours = task.kind.hub_head, manifest.label_names
         kernel = self._value(f"{name}.weight").T
         bias = self._value(f"{name}.bias") if f"{name}.bias" in self.files else np.zeros(kernel.shape[-1])
-        given = self.config.get("id2label") or {}
-        theirs = [str(given.get(str(number), f"LABEL_{number}")) for number in range(len(bias))]
-        listing = f"its classes are {', '.join(theirs[:5])}{' …' if len(theirs) > 5 else ''}"
-        unknown = [each for each in ours or () if each not in theirs]
+        by_id = self.config.get("id2label") or {}
+        theirs = [str(by_id.get(str(number), f"LABEL_{number}")) for number in range(len(bias))]
+        listing = f"the checkpoint's classes are {', '.join(theirs[:5])}{' …' if len(theirs) > 5 else ''}"
+        unknown = [label for label in ours or () if label not in theirs]
         if ours is None and len(theirs) == task.num_outputs:
-            rows, line = list(range(len(bias))), f"its {name} is loaded"
+            rows, line = list(range(len(bias))), f"the layer {name} is loaded"
         elif ours is None or len(unknown) == len(ours):
-            return [f"{listing}, none of the dataset's"]
+            return [f"{listing}; the dataset has none of them, so a random layer {name} is used"]
         elif unknown:
             raise ConfigError(
                 f"--model {self.model}: {listing}, but dataset {manifest.name!r} has {unknown[0]!r}, expected all of "
-                "its classes or none",
-                remedy="build the data with the model's names of these classes, or begin from the model that the "
-                "classifier was made from",
+                "the dataset's classes or none",
+                remedy="build the data with the model's class names, or start from the model that the classifier was "
+                "trained from",
             )
         else:
-            rows, line = [theirs.index(each) for each in ours], f"its {name} is loaded, its classes found by name"
+            rows, line = [theirs.index(label) for label in ours], f"the layer {name} is loaded, with classes by name"
         logits.set_weights([kernel[:, rows], bias[rows]])
         self.read.update((f"{name}.weight", f"{name}.bias"))
         return [line]
@@ -233,13 +229,13 @@ class Checkpoint:
 
 @contextlib.contextmanager
 def _recorded(names: set[str]) -> Iterator[None]:
-    """Add the name of each tensor that KerasHub reads meanwhile."""
+    """Collect the names of the tensors that KerasHub reads during the context."""
     real = safetensors.safe_open
 
     class Recording(contextlib.ExitStack):
-        def __init__(self, *given: Any, **more: Any) -> None:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
             super().__init__()
-            self._file = self.enter_context(real(*given, **more))
+            self._file = self.enter_context(real(*arguments, **options))
 
         def keys(self) -> Any:
             return self._file.keys()
@@ -257,9 +253,9 @@ def _recorded(names: set[str]) -> Iterator[None]:
 
 
 def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
-    """Open the transformers checkpoint that --model names, in a folder or on the hub; None if it is none.
+    """Open the transformers checkpoint that --model names, in a folder or on the hub, or return None.
 
-    Without `weights`, only its settings. Raises: ConfigError for a model that KerasHub does not compute.
+    Without `weights`, only settings are read. Raises: ConfigError for a model that KerasHub does not compute.
     """
     hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
     if hub_id is not None:

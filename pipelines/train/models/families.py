@@ -1,13 +1,13 @@
-"""The table of model families, by model type in transformers.
+"""Table of model families, by model type in transformers.
 
-`FAMILY-SIZE` trains a family from scratch if its entry has `scratch`. `settings.TYPES` has the checkpoints' settings.
+A family with `scratch` can be trained from scratch as `FAMILY-SIZE`. `settings.TYPES` has the checkpoints' settings.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# Keywords of KerasHub's backbones, and their sizes.
+# Keywords of KerasHub's backbones with the names of sizes.
 _SAME = {name: name for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")}
 
 
@@ -15,12 +15,14 @@ _SAME = {name: name for name in ("num_layers", "num_heads", "hidden_dim", "inter
 class Family:
     """Entry of a family.
 
-    backbone: KerasHub's class. activation: of KerasHub's layers. head_epsilon: of the norm in its head for `mlm`.
-    scratch: keywords of a backbone from scratch, each with the name of a size (see `_SAME`) or another value; None for
-        a family without training from scratch.
-    keeps_apart: whether `backbones.keeping_apart` supports it.
-    masked_head: dense layer, norm and bias of its masked language model in a checkpoint. pooler: its name there.
-    causal_class: transformers' class for exported decoders.
+    backbone, activation: KerasHub's class, and the activation of its layers.
+    head_epsilon: epsilon of the norm in the head for `mlm`.
+    scratch: keywords of a backbone from scratch, with names of sizes (see `_SAME`) or other values; None if the family
+        cannot be trained from scratch.
+    keeps_apart: whether `backbones.keeping_apart` supports the family.
+    masked_head: dense layer, norm and bias of the masked language model in a checkpoint.
+    pooler: name of the pooler in a checkpoint.
+    causal_class: class of exported decoders in transformers.
     """
 
     backbone: str
@@ -77,6 +79,6 @@ _OTHER = Family(backbone="")
 
 
 def family_of(backbone: Any) -> Family:
-    """Return the entry of a backbone, by default one without extras."""
+    """Return the entry of a backbone, or an entry without extras."""
     name = type(backbone).__name__
     return next((family for family in FAMILIES.values() if family.backbone == name), _OTHER)

@@ -1,6 +1,6 @@
-"""Check a model's folder before anything is allocated: its files are its own, and its sizes fit its tensors.
+"""Check a model's folder before memory is allocated: no file lies outside, and the sizes fit the tensors.
 
-A transformer of width D needs at least these elements in its weights' file:
+The file of weights of a transformer of width D has at least these numbers of elements:
 
     vocabulary * D     D * any other dimension     layers * D * (D + width of the feed-forward)     outputs * D
 """
@@ -27,17 +27,17 @@ _LAYERS = re.compile(r"layers?$")
 _FORWARD = re.compile(r"intermediate_(size|dim)|d_ff|n_inner|\w*ffn_dim")
 _ROWS = re.compile(r"vocab|position|sequence_length|outputs$")
 _DIMENSIONS = re.compile(r"\w*(size|dim|model|embd|ff|inner|heads?|experts|groups|labels|segments)")
-# Embedding narrower than the layers; ALBERT's layers share weights.
+# Models with an embedding narrower than the layers. ALBERT's layers share weights.
 _NARROW = re.compile("albert|electra", re.IGNORECASE)
-# Positions are computed, not stored.
+# Models that compute positions and store none.
 _ROTARY = re.compile("llama|mistral|mixtral|gemma|qwen|phi", re.IGNORECASE)
-# Reach of attention: no weight has these dimensions.
+# Settings for the reach of attention, which are no dimensions of weights.
 _REACH = re.compile("window|chunk")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
-    """Number of tensors in files of weights, and of their elements."""
+    """Numbers of tensors and elements in files of weights."""
 
     tensors: int
     elements: int
@@ -49,7 +49,7 @@ def in_hdf5(*paths: str | Path) -> Stored:
     for path in paths:
         with h5py.File(path, "r") as file:
             file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
-    # A packed file may claim more elements than it has bytes; Keras packs none.
+    # A compressed file may claim more elements than it has bytes. Keras compresses none.
     return Stored(
         tensors=len(shapes), elements=min(sum(map(math.prod, shapes)), sum(os.path.getsize(path) for path in paths))
     )
@@ -65,13 +65,13 @@ def in_safetensors(*paths: str | Path) -> Stored:
 
 
 def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int = 0) -> str | None:
-    """Return the entry of a backbone's config that is too large for the stored tensors, if any.
+    """Describe the entry of a backbone's config that is too large for the stored tensors, if any.
 
-    `kind`: model type of transformers or class of KerasHub; `outputs`: of the head.
+    `kind`: model type in transformers or class in KerasHub. `outputs`: number of outputs of the head.
     """
     text = config.get("text_config")
-    given = {**(text if isinstance(text, Mapping) else {}), **config, "outputs": outputs}
-    sizes = {name: value for name, value in given.items() if type(value) in (int, float)}
+    entries = {**(text if isinstance(text, Mapping) else {}), **config, "outputs": outputs}
+    sizes = {name: value for name, value in entries.items() if type(value) in (int, float)}
     width = max((sizes[name] for name in _WIDTHS if name in sizes), default=sizes.get("hidden_dim", 1))
     narrow = min(sizes.get("embedding_size", sizes.get("embedding_dim", width)), width)
     rows = narrow if _NARROW.search(kind) else width
@@ -87,12 +87,12 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int
         else:
             fits = not _DIMENSIONS.fullmatch(name) or value * width <= stored.elements
         if not fits:
-            return f"{name} {value:,} at width {width:,}, with {stored.elements:,} stored numbers"
+            return f"{name} is {value:,} at width {width:,}, but the weights have {stored.elements:,} elements"
     return None
 
 
 def require_sound(folder: str | Path, *, model: str) -> None:
-    """Check that a model's folder reads no file outside of it, and its config fits its weights.
+    """Check that a model's folder refers to no file outside, and that its config fits its weights.
 
     Raises: ConfigError; OSError, ValueError or SafetensorError for a damaged file.
     """
@@ -103,7 +103,7 @@ def require_sound(folder: str | Path, *, model: str) -> None:
         for name in _texts(_json(folder, index).get("weight_map")):
             if name not in names:
                 raise ConfigError(
-                    f"--model {model}: {index} names the file {name!r:.200}, expected a file of that folder",
+                    f"--model {model}: {index} names the file {name!r:.200}, expected a file of this folder",
                     remedy="copy the model's folder again, with all its files",
                 )
     if "config.json" not in names:
@@ -117,8 +117,8 @@ def require_sound(folder: str | Path, *, model: str) -> None:
     kind = str(config.get("model_type", config.get("class_name")))
     if stored and isinstance(described, Mapping) and (entry := misfit(kind, described, stored)):
         raise ConfigError(
-            f"--model {model}: its config.json does not fit its weights ({entry})",
-            remedy="copy the model's folder again from where it was saved",
+            f"--model {model}: config.json does not fit the weights ({entry})",
+            remedy="copy the model's folder again from its origin",
         )
 
 
@@ -126,12 +126,12 @@ def _require_own(folder: str | Path, name: str, *, model: str) -> None:
     path = os.path.realpath(os.path.join(folder, name))
     # The hub's cache links to `blobs`.
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
-    inside = any(os.path.commonpath([each, path]) == each for each in own)
+    inside = any(os.path.commonpath([root, path]) == root for root in own)
     if not inside or not os.path.isfile(path):
         raise ConfigError(
-            f"--model {model}: {name} is {'no regular file' if inside else f'a link to {path}'}, expected a file of "
-            "that folder",
-            remedy=f"make a copy without links, if you trust it: cp -rL {folder} COPY",
+            f"--model {model}: {name} is {'not a regular file' if inside else f'a link to {path}'}, expected a file of "
+            "this folder",
+            remedy=f"if you trust the model, make a copy without links: cp -rL {folder} COPY",
         )
 
 
@@ -145,9 +145,9 @@ def _json(folder: str | Path, name: str) -> dict[str, Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the file names of a weight map, whose entries may list several (Keras)."""
-    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]:
-        if isinstance(each, str):
-            yield each
+    """Yield the file names in a weight map. Keras' entries may be lists."""
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]:
+        if isinstance(item, str):
+            yield item
         else:
-            yield from _texts(each)
+            yield from _texts(item)

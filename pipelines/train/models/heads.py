@@ -1,4 +1,4 @@
-"""Heads, from a backbone's sequence to logits, and a model's inputs."""
+"""Build a model's inputs, and its head from the backbone's sequence to logits."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,27 +16,27 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the features that the model takes. With `masked_positions`, logits are [B, P, V], else [B, L, V]."""
+    """Select the features that the model takes. Logits are [B, P, V] with `masked_positions`, [B, L, V] without."""
     try:
         names = model.input
     except (AttributeError, ValueError):  # a subclassed model
         names = None
     if not isinstance(names, Mapping):
         names = features.keys() - {MASKED_POSITIONS}
-    return {name: each for name, each in features.items() if name in names}
+    return {name: values for name, values in features.items() if name in names}
 
 
 def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
-    """Create a model's Keras inputs, int32, by feature name; L is None for rows of several lengths."""
+    """Create a model's Keras inputs, int32, by feature name. L is None for rows of several lengths."""
     schema = manifest.schema
     names = task.tokens(manifest).inputs
     lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
     if task.kind.head == "masked":
-        # An evaluation may mask another share than training.
+        # Evaluations may mask a different share than training.
         lengths[MASKED_POSITIONS] = None
     if task.kind.backbone == "encoder-decoder":
         target = schema.with_role("target_ids")
-        assert target is not None, "the objective was bound, which needs it"
+        assert target is not None, "the bound objective needs targets"
         lengths |= dict.fromkeys((DECODER_INPUTS, DECODER_MASK), target.num_values)
     return {name: keras.Input((length,), dtype="int32", name=name) for name, length in lengths.items()}
 
@@ -44,7 +44,7 @@ def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
 def with_head(
     backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling, has_bias: bool = False
 ) -> keras.Model:
-    """Build the whole model. `has_bias`: whether the logits of mlm have a bias, as in checkpoints."""
+    """Add the task's head to a backbone. `has_bias`: whether the logits of mlm have a bias, as in checkpoints."""
     inputs = inputs_of(manifest, task)
     tokens = task.tokens(manifest)
     core, feeds = _fed(backbone, manifest, inputs, tokens)
@@ -53,15 +53,15 @@ def with_head(
             feeds[MASKED_POSITIONS] = inputs[MASKED_POSITIONS]
         logits = _language_model(backbone, core, task, has_bias=has_bias)(feeds)
     else:
-        found, mask = core(feeds), inputs[tokens.mask]
+        outputs, mask = core(feeds), inputs[tokens.mask]
         if task.kind.head == "tokens":
-            states = _sequence(found)
-        elif pooling == "first" and "pooled_output" in found and manifest.tokenizer.padding_side == "right":
-            # The first token, through the checkpoint's pooler (BERT, arXiv:1810.04805, section 3.1). In rows padded on
-            # the left, the first token is padding.
-            states = found["pooled_output"]
+            states = _sequence(outputs)
+        elif pooling == "first" and "pooled_output" in outputs and manifest.tokenizer.padding_side == "right":
+            # The first token and the checkpoint's pooler (BERT, arXiv:1810.04805, section 3.1). In rows padded on the
+            # left, the first token is padding.
+            states = outputs["pooled_output"]
         else:
-            states = _pool(_sequence(found), mask, pooling=pooling)
+            states = _pool(_sequence(outputs), mask, pooling=pooling)
         states = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(states)
         logits = keras.layers.Dense(task.num_outputs, dtype=keras.config.floatx(), name="logits")(states)
     return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
@@ -70,7 +70,7 @@ def with_head(
 def _fed(
     backbone: Any, manifest: Manifest, inputs: dict[str, Any], tokens: TokenFeatures
 ) -> tuple[keras.Model, dict[str, Any]]:
-    """Return the model from tokens to states, which may keep documents apart, and its inputs."""
+    """Return the model from tokens to states, which keeps documents of packed rows apart, and its inputs."""
     schema = manifest.schema
     ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:
@@ -91,24 +91,23 @@ def _fed(
     return backbones.connected(backbone), feeds
 
 
-def _sequence(found: Any) -> Any:
-    if not isinstance(found, dict):
-        return found
-    return found["decoder_sequence_output"] if "decoder_sequence_output" in found else found["sequence_output"]
+def _sequence(outputs: Any) -> Any:
+    if not isinstance(outputs, dict):
+        return outputs
+    return outputs["decoder_sequence_output"] if "decoder_sequence_output" in outputs else outputs["sequence_output"]
 
 
 def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bias: bool) -> keras.Model:
-    """Build one flat model of `core` and the logits from the backbone's own embedding.
+    """Build a flat model of `core` and the logits from the backbone's embedding.
 
-    A Keras file cannot store a layer shared with a nested model: it would be loaded as two layers, one of them without
-    weights, which fails.
+    Keras cannot load a layer shared with a nested model: it would load two layers, one of them without weights.
     """
     inputs, states = dict(core.input), _sequence(core.output)
     if task.kind.head == "masked":
         inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
         states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
         states = keras.layers.Dense(backbone.token_embedding.output_dim, name="head_dense")(states)
-        # An exported model has one activation and epsilon for all layers.
+        # An exported model has the same activation and epsilon in all layers.
         activation = backbones.activation_of(backbone)
         states = ops.relu(states) if activation == "relu" else ops.gelu(states, approximate=activation != "gelu")
         epsilon = family_of(backbone).head_epsilon
@@ -116,12 +115,12 @@ def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bi
     if backbones.scales_tied_logits(backbone):
         states = states * states.shape[-1] ** -0.5
     logits = backbone.token_embedding(states, reverse=True)
-    if has_bias:  # Keras has no layer of a bias alone
+    if has_bias:  # Keras has no bias layer
         bias = keras.layers.Dense(logits.shape[-1], kernel_initializer="zeros", name="head_bias")
         logits = logits + bias(ops.zeros_like(states[..., :1]))
     model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
-    # With the policy bfloat16, Keras would not cast the embedding, a layer of integer inputs (autocast=False), and so
-    # compute the logits in float32.
+    # Under the policy bfloat16, Keras would not cast the embedding, a layer with integer inputs (autocast=False), and
+    # would compute the logits in float32.
     model.dtype_policy = keras.config.floatx()
     return model
 
@@ -136,6 +135,6 @@ def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
     else:
         chosen_BL = mask_BL
     share_BL = ops.cast(chosen_BL, sequence_BLD.dtype)
-    # A row of padding only would divide by 0; its mean is 0.
+    # The mean of a row with only padding is 0.
     share_BL = share_BL / ops.maximum(ops.sum(share_BL, axis=1, keepdims=True), 1)
     return ops.einsum("bld,bl->bd", sequence_BLD, share_BL)

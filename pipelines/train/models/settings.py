@@ -1,8 +1,8 @@
-"""Settings in config.json of a checkpoint of `transformers`: used, refused, or known not to change the logits.
+"""Check the settings in config.json of a checkpoint of `transformers`.
 
 KerasHub's converters ignore some settings, so a checkpoint with scaled positions would load as another model. `TYPES`
-has every setting that changes a model type's logits (configuration_*.py of transformers 5.24). A setting that neither
-it nor `_WITHOUT_EFFECT` knows is refused if it is on.
+has every setting that affects a model type's logits (configuration_*.py of transformers 5.24). An active setting that
+is neither there nor in `_WITHOUT_EFFECT` is an error.
 """
 
 import dataclasses
@@ -12,20 +12,23 @@ from typing import Any
 
 from tfrecord_io.errors import ConfigError
 
-# Allowed values: a tuple of them, or a function of the whole config.
+# Allowed values, or a function that returns them for a config.
 _Allowed = tuple[Any, ...] | Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelType:
-    """Settings of a model type of transformers.
+    """Settings of a model type in transformers.
 
-    `read`: by KerasHub's converter, with the default of transformers; `...` if config.json always has it.
-    `passed`: the keyword of KerasHub's backbone that a setting becomes, and its default; none if that is None.
-    `required`: the default of transformers, and the values that KerasHub's layers compute.
-    `activation`: name of the setting for one of `ACTIVATIONS`. `dropouts`: the first is used everywhere.
-    `linear`: keyword for positions divided by a factor, which KerasHub's Llama ignores. `llama3`: whether frequencies
-    can be scaled as in Llama 3.1.
+    read: settings that KerasHub's converter reads, with the default of transformers; `...` if config.json has them
+        always.
+    passed: the keyword of KerasHub's backbone for a setting, and the default, None for KerasHub's default.
+    required: the default of transformers, and the values that KerasHub's layers support.
+    activation: the setting that names one of `ACTIVATIONS`.
+    dropouts: settings of dropout; the first is used everywhere.
+    rope: whether positions are rotary.
+    linear: keyword for positions divided by a factor, which KerasHub's Llama ignores.
+    llama3: whether frequencies can be scaled as in Llama 3.1.
     """
 
     read: Mapping[str, Any]
@@ -39,11 +42,11 @@ class ModelType:
 
 
 def _at(name: str, *, divided_by: str | None = None) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """Return a function for `_Allowed`: another setting's value, or its quotient with a second one; or None."""
+    """Return a function that allows None and another setting's value, optionally divided by a second setting's."""
     return lambda config: (None, config.get(name) if divided_by is None else config[name] // config[divided_by])
 
 
-# Names of activations in transformers, to the names that are used here.
+# Names of activations: in transformers, and here.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "relu": "relu"}
 _OF_DECODERS = {"use_bidirectional_attention": (None, (None, False)), "attention_bias": (False, (False,))}
 _SIZES = dict.fromkeys(
@@ -129,12 +132,12 @@ _QWEN2 = dataclasses.replace(
 )
 _GEMMA = ModelType(
     read={**_SIZES, "num_key_value_heads": 16, "head_dim": 256},
-    # Old files have "gelu" and mean the tanh form, as in transformers.
+    # "gelu" in old files means the tanh form, also in transformers.
     required={
         **_OF_DECODERS,
         "hidden_act": ("gelu_pytorch_tanh", ("gelu_pytorch_tanh", "gelu")),
         "hidden_activation": (None, (None, "gelu_pytorch_tanh")),
-        "rms_norm_eps": (1e-6, (1e-6,)),  # KerasHub's layers take no other
+        "rms_norm_eps": (1e-6, (1e-6,)),  # fixed in KerasHub's layers
         "rope_theta": (10000.0, (10000.0,)),
     },
     dropouts=("attention_dropout",),
@@ -190,9 +193,9 @@ TYPES: Mapping[str, ModelType] = {
         _QWEN2,
         read={**_QWEN2.read, "head_dim": 128},
         required={
-            **{name: each for name, each in _QWEN2.required.items() if name != "head_dim"},
+            **{name: values for name, values in _QWEN2.required.items() if name != "head_dim"},
             "attention_bias": (False, (False,)),
-            "rms_norm_eps": (1e-6, (1e-6,)),  # KerasHub's norms of queries and keys take no other
+            "rms_norm_eps": (1e-6, (1e-6,)),  # fixed in KerasHub's norms of queries and keys
         },
     ),
     "gemma": _GEMMA,
@@ -211,7 +214,7 @@ TYPES: Mapping[str, ModelType] = {
             "hidden_activation": ("gelu_pytorch_tanh", ("gelu_pytorch_tanh",)),
             "query_pre_attn_scalar": (
                 256,
-                lambda it: (it.get("head_dim"), it["hidden_size"] // it["num_attention_heads"]),
+                lambda config: (config.get("head_dim"), config["hidden_size"] // config["num_attention_heads"]),
             ),
             "layer_types": (None, _alternating),
         },
@@ -240,8 +243,8 @@ TYPES: Mapping[str, ModelType] = {
         dropouts=("dropout", "attention_dropout", "activation_dropout"),
     ),
 }
-# Names, ids of tokens, initial weights, heads, generation, and other ways to compute the same logits.
-# Whether output weights are tied shows in the tensors.
+# Settings of names, token ids, initial weights, heads, generation, and other ways to compute the same logits. The
+# tensors show whether output weights are tied.
 _WITHOUT_EFFECT = re.compile(
     r"_\w+|architectures|model_type|transformers_version|torch_dtype|dtype|\w*token_ids?|finetuning_task|problem_type|"
     r"use_cache|cache_implementation|initializer_\w+|init_std|gradient_checkpointing|output_\w+|return_dict\w*|"
@@ -265,9 +268,9 @@ _LLAMA3 = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings as used. `config`: for KerasHub's converter; `keywords`: for its backbone; they take precedence.
+    """Settings in use. `config`: for KerasHub's converter. `keywords`: for its backbone, with precedence.
 
-    `activation`: a value of `ACTIVATIONS`, or None if the type has a fixed one. `notes`: lines for people.
+    `activation`: a value of `ACTIVATIONS`, None if the type has a fixed one. `notes`: lines for people.
     """
 
     config: Mapping[str, Any]
@@ -277,16 +280,16 @@ class Settings:
 
 
 def read(model: str, config: Mapping[str, Any]) -> Settings:
-    """Return the settings of a config.json. Raises: ConfigError if KerasHub would compute another model."""
+    """Return the settings of a config.json. Raises: ConfigError if KerasHub would compute other logits."""
     name = str(config["model_type"])
     if (kind := TYPES.get(name)) is None:
         raise ConfigError(
             f"--model {model}: config.json has the model type {name!r:.60}, expected one of {', '.join(TYPES)}",
-            remedy="convert it with KerasHub, compare its logits, and give the folder that its save_to_preset writes",
+            remedy="convert the model with KerasHub's save_to_preset, compare the logits, and give the new folder",
         )
-    whole = {**{each: default for each, default in kind.read.items() if default is not ...}, **config}
+    whole = {**{setting: default for setting, default in kind.read.items() if default is not ...}, **config}
     refused: dict[str, tuple[Any, str]] = {}
-    keywords = {word: whole.get(each, default) for each, (word, default) in kind.passed.items()}
+    keywords = {word: whole.get(setting, default) for setting, (word, default) in kind.passed.items()}
     if kind.rope:
         rope, refused = _rope(kind, whole)
         keywords |= {} if "rope_theta" in kind.required else rope
@@ -299,11 +302,11 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
         if (activation := ACTIVATIONS.get(given)) is None:
             refused[kind.activation] = (given, " or ".join(ACTIVATIONS))
     if refused:
-        listing = "; ".join(f"{each} {value!r:.60}, expected {right}" for each, (value, right) in refused.items())
+        listing = "; ".join(f"{entry} {value!r:.60}, expected {right}" for entry, (value, right) in refused.items())
         raise ConfigError(
-            f"--model {model}: config.json has settings that the trainer's {name} does not compute: {listing}",
-            remedy="choose another checkpoint; where a setting does not change the logits, remove it from config.json "
-            "in a copy of the folder",
+            f"--model {model}: config.json has settings that the trainer's {name} does not support: {listing}",
+            remedy="choose another checkpoint; if a setting does not affect the logits, remove it from config.json in "
+            "a copy of the folder",
         )
     if "num_key_value_heads" in kind.read and whole["num_key_value_heads"] is None:
         whole["num_key_value_heads"] = whole["num_attention_heads"]
@@ -315,12 +318,12 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
 
 
 def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return the settings that KerasHub does not compute and unknown ones, with value and expected values."""
+    """Return unsupported and unknown settings, with their values and the expected values."""
     refused = {}
     for name, (default, allowed) in kind.required.items():
         values = allowed(config) if callable(allowed) else allowed
         if (value := config.get(name, default)) not in values:
-            refused[name] = (value, " or ".join(str(each) for each in values if each is not None) or "none")
+            refused[name] = (value, " or ".join(str(other) for other in values if other is not None) or "none")
     known = {
         *kind.read,
         *kind.passed,
@@ -337,7 +340,7 @@ def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any,
 
 
 def _rope(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
-    """Return the keywords for rotary positions, and refused settings."""
+    """Return the keywords for rotary positions, and unsupported settings."""
     field = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     given = {name: value for name, value in (config.get(field) or {}).items() if value is not None}
     scaling = str(given.get("rope_type", given.get("type", "default")))
@@ -363,4 +366,6 @@ def _dropout(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any]
         return {}, ()
     used = rates.get(kind.dropouts[0], next(iter(rates.values())))
     others = ", ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate != used)
-    return {"dropout": used}, (f"warning: a dropout of {used:g} is used everywhere, not {others}",) if others else ()
+    return {"dropout": used}, (
+        f"warning: a dropout of {used:g} is used everywhere, instead of {others}",
+    ) if others else ()

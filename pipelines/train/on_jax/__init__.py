@@ -1,1 +1,1 @@
-"""JAX's backend: one step of all devices together (`global_step`), and the backend that repeats it (`backend`)."""
+"""JAX's backend: `global_step` is one step of all devices, `backend` repeats it."""

@@ -1,7 +1,7 @@
-"""JAX's backend: all devices of all hosts form a mesh with one axis, along which the rows of a batch are divided.
+"""JAX's backend: a mesh of all devices of all hosts, with one axis that divides the rows of a batch.
 
-Each host reads its own part of a batch with `tf.data`, and puts the next batch on its devices while they compute. The
-steps of one call are dispatched without waiting for each other.
+Each host reads its part of a batch with `tf.data`, and transfers the next batch while its devices compute. The steps of
+a call are dispatched without waiting.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import answering
 from pipelines.train.targets import CLUSTER, COORDINATOR, Target, hardware
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import some
 
 _SPLIT = "xla_force_host_platform_device_count"
 
@@ -38,7 +39,7 @@ _SPLIT = "xla_force_host_platform_device_count"
 class OrbaxSaves(Saves):
     """Checkpoints by Orbax in folders such as ckpt_120/, written in the background.
 
-    Orbax (0.12.8) keeps no checksum of values, so a checkpoint contains the digest of its state.
+    A checkpoint contains the digest of its state, since Orbax (0.12.8) has no checksum of values.
     """
 
     def __init__(self, learner: GlobalStep, folder: str, *, keep: int) -> None:
@@ -46,7 +47,7 @@ class OrbaxSaves(Saves):
         self._folder = folder if "://" in folder else os.path.abspath(folder)
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, step_prefix="ckpt", create=True)
         try:
-            # Without a handler Orbax guesses one from the newest, possibly empty, folder.
+            # Without a handler, Orbax would guess it from the newest folder, which may be empty.
             self._manager: Any = ocp.CheckpointManager(
                 self._folder, options=options, item_handlers=ocp.StandardCheckpointHandler()
             )
@@ -59,7 +60,7 @@ class OrbaxSaves(Saves):
 
     def save(self) -> None:
         self.close()
-        for step in [each for each in self.steps if each >= self._learner.step]:
+        for step in [step for step in self.steps if step >= self._learner.step]:
             self._manager.delete(step)
         state = self._learner.state
         saved = ocp.args.StandardSave({"state": state, "digest": digest(state)})
@@ -69,12 +70,12 @@ class OrbaxSaves(Saves):
         state = self._learner.state
         like = jax.tree.map(ocp.utils.to_shape_dtype_struct, {"state": state, "digest": digest(state)})
         try:
-            found = self._manager.restore(step, args=ocp.args.StandardRestore(like))
-            if int(digest(found["state"])) != int(found["digest"]):
-                raise ValueError("its values have another digest than it says")
-        except Exception as error:  # many types for damaged files
+            restored = self._manager.restore(step, args=ocp.args.StandardRestore(like))
+            if int(digest(restored["state"])) != int(restored["digest"]):
+                raise ValueError("the values do not match their digest")
+        except Exception as error:  # damaged files raise many types
             raise damaged(f"{self._folder}/ckpt_{step}", error) from error
-        self._learner.state, self._learner.step = found["state"], int(found["state"]["step"])
+        self._learner.state, self._learner.step = restored["state"], int(restored["state"]["step"])
 
     def close(self) -> None:
         self._writing(self._manager.wait_until_finished)
@@ -88,15 +89,15 @@ class OrbaxSaves(Saves):
 
 @jax.jit
 def digest(state: Any) -> jax.Array:
-    """Return the sum of all 32-bit patterns times odd factors that depend on their positions, modulo 2**32: uint32 [].
+    """Return the sum modulo 2**32 of all 32-bit patterns times odd factors by position: uint32 [].
 
-    The sum does not depend on the division of arrays among devices. One flipped bit always changes it.
+    The sum does not depend on how arrays are divided among devices. A single flipped bit always changes the sum.
     """
     total = jnp.uint32(0)
     for number, values in enumerate(jax.tree.leaves(state)):
         bits = jax.lax.bitcast_convert_type(values, f"uint{8 * values.dtype.itemsize}").astype("uint32")
         places, stride = jnp.full(bits.shape, number, "uint32"), 1
-        for axis in reversed(range(bits.ndim)):  # no reshape, because it would gather a divided array
+        for axis in reversed(range(bits.ndim)):  # a reshape would gather a divided array
             places += jax.lax.broadcasted_iota("uint32", bits.shape, axis) * jnp.uint32(stride % 2**32)
             stride *= bits.shape[axis]
         factors = (places * jnp.uint32(0x9E3779B1) ^ jnp.uint32(number * 0x85EBCA6B % 2**32)) | jnp.uint32(1)
@@ -177,7 +178,7 @@ class JaxBackend:
         del like
         replicated, by_row = (NamedSharding(self._mesh, PartitionSpec(*axes)) for axes in ((), (AXIS,)))
         variables = (model.trainable_variables, model.non_trainable_variables)
-        weights, state = ([jax.device_put(np.asarray(v.value), replicated) for v in each] for each in variables)
+        weights, state = ([jax.device_put(np.asarray(v.value), replicated) for v in group] for group in variables)
 
         step = jax.jit(answering(model, outputs), out_shardings=replicated)
         return lambda batch: jax.device_get(step(weights, state, jax.device_put(dict(batch), by_row)))
@@ -201,8 +202,8 @@ def _devices(target: Target, *, replicas: int | None) -> list[Any]:
         )
     if len(devices) < (replicas or 1) or (target.is_tpu and replicas not in (None, len(devices))):
         raise ConfigError(
-            f"--replicas {replicas}, but JAX has {len(devices)} devices here",
-            remedy="leave out --replicas; a CPU can be split only before JAX is used",
+            f"--replicas {replicas}, but JAX has {some(len(devices), 'device')} on this machine",
+            remedy="leave --replicas out; a CPU can be split only before JAX is used",
         )
     return devices[:replicas]
 
@@ -216,12 +217,15 @@ def _join_hosts(target: Target) -> None:
             jax.distributed.initialize()
         except (RuntimeError, ValueError) as error:  # fine on a single host
             if jax.process_count() > 1:
-                raise DeviceError(f"{target}: the hosts of the TPU do not find each other ({error})") from error
+                raise DeviceError(
+                    f"{target}: the hosts of the TPU cannot connect to each other ({error})",
+                    remedy="run the same command on every host of the TPU",
+                ) from error
 
 
 def _on_the_host() -> Any:
-    """Return a context for Keras' variables in host memory."""
+    """Return a context that keeps Keras' variables in host memory."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:  # JAX_PLATFORMS names an accelerator alone
+    except RuntimeError:  # JAX_PLATFORMS names only an accelerator
         return contextlib.nullcontext()

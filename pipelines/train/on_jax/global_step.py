@@ -1,10 +1,10 @@
-"""Training step of all devices as one program, which XLA partitions by the sharding of batch and state.
+"""Training step of all devices as one program, partitioned by XLA according to the sharding of batch and state.
 
     state   {"weights": [...], "others": [...], "means": [...], "squares": [...], "step": int32 []}
     batch   rows are divided equally among the devices, along the mesh's axis "batch"
 
-All sums are over the global batch. Dropout seeds depend on (seed, step), and a mask is one array over all devices, so
-the number of devices changes nothing.
+Sums are over the global batch, dropout seeds depend on (seed, step), and a mask is an array over all devices. So the
+result does not depend on the number of devices.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ class GlobalStep(Learner):
     step = 0
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, mesh: Mesh, abstract: bool = False) -> None:
-        """Place the state on the mesh. `abstract`: only shapes, to compile for another machine's devices."""
+        """Place the state on the mesh. `abstract`: only its shapes, to compile for another machine's devices."""
         super().__init__(built, job, shares=job.config.accumulate)
         seed = job.config.seed
         self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
@@ -39,24 +39,24 @@ class GlobalStep(Learner):
         self._shard = job.config.shard_model
 
         def placed(values: np.ndarray) -> Any:
-            where = self._place(values)
+            sharding = self._place(values)
             if abstract:
-                return jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=where)
-            return jax.device_put(values, where)
+                return jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=sharding)
+            return jax.device_put(values, sharding)
 
-        weights = [np.asarray(each.value) for each in built.model.trainable_variables]
-        others = [*(np.asarray(each.value) for each in built.model.non_trainable_variables), *built.reference]
-        zeros = [np.zeros_like(each) for each in weights]
+        weights = [np.asarray(variable.value) for variable in built.model.trainable_variables]
+        others = [*(np.asarray(variable.value) for variable in built.model.non_trainable_variables), *built.reference]
+        zeros = list(map(np.zeros_like, weights))
         first = {"weights": weights, "others": others, "means": zeros, "squares": zeros, "step": np.int32(0)}
         self.state: State = jax.tree.map(placed, first)
-        shardings = jax.tree.map(lambda each: each.sharding, self.state)
+        shardings = jax.tree.map(lambda array: array.sharding, self.state)
         self._train = jax.jit(self._taken, donate_argnums=0, out_shardings=(shardings, self.replicated))
         self._sums = jax.jit(self.sums, out_shardings=self.replicated)
         self._compiled: dict[Any, Any] = {}
 
     @property
     def reference(self) -> list[Any]:
-        """The reference's weights, arrays on the mesh."""
+        """Weights of the reference model, on the mesh."""
         return self.state["others"][self._own :]
 
     def differentiated(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, Any, Any]:
@@ -74,19 +74,19 @@ class GlobalStep(Learner):
         return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
 
     def take(self, batch: Batch) -> jax.Array:
-        """Take one step; return its mean loss over the global batch, float32 [], possibly not yet computed."""
+        """Take one step. Return its mean loss over the global batch, float32 [], which may not be computed yet."""
         program, flops = self.program(batch)
         self.state, loss = program(self.state, batch)
         self.step, self.flops = self.step + 1, self.flops + flops
         return loss
 
     def evaluate(self, batch: Batch) -> Any:
-        """Return the task's sums over a global batch, and its per-row values."""
+        """Return the task's sums over a global batch and the per-row values."""
         return self._sums(self.state["weights"], self.state["others"], batch)
 
     def program(self, batch: Batch) -> tuple[Any, float]:
-        """Return the (cached) step for a batch of these shapes, and its FLOPs per device."""
-        shapes = tuple(each.shape for each in jax.tree.leaves(batch))
+        """Return the compiled step for a batch of these shapes, cached, and its FLOPs per device."""
+        shapes = tuple(array.shape for array in jax.tree.leaves(batch))
         if shapes not in self._compiled:
             compiled = self._train.lower(self.state, batch).compile()
             costs = compiled.cost_analysis() or {}
@@ -95,9 +95,9 @@ class GlobalStep(Learner):
         return self._compiled[shapes]
 
     def _place(self, values: np.ndarray) -> NamedSharding:
-        """Replicate an array or, with `--shard-model`, divide it along its largest divisible axis.
+        """Replicate an array or, with --shard-model, divide it along its largest divisible axis.
 
-        The latter is ZeRO's third stage (arXiv:1910.02054): XLA gathers a layer's weights where they are used.
+        A divided model is ZeRO's third stage (arXiv:1910.02054): XLA gathers a layer's weights for their use.
         """
         sizes = [size if size % self._mesh.size == 0 else 0 for size in values.shape]
         if not self._shard or values.ndim < 2 or not max(sizes):

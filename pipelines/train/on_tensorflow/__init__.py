@@ -1,1 +1,1 @@
-"""TensorFlow's backend: the step of one replica (`replica_step`), and the backend that repeats it (`backend`)."""
+"""TensorFlow's backend: `replica_step` is the step of one replica, `backend` repeats it."""

@@ -1,7 +1,7 @@
-"""TensorFlow's backend: a `tf.distribute` strategy with one replica per TPU core, GPU or part of the CPU.
+"""TensorFlow's backend: a `tf.distribute` strategy with a replica per TPU core, GPU or part of the CPU.
 
-Each call runs one tf.function with `steps_per_call` steps in a tf.while_loop on the devices. With rows of several
-lengths, a call is split where the length changes, and each length is compiled once.
+A call runs a tf.function with `steps_per_call` steps in a tf.while_loop on the devices. A call is split where the row
+length changes, and each length is compiled once.
 """
 
 import contextlib
@@ -25,13 +25,14 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.steps import answering
 from pipelines.train.targets import Target, hardware
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import some
 
 _CONNECT_SECONDS = 5.0
-# (pattern, cause, remedy) for messages of Google's API client, gRPC and TensorFlow.
+# Patterns in messages of Google's API client, gRPC and TensorFlow, with cause and remedy.
 _CAUSES = (
     (
         r"Google API client|must be installed|No module named '?(googleapiclient|oauth2client|cloud_tpu_client)",
-        "looking up a TPU by its name needs Google's API client, which is not installed",
+        "finding a TPU by name needs Google's API client, which is not installed",
         "run `pip install cloud-tpu-client`, or give the address: --tpu grpc://IP:8470",
     ),
     (
@@ -41,29 +42,30 @@ _CAUSES = (
     ),
     (
         r"\b404\b|lookup TPU metadata|not found|not yet ready|state: ",
-        "there is no TPU of that name in this project and zone, or it is not ready",
-        "check --tpu, --zone and --project against `gcloud compute tpus list --zone ZONE`, and that it is READY",
+        "the TPU does not exist in this project and zone, or is not ready",
+        "compare --tpu, --zone and --project with `gcloud compute tpus list --zone ZONE`, which must show READY",
     ),
     (
         r"UNAVAILABLE|Unavailable|DEADLINE_EXCEEDED|[Ff]ailed to connect|Connection |Socket closed",
-        "the TPU cannot be reached, or went away",
-        "check that it is READY and in this machine's network (port 8470), and that no other program holds it",
+        "the TPU cannot be reached, or was disconnected",
+        "check that the TPU is READY, in this machine's network (port 8470), and not used by another program",
     ),
     (
         r"",
         "the TPU could not be started",
-        "see `gcloud compute tpus list`: it must run this version of TensorFlow; --tpu none trains on this machine",
+        "check with `gcloud compute tpus list` that the TPU runs this version of TensorFlow; --tpu none trains on this "
+        "machine",
     ),
 )
 
 
 class TensorFlowSaves(Saves):
-    """Checkpoints by `tf.train`, in files such as ckpt-120.*; .index is written last and deleted first."""
+    """Checkpoints by `tf.train` in files such as ckpt-120.*. The file .index is written last and deleted first."""
 
     def __init__(self, learner: ReplicaStep, folder: str, *, keep: int) -> None:
         self._learner = learner
         self._folder = folder
-        # By position, because Keras' names depend on other models in the process.
+        # State by position, because Keras' names depend on other models in the process.
         self._state = tf.train.Checkpoint(**learner.saved)
         self._keep = keep
 
@@ -77,7 +79,7 @@ class TensorFlowSaves(Saves):
             self._state.write(f"{self._folder}/ckpt-{now}")
             steps = self.steps
             kept = [step for step in steps if step <= now][-self._keep :]
-            for name in sorted(tf.io.gfile.listdir(self._folder), reverse=True):  # a .index comes before its .data
+            for name in sorted(tf.io.gfile.listdir(self._folder), reverse=True):  # .index before .data
                 if any(name.startswith(f"ckpt-{step}.") for step in set(steps) - set(kept)):
                     tf.io.gfile.remove(f"{self._folder}/{name}")
         except tf.errors.OpError as error:
@@ -106,13 +108,15 @@ class TensorFlowBackend:
     ) -> None:
         self._strategy = connect(target, replicas=replicas, zone=zone, project=project)
         self.replicas = self._strategy.num_replicas_in_sync
-        devices = [tf.DeviceSpec.from_string(each) for each in self._strategy.extended.worker_devices]
-        self.input_parts = InputParts(hosts=len({(each.job, each.task) for each in devices}))
+        devices = list(map(tf.DeviceSpec.from_string, self._strategy.extended.worker_devices))
+        self.input_parts = InputParts(hosts=len({(device.job, device.task) for device in devices}))
         self.hardware = hardware(devices[0].device_type, self.replicas)
 
     def learner(self, job: TrainingSetup) -> ReplicaStep:
         if job.config.shard_model:
-            raise ConfigError("--shard-model with --backend tensorflow, expected jax", remedy="give --backend jax")
+            raise ConfigError(
+                "--shard-model with --backend tensorflow, expected --backend jax", remedy="give --backend jax"
+            )
         specs = element_specs(job, replicas=self.replicas)
         with self._strategy.scope():
             return ReplicaStep(built(job), job, batch_specs=specs)
@@ -121,12 +125,12 @@ class TensorFlowBackend:
         return learner.built.model
 
     def frozen(self, learner: ReplicaStep) -> list[np.ndarray]:
-        return [each.numpy() for each in learner.reference]
+        return [variable.numpy() for variable in learner.reference]
 
     def train(
         self, learner: ReplicaStep, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall
     ) -> None:
-        # Autograph takes time to rewrite Keras, and fails on loops under Python 3.13.
+        # AutoGraph would take time to rewrite Keras, and fails on loops in Python 3.13.
         @tf.function(autograph=False)
         def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
             def one_step(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -141,7 +145,7 @@ class TensorFlowBackend:
         while step < until:
             num_steps = min(steps_per_call, until - step)
             for length, steps in itertools.groupby(itertools.islice(schedule, num_steps)):
-                # A tensor, because each Python number would compile again.
+                # Each Python number would be compiled again; a tensor is not.
                 loss = call(iterators[length], tf.constant(len(list(steps))))
             step += num_steps
             if not after_call(step, float(loss.numpy())):
@@ -150,17 +154,17 @@ class TensorFlowBackend:
     def evaluate(self, learner: ReplicaStep, feed: Feed) -> Evaluated:
         @tf.function(autograph=False)
         def call(iterator: Any) -> Any:
-            found = self._strategy.run(learner.evaluate, args=(next(iterator),))
-            return tf.nest.map_structure(lambda each: self._strategy.experimental_local_results(each)[0], found)
+            values = self._strategy.run(learner.evaluate, args=(next(iterator),))
+            return tf.nest.map_structure(lambda value: self._strategy.experimental_local_results(value)[0], values)
 
         iterators, schedule = self._opened(feed)
         steps = (call(iterators[length]) for length in schedule)
-        return collected(steps, lambda found: tf.nest.map_structure(lambda each: each.numpy(), found))
+        return collected(steps, lambda values: tf.nest.map_structure(lambda value: value.numpy(), values))
 
     def _opened(self, feed: Feed) -> tuple[dict[int, Any], Iterator[int]]:
         input_fns, schedule = feed
         distribute = self._strategy.distribute_datasets_from_function
-        return {length: iter(distribute(each)) for length, each in input_fns.items()}, schedule
+        return {length: iter(distribute(input_fn)) for length, input_fn in input_fns.items()}, schedule
 
     def place_model(self, load: Callable[[], BuiltModel]) -> keras.Model:
         with self._strategy.scope():
@@ -172,8 +176,8 @@ class TensorFlowBackend:
         weights = [variable.value for variable in model.trainable_variables]
         state = [variable.value for variable in model.non_trainable_variables]
 
-        parts = {name: each[: len(each) // self.replicas] for name, each in like.items()}
-        own = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in parts.items()}
+        parts = {name: array[: len(array) // self.replicas] for name, array in like.items()}
+        own = {name: tf.TensorSpec(array.shape, array.dtype) for name, array in parts.items()}
         traced = traced_once(answering(model, outputs), (specs_of(weights), specs_of(state), own))
 
         @tf.function(autograph=False)
@@ -181,14 +185,14 @@ class TensorFlowBackend:
             return self._strategy.run(lambda own: traced(values_of(weights), values_of(state), own), args=(features,))
 
         def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-            parts = {name: np.split(each, self.replicas) for name, each in batch.items()}
-            given = self._strategy.experimental_distribute_values_from_function(
+            parts = {name: np.split(array, self.replicas) for name, array in batch.items()}
+            features = self._strategy.experimental_distribute_values_from_function(
                 lambda context: {
-                    name: tf.constant(each[context.replica_id_in_sync_group]) for name, each in parts.items()
+                    name: tf.constant(arrays[context.replica_id_in_sync_group]) for name, arrays in parts.items()
                 }
             )
-            found, local = step(given), self._strategy.experimental_local_results
-            return {name: np.concatenate([each.numpy() for each in local(values)]) for name, values in found.items()}
+            outputs, local = step(features), self._strategy.experimental_local_results
+            return {name: np.concatenate([part.numpy() for part in local(value)]) for name, value in outputs.items()}
 
         return run
 
@@ -199,9 +203,9 @@ class TensorFlowBackend:
 def connect(
     target: Target, *, replicas: int | None = None, zone: str | None = None, project: str | None = None
 ) -> tf.distribute.Strategy:
-    """Initialize the strategy for a target. Call it first: it clears a TPU's memory, and splits the CPU.
+    """Create the strategy for a target. Call it first, since it clears a TPU's memory and splits the CPU.
 
-    Raises: DeviceError if the TPU cannot be reached; ConfigError if it does not have `replicas`.
+    Raises: DeviceError if the TPU cannot be reached; ConfigError if the target does not have `replicas`.
     """
     if target.kind == "host":
         return _host_strategy(replicas)
@@ -220,20 +224,20 @@ def connect(
     if replicas not in (None, strategy.num_replicas_in_sync):
         raise ConfigError(
             f"--replicas {replicas}, but {target} has {strategy.num_replicas_in_sync}",
-            remedy="leave out --replicas: on a TPU every core takes part",
+            remedy="leave --replicas out; a training uses all cores of a TPU",
         )
     return strategy
 
 
 def explained(error: BaseException, *, target: str) -> DeviceError:
-    """Return the error for an unusable TPU, with the library's own message."""
+    """Return the error for an unusable TPU, with the library's message."""
     words = f"{type(error).__name__}: {error}"
     cause, remedy = next((cause, remedy) for pattern, cause, remedy in _CAUSES if re.search(pattern, words))
     return DeviceError(f"{target}: {cause} ({said(error)})", remedy=remedy)
 
 
 def _check_listening(address: str) -> None:
-    """Raise DeviceError unless the address answers; TensorFlow would retry for minutes."""
+    """Raise DeviceError unless the address answers. TensorFlow would retry for minutes."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
@@ -250,8 +254,8 @@ def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:
     if gpus:
         if replicas is not None and replicas > len(gpus):
             raise ConfigError(
-                f"--replicas {replicas}, but this machine has {len(gpus)} GPUs",
-                remedy="choose fewer, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1 to split the CPU",
+                f"--replicas {replicas}, but this machine has {some(len(gpus), 'GPU')}",
+                remedy="give fewer --replicas, or hide the GPUs with CUDA_VISIBLE_DEVICES=-1 to split the CPU",
             )
         return tf.distribute.MirroredStrategy([f"GPU:{index}" for index in range(replicas or len(gpus))])
     if replicas in (None, 1):

@@ -1,4 +1,4 @@
-"""Training and evaluation step of one replica of a strategy.
+"""Training and evaluation steps of a replica of a strategy.
 
     each replica                                     all replicas     each replica
     rows ─► logits ─► weighted losses, gradients ─►  sum           ─► clip, AdamW ─► assigned to its copy of the weights
@@ -7,6 +7,7 @@
 Dropout seeds also depend on the replica's number. Each row length has its own graph.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 class ReplicaStep(Learner):
     """Learner with steps that run in each replica."""
 
-    # Indices of the kept state that a step changes. The step returns frozen layers' weights unchanged.
+    # Indices of kept state that a step changes. Weights of frozen layers do not change.
     _moving: frozenset[int] = frozenset()
 
     def __init__(self, built: BuiltModel, job: TrainingSetup, *, batch_specs: Sequence[Any]) -> None:
@@ -36,11 +37,11 @@ class ReplicaStep(Learner):
         self._seed = job.config.seed
         self._weights = [variable.value for variable in self.model.trainable_variables]
         self._means, self._squares = (
-            [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for each in self._weights] for _ in range(2)
+            [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in self._weights] for _ in range(2)
         )
         self._step = tf.Variable(tf.zeros([], tf.int64), trainable=False)
-        self.reference = [tf.Variable(each, trainable=False) for each in built.reference]
-        self._others = [*(each.value for each in self.model.non_trainable_variables), *self.reference]
+        self.reference = [tf.Variable(weight, trainable=False) for weight in built.reference]
+        self._others = [*(variable.value for variable in self.model.non_trainable_variables), *self.reference]
         self._gradients: dict[Any, Callable[..., Any]] = {}
         self._sums: dict[Any, Callable[..., Any]] = {}
         weights, state = specs_of(self._weights), specs_of(self._others)
@@ -58,7 +59,7 @@ class ReplicaStep(Learner):
 
     @property
     def saved(self) -> dict[str, Any]:
-        """State that a checkpoint needs to resume exactly, in a fixed order."""
+        """State of a checkpoint, in a fixed order."""
         weights = [variable.value for variable in self.model.variables]
         state = {"weights": weights, "means": self._means, "squares": self._squares, "step": self._step}
         return {**state, "reference": self.reference} if self.reference else state
@@ -69,7 +70,7 @@ class ReplicaStep(Learner):
             loss, new = self.loss(weights, state, batch, total)
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         self._moving = frozenset(index for index in self._kept if new[index] is not state[index])
-        # An embedding's gradient is sparse; XLA and the sum over replicas need it dense.
+        # XLA and the sum over replicas need an embedding's sparse gradient dense.
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new
 
     def fold_in(self, seed: Any, number: Any) -> Any:
@@ -80,7 +81,7 @@ class ReplicaStep(Learner):
         return tf.reshape(values, [self._accumulate, rows // self._accumulate, *rest])
 
     def train(self, batch: Batch) -> tf.Tensor:
-        """Take one step in a replica's context; return the mean loss over the global batch, float32 []."""
+        """Take one step in a replica's context, and return the mean loss over the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
         counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
@@ -92,9 +93,9 @@ class ReplicaStep(Learner):
         loss, gradients, kept = gradients_of(weights, values_of(self._others), _plain(batch), total, seed)
         loss, *gradients = replica.all_reduce(_SUM, [loss, *gradients])
         updated = self._update(step, weights, gradients, values_of(self._means), values_of(self._squares))
-        variables, values = [*self._weights, *self._means, *self._squares], [each for part in updated for each in part]
+        variables, values = [*self._weights, *self._means, *self._squares], [*itertools.chain(*updated)]
         for index, value in zip(self._kept, kept, strict=True):
-            if index in self._moving:  # such as running means; they are averaged over the replicas
+            if index in self._moving:  # such as running means, which are averaged over the replicas
                 variables.append(self._others[index])
                 values.append(replica.all_reduce(_MEAN, value))
         replica.merge_call(_assign, args=([*variables, self._step], [*values, step + 1]))
@@ -104,23 +105,23 @@ class ReplicaStep(Learner):
         """Return the task's sums and per-row values of all replicas, in a replica's context."""
         sums, rows = self._sums[_shapes(batch)](values_of(self._weights), values_of(self._others), _plain(batch))
         replica = tf.distribute.get_replica_context()
-        sums = {name: replica.all_reduce(_SUM, each) for name, each in sums.items()}
-        return sums, {name: replica.all_gather(each, axis=0) for name, each in rows.items()}
+        sums = {name: replica.all_reduce(_SUM, value) for name, value in sums.items()}
+        return sums, {name: replica.all_gather(values, axis=0) for name, values in rows.items()}
 
 
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
     """Trace a function once for all replicas, because tracing is slow.
 
-    With variables unknown to Keras, each replica still traces it, because each has its own copies.
+    A function with variables unknown to Keras is traced by each replica, which has its own copies.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)
-    captured = any(each.dtype == tf.resource for each in concrete.captured_inputs)
+    captured = any(tensor.dtype == tf.resource for tensor in concrete.captured_inputs)
     return compiled if captured else concrete
 
 
 def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list[Any]) -> None:
-    """Assign a value, equal in all replicas, to each replica's copy of a variable."""
+    """Assign values, which are equal in all replicas, to each replica's copies of variables."""
     for variable, value in zip(variables, values, strict=True):
         strategy.extended.update(
             variable, lambda own, new: own.assign(new, read_value=False), args=(value,), group=False
@@ -128,11 +129,11 @@ def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list
 
 
 def specs_of(variables: list[Any]) -> list[tf.TensorSpec]:
-    return [tf.TensorSpec(each.shape, each.dtype) for each in variables]
+    return [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
 
 
 def values_of(variables: list[Any]) -> list[tf.Tensor]:
-    return [tf.convert_to_tensor(each) for each in variables]
+    return list(map(tf.convert_to_tensor, variables))
 
 
 def _plain(batch: Batch) -> Batch:
@@ -141,4 +142,4 @@ def _plain(batch: Batch) -> Batch:
 
 
 def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(each.shape.as_list()) for each in tf.nest.flatten(_plain(batch)))
+    return tuple(tuple(tensor.shape.as_list()) for tensor in tf.nest.flatten(_plain(batch)))

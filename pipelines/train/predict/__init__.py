@@ -1,6 +1,6 @@
-"""`train-tpu predict`: predictions of a trained model for the rows of a split, or for masked words in a text.
+"""`train-tpu predict`: predict the rows of a split, or the masked words of a text, with a trained model.
 
-predicting   a split, on all replicas, to a file         predictors   from a task's logits to columns
-loading      a folder's model and tokenizer              decoding     beam search, for generated text
-fill_mask    candidates for masked words
+predicting   predict a split, on all replicas            predictors   convert a task's logits to columns
+loading      load a folder's model and tokenizer         decoding     search beams of generated text
+fill_mask    predict masked words
 """

@@ -1,12 +1,12 @@
-"""Beam search with static shapes over a function that returns the next token's logits. One beam is greedy search.
+"""Beam search with static shapes, over a function that returns the next token's logits. One beam is greedy search.
 
-    ids      int32 [B, L]   prompts, then generated tokens, then padding; L never changes
+    ids      int32 [B, L]   prompts, generated tokens, padding
     lengths  int32 [B]      tokens of each row so far
     next_logits(ids [N, L], lengths [N]) -> float [N, V]    for the token at position `lengths`
 
-Each step runs the whole model on [B K, L] without a cache, which works with any model. A row ends with `eos_id`, or
-when it is full. A finished sequence keeps its score. At the end, scores are divided by ((5 + generated tokens) / 6) **
-0.6 (arXiv:1609.08144, section 7). On ties the lower token id wins, as in `argmax`.
+Each step runs the model on [B K, L] without a cache, which works with any model. A row ends with `eos_id`, or when it
+is full. A finished sequence keeps its score. Final scores are divided by ((5 + generated tokens) / 6) ** 0.6
+(arXiv:1609.08144, section 7). In a tie, the lower token id wins, as in `argmax`.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def beam_search(
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
     lengths_BK = ops.repeat(lengths[:, None], beams, axis=1)
-    # All beams start equal, so only the first counts.
+    # All beams begin with the same tokens, so only the first one is possible.
     scores_BK = ops.convert_to_tensor([[0.0] + [_IMPOSSIBLE] * (beams - 1)] * rows)
     open_BK = (lengths_BK > 0) & (lengths_BK < length)
 
@@ -43,7 +43,7 @@ def beam_search(
         totals_BKV = scores[..., None] + ops.where(going[..., None], chances_BKV, itself_V)
         scores, best = ops.top_k(ops.reshape(totals_BKV, [rows, beams * vocab_size]), k=beams)
         beam, token = best // vocab_size, best % vocab_size
-        ids, lengths, going = (_of_beam(each, beam) for each in (ids, lengths, going))
+        ids, lengths, going = (_of_beam(values, beam) for values in (ids, lengths, going))
         here = ops.equal(ops.arange(length), lengths[..., None]) & going[..., None]  # a comparison, which XLA fuses
         ids = ops.where(here, token[..., None], ids)
         lengths += ops.cast(going, "int32")
@@ -65,5 +65,5 @@ def _of_beam(values: Any, beam: Any) -> Any:
 
 
 def of_place(logits: Any, places: Any) -> Any:
-    """Select one position per row, int32 [N], from [N, L, V]; return [N, V]."""
+    """Select one position per row, `places` int32 [N], from logits [N, L, V]: [N, V]."""
     return ops.take_along_axis(logits, places[:, None, None], axis=1)[:, 0]

@@ -1,4 +1,4 @@
-"""Candidates for the masked words of a text, from a model trained for `mlm`."""
+"""Predict the masked words of a text with a model trained for `mlm`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,28 +16,29 @@ from tfrecord_io.objectives.base import TokenFeatures
 
 
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
-    """Return the `top` likeliest tokens for each mask token: `id`, `token`, `probability`, and the completed `text`.
+    """Return the `top` most likely tokens for each mask token: `id`, `token`, `probability`, and the completed `text`.
 
-    Raises: ConfigError for a text without mask tokens or with too many tokens, or a model of another task.
+    Raises: ConfigError for a text without mask tokens or with too many tokens, or for a model of another task.
     """
     trained = model_files.read(model_dir)
     mask_id, length = trained.manifest.tokenizer.mask_id, trained.manifest.row_length
     if trained.task != "mlm" or mask_id is None:
         raise ConfigError(
-            f"--fill-mask with --model {model_dir}: trained for {trained.task}, expected a model of --task mlm",
-            remedy="give --data and --output for it",
+            f"--fill-mask with --model {model_dir}, which was trained for {trained.task}, expected a model for mlm",
+            remedy="give --data and --output instead of --fill-mask",
         )
     tokenizer = loading.load_tokenizer(model_dir)
     ids = np.array(tokenizer(text)["input_ids"], np.int64)
     if mask_id not in ids:
         mask = tokenizer.convert_ids_to_tokens(mask_id)
         raise ConfigError(
-            f"--fill-mask {text!r:.100}: no mask token in it, expected {mask}",
-            remedy=f'write {mask} where a word is missing: --fill-mask "… {mask} …"',
+            f"--fill-mask {text!r:.100}: the text has no mask token, expected {mask}",
+            remedy=f'write {mask} for each missing word: --fill-mask "… {mask} …"',
         )
     if len(ids) > length:
         raise ConfigError(
-            f"--fill-mask: {len(ids)} tokens, but the model's rows have {length}", remedy="shorten the text"
+            f"--fill-mask: the text has {len(ids):,} tokens, but the model's rows have {length:,}",
+            remedy="shorten the text",
         )
     places = np.flatnonzero(ids == mask_id)
     chances_PV = _chances(loading.load_model(model_dir, trained, build=build).model, trained, ids, places)
@@ -52,12 +53,12 @@ def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
     """Print a table of candidates for each mask token."""
     for number, candidates in enumerate(masks, start=1):
         title = f"mask {number} of {len(masks)}" if len(masks) > 1 else None
-        rows = ((each["token"], each["text"], f"{each['probability']:.4f}") for each in candidates)
+        rows = ((word["token"], word["text"], f"{word['probability']:.4f}") for word in candidates)
         tables.console().print(tables.table("token", "text", "probability", rows=rows, numbers=1, title=title))
 
 
 def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return each token's probability at each masked position, float32 [P, V]."""
+    """Return the probabilities of all tokens at each masked position, float32 [P, V]."""
     tokens, facts, length = TokenFeatures.of(trained.manifest), trained.manifest.tokenizer, trained.manifest.row_length
     before = length - len(ids) if facts.padding_side == "left" else 0
     features = {name: np.zeros((1, length), np.int32) for name in tokens.inputs}
@@ -66,7 +67,7 @@ def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndar
     features[tokens.mask][0, before : before + len(ids)] = 1
     features[MASKED_POSITIONS] = (places + before)[np.newaxis].astype(np.int32)
     taken = models.taken(model, features)
-    logits = model({name: ops.convert_to_tensor(each) for name, each in taken.items()}, training=False)[0]
+    logits = model({name: ops.convert_to_tensor(values) for name, values in taken.items()}, training=False)[0]
     if MASKED_POSITIONS not in taken:
         logits = ops.take(logits, places + before, axis=0)
     return ops.convert_to_numpy(ops.softmax(ops.cast(logits, "float32")[:, : facts.vocab_size]))
@@ -75,7 +76,7 @@ def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndar
 def _candidate(tokenizer: Any, ids: np.ndarray, *, at: int, token: int, chance: float) -> dict[str, Any]:
     # Keep other mask tokens visible.
     special = set(tokenizer.all_special_ids) - {tokenizer.mask_token_id, tokenizer.unk_token_id}
-    kept = [*(each for each in ids[:at].tolist() if each not in special), token]
-    kept += [each for each in ids[at + 1 :].tolist() if each not in special]
+    kept = [*(other for other in ids[:at].tolist() if other not in special), token]
+    kept += [other for other in ids[at + 1 :].tolist() if other not in special]
     written = tokenizer.convert_ids_to_tokens(token)
     return {"id": token, "token": written, "probability": chance, "text": tokenizer.decode(kept)}

@@ -1,4 +1,4 @@
-"""Load the trained model and the tokenizer from the folder of a finished training."""
+"""Load the model and the tokenizer from the folder of a finished training."""
 
 import contextlib
 import os
@@ -19,21 +19,23 @@ from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the model inside the strategy's scope. The only user code that runs is `build`.
+    """Load the model inside the strategy's scope. No user code runs, except `build`.
 
-    Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build`, or does not fit it.
+    Raises: ReaderError if a file is missing or damaged; ConfigError if the model needs `build` or does not fit it.
     """
     if build is not None and not backbones.is_users(build):
-        raise ConfigError(f"--build {build}, expected package.module:function")
+        raise ConfigError(
+            f"--build {build}, expected package.module:function", remedy="give the function that built the model"
+        )
     if build is None and trained.backbone is None:
         with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
             try:
                 return BuiltModel(model=keras.models.load_model(path, compile=False, safe_mode=True))
             except Exception as error:  # from any layer's deserialization
                 raise ConfigError(
-                    f"--model {model_dir}: made by {trained.model}, whose layers its file does not have "
-                    f"({said(error)})",
-                    remedy=f"give --build {trained.model}, which is imported then",
+                    f"--model {model_dir}: the model was built by {trained.model}, and its file does not contain the "
+                    f"code of its layers ({said(error)})",
+                    remedy=f"give --build {trained.model}, which imports this code",
                 ) from error
     with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
         if build is not None:
@@ -43,21 +45,21 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
                 stored = fit.in_hdf5(path)
             except Exception as error:
                 raise _unreadable(path, error) from error
-            built = _made_again(model_dir, trained, stored=stored)
+            built = _rebuilt(model_dir, trained, stored=stored)
         try:
             built.model.load_weights(path)
         except Exception as error:
             if build is None:
                 raise _unreadable(path, error) from error
             raise ConfigError(
-                f"--build {build}: the weights of --model {model_dir} do not fit it ({said(error)})",
-                remedy=f"give the function that made the model: {trained.model}",
+                f"--build {build}: the weights of --model {model_dir} do not fit the model ({said(error)})",
+                remedy=f"give the function that built the model: --build {trained.model}",
             ) from error
     return built
 
 
 def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> BuiltModel:
-    """Load the model with the weights that rewards are relative to. Raises: as `load_model`."""
+    """Load the model with the weights of its reference. Raises: as `load_model`."""
     built = load_model(model_dir, trained, build=build)
     with local_copy(f"{model_dir.rstrip('/')}/{model_files.REFERENCE}") as path:
         try:
@@ -67,8 +69,8 @@ def load_reference(model_dir: str, trained: TrainedModel, *, build: str | None =
     return built
 
 
-def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> BuiltModel:
-    assert trained.backbone is not None, "asked only where there is one"
+def _rebuilt(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> BuiltModel:
+    assert trained.backbone is not None, "a user's model is loaded in another way"
     named = trained.manifest.label_names is not None or tasks.TASKS[trained.task].labels is None
     config = TrainConfig(
         data=model_dir,
@@ -79,7 +81,7 @@ def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) ->
         num_labels=None if named else trained.num_outputs,
     )
     task = tasks.bind(config, trained.manifest)
-    # Before memory is allocated for more weights than the file holds.
+    # Checked before memory is allocated for more weights than the file has.
     kind, sizes = str(trained.backbone["class"]), trained.backbone["config"]
     if entry := fit.misfit(kind, sizes, stored, outputs=max(trained.num_outputs, task.num_outputs)):
         raise _damaged(model_dir, entry)
@@ -92,14 +94,14 @@ def _made_again(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) ->
 
 
 def _unreadable(path: str, error: Exception) -> ReaderError:
-    remedy = "run the training's command again, which writes it"
+    remedy = "run the training's command again to write this file"
     return ReaderError(f"{path}: cannot be loaded ({said(error)})", remedy=remedy)
 
 
-def _damaged(model_dir: str, why: str) -> FormatError:
+def _damaged(model_dir: str, problem: str) -> FormatError:
     return FormatError(
-        f"{model_dir.rstrip('/')}/model.json: describes no model that can be made ({why})",
-        remedy="copy the folder again from where the model was trained, or run the training's command again",
+        f"{model_dir.rstrip('/')}/model.json: a model with this description cannot be built ({problem})",
+        remedy="copy the folder again from its origin, or run the training's command again",
     )
 
 
@@ -112,15 +114,15 @@ def load_tokenizer(model_dir: str) -> Any:
         model_files.copy_tokenizer(model_dir, folder)
         if entry := local_paths.file_outside(folder):
             raise ReaderError(
-                f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: {entry}, expected no file outside of its folder",
-                remedy="remove that entry if you trust the model",
+                f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: {entry}, expected no file outside of this folder",
+                remedy="if you trust the model, remove this entry",
             )
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # of many types
+        except Exception as error:  # damaged files raise many types
             raise ReaderError(
                 f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}: cannot be loaded ({said(error)})",
-                remedy="copy the folder tokenizer/ of the dataset there",
+                remedy="copy the folder tokenizer/ of the dataset to this folder",
             ) from error
 
 
@@ -134,6 +136,7 @@ def local_copy(path: str) -> Iterator[str]:
             tf.io.gfile.copy(path, copy)
         except tf.errors.OpError as error:
             raise ReaderError(
-                f"{path}: cannot be read ({error.message})", remedy="run the training's command again, which writes it"
+                f"{path}: cannot be read ({error.message})",
+                remedy="run the training's command again to write this file",
             ) from error
         yield copy

@@ -1,15 +1,15 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record is one output row, with the dataset's kept text columns. A source row that was cut into windows has one
-output row per window, unless the task joins them. These columns locate a record:
+Every record is an output row, with the dataset's kept text columns. A source row with several windows has an output row
+per window, unless the task joins them. These columns locate a record:
 
     row     int64  number of the row in the source's split, from 0; null if unknown
-    window  int32  number of the window in its row, from 0; only for data cut into windows
+    window  int32  number of the window in the row, from 0; only for data with windows
     shard   int32  index of the shard in the split
     record  int64  index of the record in the shard
 
-`row` comes from the feature `source_row` or from the plan stored with the dataset. Only the code that prepares data
-knows how a build permutes rows, so this module imports it. Predictions stay in memory until they are written.
+`row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads.
+Predictions stay in memory until they are written.
 """
 
 import base64
@@ -45,9 +45,9 @@ _ENDS = "last/char_end"  # cannot be a feature's name
 
 
 def predict(config: PredictConfig) -> int:
-    """Predict a split and write the output file; return its number of rows.
+    """Predict a split, write the output file, and return its number of rows.
 
-    Call it before anything else uses TensorFlow's devices. Raises: a subclass of PrepError, by cause.
+    Call it before anything else uses TensorFlow's devices. Raises: a PrepError.
     """
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
@@ -55,10 +55,10 @@ def predict(config: PredictConfig) -> int:
     _require_fit(trained, data, config)
     if tf.io.gfile.isdir(config.output) or (tf.io.gfile.exists(config.output) and not config.overwrite):
         remedy = "give another --output" + ("" if tf.io.gfile.isdir(config.output) else ", or --overwrite")
-        raise OutputError(f"--output {config.output}: it is there already", remedy=remedy)
+        raise OutputError(f"--output {config.output} exists already, expected a new file", remedy=remedy)
     if (kind := tasks.TASKS[trained.task].predictor) is None:
         raise ConfigError(
-            f"--model {config.model_dir}: trained for mlm, which predicts masked words and nothing for a row",
+            f"--model {config.model_dir} was trained for mlm, which predicts masked words but not rows",
             remedy='give --fill-mask "a text with a [MASK]" instead of --data',
         )
     tokenizer = functools.cache(lambda: loading.load_tokenizer(config.model_dir))
@@ -76,42 +76,43 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
     manifest, other = data.manifest, trained.manifest
     if config.split not in data.splits or not data.num_examples(config.split):
         raise ConfigError(
-            f"--split {config.split}: {data.root} has no such split, or no example in it",
+            f"--split {config.split}: {data.root} has no split {config.split!r}, or no example in it",
             remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
         )
     ours, theirs = manifest.tokenizer, other.tokenizer
     if ours.content_sha256 != theirs.content_sha256:
         raise ConfigError(
-            f"--data {data.root} was tokenized by {ours.name!r} (content {ours.content_sha256[:12]}), the model was "
-            f"trained on data of {theirs.name!r} (content {theirs.content_sha256[:12]}), expected the same",
-            remedy=f"build the data with the model's own: --tokenizer {config.model_dir.rstrip('/')}/tokenizer",
+            f"--data {data.root} was tokenized by {ours.name!r} (content {ours.content_sha256[:12]}), the model's data "
+            f"by {theirs.name!r} (content {theirs.content_sha256[:12]}), expected the same tokenizer",
+            remedy=f"build the data with the model's tokenizer: --tokenizer {config.model_dir.rstrip('/')}/tokenizer",
         )
     if unknown := [name for name in manifest.label_names or () if name not in (other.label_names or (name,))]:
         raise ConfigError(
-            f"--data {data.root}: the class {unknown[0]!r} is none of the model's, which are "
+            f"--data {data.root}: the model does not have the class {unknown[0]!r}, only "
             f"{', '.join(map(repr, trained.label_names[:5]))}{' …' if len(trained.label_names) > 5 else ''}",
             remedy="build the data with the model's classes, or without --label-column",
         )
-    lengths, known = (each.bucket_lengths or (each.row_length,) for each in (manifest, other))
+    lengths = manifest.bucket_lengths or (manifest.row_length,)
+    known = other.bucket_lengths or (other.row_length,)
     if not set(lengths) <= set(known):
-        here, there = (" or ".join(map(str, each)) for each in (lengths, known))
+        here, there = " or ".join(map(str, lengths)), " or ".join(map(str, known))
         options = f"--bucket-lengths {','.join(map(str, known))}"
         raise ConfigError(
-            f"--data {data.root}: rows of {here} tokens, the model was trained on rows of {there}",
+            f"--data {data.root}: rows have a length of {here}, but the model was trained on rows of {there}",
             remedy="build the data with "
             + (options if len(known) > 1 else f"--max-length {there}, without --bucket-lengths"),
         )
     side = tasks.TASKS[trained.task].side
-    needed, given = (set(TokenFeatures.of(each, side=side).inputs) for each in (other, manifest))
-    if missing := sorted(needed - given):
+    needed = TokenFeatures.of(other, side=side).inputs
+    if missing := sorted({*needed} - {*TokenFeatures.of(manifest, side=side).inputs}):
         raise ConfigError(
-            f"--data {data.root}: no feature {missing[0]!r}, which the model was trained with",
-            remedy="build the data with the layout and options of the data that the model was trained on",
+            f"--data {data.root}: the data has no feature {missing[0]!r}, with which the model was trained",
+            remedy="build the data with the layout and options of the model's training data",
         )
 
 
 def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backend: DeviceBackend) -> pa.Table:
-    """Return predictions with `_beside`'s columns, one row per record, by row length."""
+    """Return the predictions and the columns of `_beside`, one row per record, by row length."""
     trained = predictor.trained
     loads = [loading.load_model, *[loading.load_reference] * tasks.TASKS[trained.task].reference]
     models = [
@@ -119,50 +120,50 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backe
     ]
     of_lengths = [data.bucket(length) for length in data.manifest.bucket_lengths] or [data]
     parts = []
-    for part in [each for each in of_lengths if each.num_examples(config.split)]:
+    for part in [data for data in of_lengths if data.num_examples(config.split)]:
         kept = part.manifest.schema.of_bytes
         batches = part.dataset(config.split, global_batch_size=config.batch_size, training=False, keep=kept)
         of_part, runs = dataclasses.replace(predictor, manifest=part.manifest), list[Any]()
         for batch in batches.as_numpy_iterator():
-            given = of_part.device_features(batch)
-            runs = runs or [backend.predict(each, of_part.outputs, like=given) for each in models]
-            counts = batch[host_plan.WEIGHT] > 0  # drops fill rows
-            found, *other = (run(given) for run in runs)
-            outputs = {name: (values - other[0][name] if other else values)[counts] for name, values in found.items()}
-            features = {name: each[counts] for name, each in batch.items()}
+            inputs = of_part.device_features(batch)
+            runs = runs or [backend.predict(model, of_part.outputs, like=inputs) for model in models]
+            real = batch[host_plan.WEIGHT] > 0  # without fill rows
+            own, *other = (run(inputs) for run in runs)
+            outputs = {name: (values - other[0][name] if other else values)[real] for name, values in own.items()}
+            features = {name: values[real] for name, values in batch.items()}
             columns = of_part.columns(outputs, features)
             parts.append(pa.table(columns | _beside(features, part.manifest, taken=columns)))
     return pa.concat_tables(parts)
 
 
 def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]) -> dict[str, pa.Array]:
-    """Return the kept text and bytes columns. A name used by a prediction becomes `kept_NAME`.
+    """Return the kept text and bytes columns. A name that a prediction uses becomes `kept_NAME`.
 
-    Records with the feature `source_row` also get their row, and their end in its text (0 if unknown).
+    Records with the feature `source_row` also get their row, and their end in the row's text (0 if unknown).
     """
-    found = {}
+    columns = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
         kind = pa.string() if feature.dtype == "string" else pa.binary()
         is_taken = feature.name in (*taken, *_ROW_COLUMNS)
         name = f"kept_{feature.name}" if is_taken else feature.name
-        found[name] = pa.array(features[feature.name], pa.binary()).cast(kind)
+        columns[name] = pa.array(features[feature.name], pa.binary()).cast(kind)
     row, ends = (manifest.schema.with_role(role) for role in ("source_row", "char_ends"))
     if row is not None:
         rows = features[row.name].astype(np.int64)
-        found["row"] = pa.array(rows)
-        found[_ENDS] = pa.array(rows * 0 if ends is None else features[ends.name].max(axis=1))
-    return found
+        columns["row"] = pa.array(rows)
+        columns[_ENDS] = pa.array(rows * 0 if ends is None else features[ends.name].max(axis=1))
+    return columns
 
 
 def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
-    """Sort the table into source order, and put the columns that locate a record first.
+    """Sort the table by source row (by file if the rows are unknown), and put the locating columns first.
 
-    `table`: the records by row length, with the columns of `_beside`. If the source rows are unknown, file order stays.
+    `table`: the records by row length, with the columns of `_beside`.
     """
     shards = data.splits[split].shards
     counts = [shard.num_examples for shard in shards]
     lengths = np.repeat([shard.length or 0 for shard in shards], counts)
-    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # each record's position in the table
+    in_files = np.argsort(np.argsort(lengths, kind="stable"))  # position in the table, by record
     table = table.take(pa.array(in_files))
     index, record = np.repeat(np.arange(len(counts)), counts), np.concatenate([np.arange(count) for count in counts])
     located = {"shard": pa.array(index, pa.int32()), "record": pa.array(record, pa.int64())}
@@ -182,16 +183,16 @@ def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
 
 
 def _planned(data: Data, split: str) -> np.ndarray | None:
-    """Return each record's row from the plan, int64 [N]; if unknown, warn and return None."""
+    """Return each record's row from the plan, int64 [N]. If the rows are unknown, warn and return None."""
     from pipelines.prepare.audit import trace
 
     try:
         return trace.record_rows(data.root, data.manifest, split)
     except PrepError as error:
         cause, remedy = error.cause, error.remedy
-    except (KeyError, ValueError, OSError) as error:  # from another program's manifest
+    except (KeyError, ValueError, OSError) as error:  # the manifest of another program
         cause, remedy = f"{data.root}: {error!r:.200}", "build the dataset with prep-tfrecords"
-    say(f"warning: the source's rows are not known ({cause}): column row is null, rows are in file order")
+    say(f"warning: the source rows are unknown ({cause}), so the column row is null and rows are in file order")
     say(f"remedy: {remedy}")
     return None
 
@@ -213,5 +214,6 @@ def _write(table: pa.Table, path: str) -> None:
             checkpoints.put(local, path)
         except tf.errors.OpError as error:
             raise OutputError(
-                f"--output {path}: cannot be written ({error.message})", remedy="check the path and the right to write"
+                f"--output {path}: cannot be written ({error.message})",
+                remedy="check the path and your permission to write",
             ) from error

@@ -1,6 +1,6 @@
-"""Predictors, one class per task: from a model's logits to the columns of the output.
+"""Predictors, one class per task: convert a model's logits to the columns of the output.
 
-    batch of B rows ─► outputs (on each replica, static shapes) ─► columns (NumPy to Arrow, fill rows gone) ─► joined
+    batch of B rows ─► outputs (on each replica, static shapes) ─► columns (Arrow, without fill rows) ─► joined
 
 docs/how-to/predict-and-export.md lists the columns of each task.
 """
@@ -28,16 +28,16 @@ from tfrecord_io.objectives.base import TokenFeatures, required
 from tfrecord_io.objectives.labelled import start_id
 from tfrecord_io.schema import Role
 
-# Maps the features of B rows to logits, without dropout.
+# From the features of B rows to logits, without dropout.
 Call = Callable[[Mapping[str, Any]], Any]
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predictor for rows of one dataset. `manifest`: of the data to predict, `trained`: the model.
+    """Predictor for the rows of a dataset. `manifest`: the dataset's. `trained`: the model.
 
-    `tokenizer`: loads the tokenizer only if needed, because that takes a second.
+    `tokenizer`: loads the tokenizer, which takes a second, only if needed.
     """
 
     config: PredictConfig
@@ -51,52 +51,57 @@ class Predictor(abc.ABC):
         return TokenFeatures.of(self.manifest)
 
     def feature(self, role: Role) -> str:
-        """Return the name of a needed feature. Raises: ReaderError if the data lacks it."""
-        remedy = "build the data with the layout of the data that the model was trained on"
+        """Return the name of the feature with a role. Raises: ReaderError if the data lacks it."""
+        remedy = "build the data with the layout of the model's training data"
         return required(self.manifest, role, objective=f"predicting for {self.trained.task}", remedy=remedy)
 
     @property
-    def given_names(self) -> tuple[str, ...]:
-        """Names of the data's class ids, or of the model's if either has numbers."""
+    def data_names(self) -> tuple[str, ...]:
+        """Names of the data's class ids, or of the model's if either has no names."""
         both = self.manifest.label_names, self.trained.manifest.label_names
         return both[0] if both[0] and both[1] else self.trained.label_names
 
     def model_ids(self, labels: np.ndarray) -> np.ndarray:
-        """Map the data's class ids to the model's ids with the same names, int64 [N]. -1 stays."""
-        ids = np.array([*map(self.trained.label_names.index, self.given_names), -1])
+        """Map the data's class ids to the model's ids with the same names, int64 [N]. -1 stays unchanged."""
+        ids = np.array([*map(self.trained.label_names.index, self.data_names), -1])
         return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
 
     def texts(self, runs: Iterable[np.ndarray], **options: Any) -> list[str]:
-        """Decode each run of token ids to text."""
+        """Decode runs of token ids to texts."""
         return [str(self.tokenizer().decode(run.tolist(), **options)) for run in runs]
 
     def check(self) -> None:
-        """Check the options and the data. Raises: ConfigError if the task does not take them."""
+        """Check the options and the data. Raises: ConfigError if they do not fit the task."""
         task = self.trained.task
         if self.config.beams > 1:
-            raise ConfigError(f"--beams {self.config.beams} with a model of task {task}, expected --generate N with it")
+            raise ConfigError(
+                f"--beams {self.config.beams} with a model for {task}, expected a model for seq2seq, or --generate N",
+                remedy="leave --beams out",
+            )
         if self.config.generate:
-            raise ConfigError(f"--generate with a model of task {task}, expected one of clm")
+            raise ConfigError(
+                f"--generate with a model for {task}, expected a model for clm", remedy="leave --generate out"
+            )
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
-        """Select the features of B rows that `outputs` needs on the devices."""
+        """Select the features of B rows that `outputs` needs."""
         return {name: features[name] for name in self.tokens.inputs}
 
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute tensors [B, ...] with `keras.ops` from the result of `device_features`."""
+        """Compute tensors [B, ...] from the result of `device_features`, on the devices, with `keras.ops`."""
 
     @abc.abstractmethod
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
-        """Make columns of N values from N rows of outputs and all their features."""
+        """Make columns of N values from N rows of outputs and features."""
 
     def joined(self, table: pa.Table) -> pa.Table:
-        """Join a source row's records into one answer. `table`: the whole output, in source order."""
+        """Join the records of each source row. `table`: the complete output, in source order."""
         return table
 
 
 class ClassPredictor(Predictor):
-    """Predictor of one class per row with all probabilities, of a list of classes, or of a number."""
+    """Predictor of a class per row with all probabilities, of a list of classes, or of a number."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         logits = ops.cast(call(features), "float32")
@@ -108,23 +113,23 @@ class ClassPredictor(Predictor):
         label, values_NC = self.manifest.schema.with_role("label"), outputs["values"]
         labels = None if label is None else features[label.name]
         if self.trained.regression:
-            given = {} if labels is None else {"label": pa.array(labels, pa.float32())}
-            return {"prediction": pa.array(values_NC, pa.float32()), **given}
+            own = {} if labels is None else {"label": pa.array(labels, pa.float32())}
+            return {"prediction": pa.array(values_NC, pa.float32()), **own}
         names, probabilities = self.trained.label_names, pa.array(list(values_NC), pa.list_(pa.float32()))
         if self.trained.manifest.multi_hot_size:
-            given = {} if labels is None else {"label": _lists_of(labels > 0, self.given_names)}
-            return {"prediction": _lists_of(values_NC > 0.5, names), "probabilities": probabilities, **given}
+            own = {} if labels is None else {"label": _lists_of(labels > 0, self.data_names)}
+            return {"prediction": _lists_of(values_NC > 0.5, names), "probabilities": probabilities, **own}
         ids = np.argmax(values_NC, axis=1)
-        found = {"prediction": _names_of(ids, names), "prediction_id": pa.array(ids, pa.int32())}
-        found["probabilities"] = probabilities
+        columns = {"prediction": _names_of(ids, names), "prediction_id": pa.array(ids, pa.int32())}
+        columns["probabilities"] = probabilities
         if labels is not None:
             known = self.model_ids(labels)
-            found |= {"label": _names_of(known, names), "label_id": pa.array(known, pa.int32(), mask=known < 0)}
-        return found
+            columns |= {"label": _names_of(known, names), "label_id": pa.array(known, pa.int32(), mask=known < 0)}
+        return columns
 
 
 class TokenPredictor(Predictor):
-    """Predictor of a class for each labelled token, with the token's word. Words that were cut off have no entry."""
+    """Predictor of a class for each labelled token, with the token's word. Words beyond the row's end have no entry."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         chances_BLC = ops.softmax(ops.cast(call(features), "float32"))
@@ -136,16 +141,16 @@ class TokenPredictor(Predictor):
         offsets = pa.array(np.concatenate([[0], np.cumsum(marks_NL.sum(axis=1))]), pa.int32())
         words = self.texts(self._words(features, marks_NL), clean_up_tokenization_spaces=False)
         values = {
-            "words": pa.array([each.strip() for each in words], pa.string()),
+            "words": pa.array(list(map(str.strip, words)), pa.string()),
             "predictions": _names_of(predicted, names),
             "prediction_ids": pa.array(predicted, pa.int32()),
             "scores": pa.array(outputs["scores"][marks_NL], pa.float32()),
-            "labels": _names_of(features[self.feature("token_labels")][marks_NL], self.given_names),
+            "labels": _names_of(features[self.feature("token_labels")][marks_NL], self.data_names),
         }
-        return {name: pa.ListArray.from_arrays(offsets, each) for name, each in values.items()}
+        return {name: pa.ListArray.from_arrays(offsets, column) for name, column in values.items()}
 
     def _words(self, features: Arrays, marks_NL: np.ndarray) -> Iterable[np.ndarray]:
-        """Yield the ids from each marked token up to the next, without padding and special tokens."""
+        """Yield the ids from each marked token to the next, without padding and special tokens."""
         ids_NL = features[self.tokens.ids]
         special_NL = np.isin(ids_NL, self.manifest.tokenizer.special_ids)
         belonging_NL = ((features[self.tokens.mask] > 0) & ~special_NL) | marks_NL
@@ -171,7 +176,7 @@ class SpanPredictor(Predictor):
         rows, spans = np.arange(len(first)), zip(features[self.tokens.ids], first, last, strict=True)
         texts = self.texts(ids[start : stop + 1] for ids, start, stop in spans)
         return {
-            "answer": pa.array([each.strip() for each in texts], pa.string()),
+            "answer": pa.array(list(map(str.strip, texts)), pa.string()),
             "answer_start": pa.array(features[self.feature("char_starts")][rows, first], pa.int32()),
             "answer_end": pa.array(features[self.feature("char_ends")][rows, last], pa.int32()),
             "score": pa.array(outputs["score"], pa.float32()),
@@ -184,16 +189,16 @@ class SpanPredictor(Predictor):
         stops = [*begins[1:], len(rows)]
         best = [start + int(np.argmax(scores[start:stop])) for start, stop in zip(begins, stops, strict=True)]
         lowest = np.minimum.reduceat(none, begins)
-        found = table.take(pa.array(best))
-        columns = dict(zip(found.column_names, found.columns, strict=True)) | {"none_score": pa.array(lowest)}
+        answers = table.take(pa.array(best))
+        columns = dict(zip(answers.column_names, answers.columns, strict=True)) | {"none_score": pa.array(lowest)}
         answered = pa.array(scores[best] > lowest)
         for name in ("answer", "answer_start", "answer_end"):
-            columns[name] = pc.if_else(answered, found[name], pa.scalar(None, found[name].type))
+            columns[name] = pc.if_else(answered, answers[name], pa.scalar(None, answers[name].type))
         return pa.table(columns)
 
 
 class TargetPredictor(Predictor):
-    """Generator of each row's target, at most as long as the dataset's targets."""
+    """Predictor that generates each row's target, at most as long as the dataset's targets."""
 
     def check(self) -> None:
         if self.config.generate:
@@ -212,23 +217,26 @@ class TargetPredictor(Predictor):
 
         first = start_id(self.manifest, start or "pad")
         ids = ops.convert_to_tensor([[first] + [facts.pad_id] * (length - 1)] * rows, dtype="int32")
-        given: dict[str, Any] = {"steps": length - 1, "beams": beams, "eos_id": facts.eos_id}
-        found, lengths = decoding.beam_search(next_logits, ids, ops.ones([rows], "int32"), **given)
-        return {"ids": found, "lengths": lengths}
+        ids, lengths = decoding.beam_search(
+            next_logits, ids, ops.ones([rows], "int32"), steps=length - 1, beams=beams, eos_id=facts.eos_id
+        )
+        return {"ids": ids, "lengths": lengths}
 
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
-        made = zip(outputs["ids"], outputs["lengths"], strict=True)
-        target, mask = self.feature("target_ids"), self.feature("target_mask")
-        given = zip(features[target], features[mask], strict=True)
-        texts = {"generated": [ids[1:count] for ids, count in made], "target": [ids[kept > 0] for ids, kept in given]}
-        return {name: pa.array(self.texts(each, skip_special_tokens=True), pa.string()) for name, each in texts.items()}
+        generated = zip(outputs["ids"], outputs["lengths"], strict=True)
+        targets = zip(features[self.feature("target_ids")], features[self.feature("target_mask")], strict=True)
+        runs = {
+            "generated": [ids[1:count] for ids, count in generated],
+            "target": [ids[mask > 0] for ids, mask in targets],
+        }
+        return {name: pa.array(self.texts(ids, skip_special_tokens=True), pa.string()) for name, ids in runs.items()}
 
 
 _LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 
 
 class CausalPredictor(Predictor):
-    """Predictor of the loss of each row and, with `--generate N`, of the text after it.
+    """Predictor of the loss of each row and, with --generate N, of the text after the row.
 
     A row without room for N more tokens loses its first tokens.
     """
@@ -237,25 +245,25 @@ class CausalPredictor(Predictor):
         if not (count := self.config.generate):
             super().check()
         elif self.tokens.segments is not None:
-            raise ConfigError("--generate with packed rows, expected one text in a row")
+            raise ConfigError("--generate with packed rows, expected one text per row", remedy="leave --generate out")
         elif count >= (length := self.manifest.row_length):
             raise ConfigError(
-                f"--generate {count}, but the model's rows have {length} tokens, the prompt included",
+                f"--generate {count}, but the model's rows have {length} tokens, including the prompt",
                 remedy=f"give at most --generate {length - 1}",
             )
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         apply = objectives.causal_lm().bind(self.manifest)
-        given = {name: tf.constant(each) for name, each in features.items()}
-        inputs, labels, weights = apply(given, seed=tf.zeros([2], tf.int64))
-        return {name: each.numpy() for name, each in {**inputs, _LABELS: labels, _WEIGHTS: weights}.items()}
+        tensors = {name: tf.constant(values) for name, values in features.items()}
+        inputs, labels, weights = apply(tensors, seed=tf.zeros([2], tf.int64))
+        return {name: values.numpy() for name, values in {**inputs, _LABELS: labels, _WEIGHTS: weights}.items()}
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         weights_BL, logits_BLV = features[_WEIGHTS], ops.cast(call(features), "float32")
         losses_BL = ops.sparse_categorical_crossentropy(features[_LABELS], logits_BLV, from_logits=True)
         loss_B = ops.sum(ops.where(weights_BL > 0, losses_BL * weights_BL, 0.0), axis=1)
-        found = {"loss": loss_B, "tokens": ops.sum(weights_BL, axis=1)}
-        return {**found, **self._generated(call, features)} if self.config.generate else found
+        losses = {"loss": loss_B, "tokens": ops.sum(weights_BL, axis=1)}
+        return {**losses, **self._generated(call, features)} if self.config.generate else losses
 
     def _generated(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         tokens, config, end_id = self.tokens, self.config, self.manifest.tokenizer.end_id
@@ -267,12 +275,13 @@ class CausalPredictor(Predictor):
             logits = call({**others, tokens.ids: ids, tokens.mask: mask})
             return decoding.of_place(logits, ops.maximum(lengths - 1, 0))
 
-        given: dict[str, Any] = {"steps": config.generate, "beams": config.beams, "eos_id": end_id}
-        found, stops = decoding.beam_search(next_logits, ids, lengths, **given)
-        return {"ids": found, "from": lengths, "to": stops}
+        ids, stops = decoding.beam_search(
+            next_logits, ids, lengths, steps=config.generate, beams=config.beams, eos_id=end_id
+        )
+        return {"ids": ids, "from": lengths, "to": stops}
 
     def _prompts(self, ids_BL: Any, mask_BL: Any, *, end_id: int | None) -> tuple[Any, Any]:
-        """Return each row's last tokens that leave room to generate, left-aligned, without end-of-text."""
+        """Return each row's last tokens that leave room to generate, left-aligned, without an end-of-text token."""
         length = ids_BL.shape[1]
         inside_BL = ops.cast(mask_BL > 0, "int32")
         stop_B = ops.max(ops.arange(1, length + 1) * inside_BL, axis=1)
@@ -289,7 +298,7 @@ class CausalPredictor(Predictor):
     def columns(self, outputs: Arrays, features: Arrays) -> dict[str, pa.Array]:
         counts = outputs["tokens"]
         means = outputs["loss"] / np.maximum(counts, 1)
-        found = {
+        columns = {
             "tokens": pa.array(counts.astype(np.int32)),
             "loss": pa.array(means.astype(np.float32), mask=counts == 0),
             "perplexity": pa.array(np.exp(np.minimum(means, 80)).astype(np.float32), mask=counts == 0),
@@ -297,13 +306,13 @@ class CausalPredictor(Predictor):
         if self.config.generate:
             spans = zip(outputs["ids"], outputs["from"], outputs["to"], strict=True)
             runs = (ids[start:stop] for ids, start, stop in spans)
-            found["generated"] = pa.array(self.texts(runs, skip_special_tokens=True), pa.string())
-        return found
+            columns["generated"] = pa.array(self.texts(runs, skip_special_tokens=True), pa.string())
+        return columns
 
 
 def _names_of(ids: np.ndarray, names: tuple[str, ...]) -> pa.Array:
-    return pa.array([names[each] if 0 <= each < len(names) else None for each in ids.tolist()], pa.string())
+    return pa.array([names[label] if 0 <= label < len(names) else None for label in ids.tolist()], pa.string())
 
 
 def _lists_of(has_NC: np.ndarray, names: tuple[str, ...]) -> pa.Array:
-    return pa.array([[names[each] for each in np.flatnonzero(row)] for row in has_NC], pa.list_(pa.string()))
+    return pa.array([[names[label] for label in np.flatnonzero(row)] for row in has_NC], pa.list_(pa.string()))

@@ -1,12 +1,12 @@
-"""Main program of the compiler's process: compile the trainer's JAX step for all devices of a slice.
+"""Compile the trainer's JAX step for all devices of a slice, in a separate process.
 
     python -m pipelines.train.preflight.compile_step REQUEST.json RESULT.json
 
-    REQUEST.json   {"config": {...TrainConfig}, "slice": "v5e-8", "folder": where the user's model is imported from}
+    REQUEST.json   {"config": {...TrainConfig}, "slice": "v5e-8", "folder": folder of the user's modules}
     RESULT.json    {"compiled": {...Compiled}} | {"out_of_memory": text} | {"refused": [kind of error, cause, remedy]}
 
-libtpu's compiler needs no chip (ahead-of-time compilation, jax.experimental.topologies). Only the model's initial
-weights are arrays.
+The compiler in libtpu needs no chip (ahead-of-time compilation, jax.experimental.topologies). Only the model's initial
+weights are allocated.
 """
 
 import importlib.metadata
@@ -45,14 +45,14 @@ _OF_DATA = (
 
 def main() -> None:
     request, result = map(Path, sys.argv[1:])
-    asked = json.loads(request.read_text())
-    os.chdir(asked["folder"])
-    found: dict[str, Any]
+    job = json.loads(request.read_text())
+    os.chdir(job["folder"])
+    answer: dict[str, Any]
     try:
-        found = _compile(TrainConfig(**asked["config"]), tpu_slices.parse(asked["slice"]))
+        answer = _compile(TrainConfig(**job["config"]), tpu_slices.parse(job["slice"]))
     except PrepError as error:
-        found = {"refused": [type(error).__name__, error.cause, error.remedy]}
-    result.write_text(json.dumps(found))
+        answer = {"refused": [type(error).__name__, error.cause, error.remedy]}
+    result.write_text(json.dumps(answer))
 
 
 def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def _compile(config: TrainConfig, wanted: Slice) -> dict[str, Any]:
         if "RESOURCE_EXHAUSTED" in message or "Ran out of memory" in message:
             return {"out_of_memory": message}
         raise StepError(
-            f"the TPU compiler refuses the step for {wanted.name}: {message}",
-            remedy="look for the operation that it names in the model; operations keep their layer's name",
+            f"the TPU compiler rejects the step for {wanted.name}: {message}",
+            remedy="change the operation in the message, which contains the name of its layer",
         ) from error
     except Exception as error:  # from JAX, Keras or the model's code
         raise explained(error) from error
@@ -100,19 +100,19 @@ def explained(error: Exception) -> PrepError:
     chain: list[BaseException] = [error]  # the root cause last
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
-    of_data = next((each for each in chain if isinstance(each, _OF_DATA)), None)
+    of_data = next((link for link in chain if isinstance(link, _OF_DATA)), None)
     if isinstance(error, PrepError) and of_data is None:
         return error
     cause = of_data or chain[-1]
-    frames = [each for each in traceback.extract_tb(cause.__traceback__) if not each.filename.startswith(_LIBRARIES)]
-    users = [each for each in frames if not each.filename.startswith(_OWN)] or frames
+    frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if not frame.filename.startswith(_LIBRARIES)]
+    users = [frame for frame in frames if not frame.filename.startswith(_OWN)] or frames
     place = f"{users[-1].filename}:{users[-1].lineno}" if users else "the model"
-    what = "the step cannot be traced by JAX"
-    remedy = "write the model in keras.ops, which both backends know: no operations of TensorFlow's own, no text"
+    problem = "JAX cannot trace the step"
+    remedy = "write the model in keras.ops, without TensorFlow's operations and text"
     if of_data is not None:
-        what = "a decision or a shape depends on the data, which are not known while the step is compiled"
-        remedy = "let the program decide and keep every row: keras.ops.where(mask, values, 0), or weights of 0"
-    return StepError(f"{place}: {what} ({said(cause)})", remedy=remedy)
+        problem = "a branch or a shape depends on the data, which is unknown during compilation"
+        remedy = "keep every row, and select values by keras.ops.where(mask, values, 0) or by weights of 0"
+    return StepError(f"{place}: {problem} ({said(cause)})", remedy=remedy)
 
 
 if __name__ == "__main__":

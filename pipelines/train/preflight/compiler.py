@@ -1,7 +1,7 @@
-"""Run the TPU compiler in a separate process, which isolates its output and its crashes.
+"""Run the TPU compiler in a separate process, which isolates its output and crashes.
 
-Its environment hides this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata server), and allows
-several such processes at once (ALLOW_MULTIPLE_LIBTPU_LOAD: otherwise libtpu takes a lock for the chips).
+The process's environment hides this machine's accelerators and the network (TPU_SKIP_MDS_QUERY: no metadata server),
+and allows several such processes (ALLOW_MULTIPLE_LIBTPU_LOAD: no lock for the chips).
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ from pipelines.train.preflight.tpu_slices import Slice
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError
 
-# Prefixes of variables that point JAX or libtpu at a real TPU, or change the compiler.
+# Prefixes of variables that select a real TPU for JAX or libtpu, or affect the compiler.
 _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """Compiler's figures for one device, in bytes. `seconds`: compilation time."""
+    """The compiler's figures for one device. `seconds`: compilation time."""
 
     argument_bytes: int
     memory_bytes: int
@@ -38,7 +38,7 @@ class Compiled:
 
 
 def require() -> None:
-    """Check that JAX and libtpu are installed. Raises: ConfigError if not."""
+    """Check that JAX and libtpu are installed. Raises: ConfigError."""
     missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -48,7 +48,7 @@ def require() -> None:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for the compiler's process."""
+    """Return the environment variables of the compiler's process."""
     kept = {name: value for name, value in given.items() if not name.startswith(_FOREIGN)}
     packages = str(Path(pipelines.__path__[0]).parent)
     return {
@@ -66,39 +66,39 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def compile_for(wanted: Slice, config: TrainConfig, *, seconds: float) -> Compiled | str:
-    """Compile a step for a slice within `seconds`; return the compiler's message if memory is too small.
+    """Compile a step for a slice within `seconds`. Return the compiler's message if the memory is too small.
 
     Raises: StepError if the step cannot be compiled; ConfigError if the model does not fit the dataset; CompilerError
         if the compiler crashes or times out.
     """
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         request, result = Path(folder, "request.json"), Path(folder, "result.json")
-        asked = {"config": dataclasses.asdict(config), "slice": wanted.name, "folder": os.getcwd()}
-        request.write_text(json.dumps(asked))
+        job = {"config": dataclasses.asdict(config), "slice": wanted.name, "folder": os.getcwd()}
+        request.write_text(json.dumps(job))
         try:
             ended = subprocess.run(
                 [sys.executable, "-m", "pipelines.train.preflight.compile_step", str(request), str(result)],
                 env=environment(os.environ),
-                cwd=folder,  # so that no file of the user shadows a package
+                cwd=folder,  # no file of the user may shadow a package
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 timeout=seconds,
             )
         except subprocess.TimeoutExpired as error:
             raise CompilerError(
-                f"the TPU compiler had no answer after {seconds:,.0f} s",
-                remedy="give it longer (--preflight-minutes); newer generations and larger models take minutes",
+                f"the TPU compiler did not finish within {seconds:,.0f} s",
+                remedy="give more --preflight-minutes; newer generations and larger models take minutes",
             ) from error
         if ended.returncode or not result.exists():
             lines = [line.strip() for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
-            how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit status {ended.returncode}"
+            status = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit status {ended.returncode}"
             raise CompilerError(
-                f"the TPU compiler ended with {how}: {' | '.join(lines[-3:])[-600:] or 'it said nothing'}",
-                remedy="versions of jax and libtpu must belong together: run `pip install -U '.[preflight]'`; if it is "
-                "killed, this machine may have too little memory for it",
+                f"the TPU compiler ended with {status}: {' | '.join(lines[-3:])[-600:] or 'no message'}",
+                remedy="run `pip install -U '.[preflight]'` for matching versions of jax and libtpu; if the compiler "
+                "was killed, this machine may have too little memory",
             )
-        found = json.loads(result.read_text())
-    if "refused" in found:
-        kind, cause, remedy = found["refused"]
+        answer = json.loads(result.read_text())
+    if "refused" in answer:
+        kind, cause, remedy = answer["refused"]
         raise getattr(errors, kind, StepError)(cause, remedy=remedy)
-    return Compiled(**found["compiled"]) if "compiled" in found else str(found["out_of_memory"])
+    return Compiled(**answer["compiled"]) if "compiled" in answer else str(answer["out_of_memory"])

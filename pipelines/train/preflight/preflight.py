@@ -1,11 +1,11 @@
-"""Preflight of a training: compile the step for a TPU slice, bound its speed, and find the largest batch.
+"""Run a preflight: compile the step for a TPU slice, bound its speed, and find the largest batch.
 
-The upper bound of the speed is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is faster than
-its arithmetic at the peak rate, or its memory traffic at the memory's bandwidth. The compiler counts a loop's body
+The bound is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): a step takes at least the time of its
+arithmetic at the peak rate, and of its memory traffic at the memory's bandwidth. The compiler counts a loop's body
 once, so the bound is too optimistic for an RNN.
 
-The largest batch is found on request, because a compilation takes up to minutes. Memory is nearly linear in the batch:
-a second batch gives the line, and a third confirms its prediction.
+The largest batch is found only on request, because a compilation may take minutes. Memory is nearly linear in the
+batch: a second batch gives the line, and a third confirms its prediction.
 """
 
 import contextlib
@@ -25,24 +25,25 @@ from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
+from tfrecord_io.shown import some
 
-# Maximum ratio of the second batch to the first, because the first line may be far off.
+# Maximum ratio of the second batch to the first, whose line may be far off.
 _LEAP = 16
 _PROBES = 4
 _GIB = 2**30
-# Target share of the memory; the system keeps up to 0.07 of it.
+# Target share of the memory, of which the system reserves up to 0.07.
 _AIM = 0.93
 
-# The largest batch known to fit (or 0), and the smallest known not to (or None).
+# The largest batch known to fit, or 0, and the smallest batch known not to fit, or None.
 Bounds = tuple[int, int | None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """Result of a preflight. Batches are per device; rates are upper bounds for all devices together.
+    """Result of a preflight. Batches are per device. Rates are upper bounds over all devices.
 
-    `shares`: see `Mixture.describe`. `step`: the compiled step, or the compiler's message if it does not fit.
-    `bounds`: of the largest batch; None if not requested.
+    `shares`: see `Mixture.describe`. `step`: the compiled step, or the compiler's message if the step does not fit.
+    `bounds`: bounds of the largest batch, if requested.
     """
 
     slice: Slice
@@ -55,12 +56,14 @@ class Preflight:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Lower bounds for a step in seconds: "arithmetic" and "memory"; empty if it does not fit."""
+        """Lower bounds for a step in seconds, "arithmetic" and "memory"; empty if the step does not fit."""
         if isinstance(self.step, str):
             return {}
-        has = self.slice.generation
-        seconds = self.step.flops / has.replica_flops_per_s, self.step.traffic_bytes / has.replica_bytes_per_s
-        return dict(zip(("arithmetic", "memory"), seconds, strict=True))
+        chip = self.slice.generation
+        return {
+            "arithmetic": self.step.flops / chip.replica_flops_per_s,
+            "memory": self.step.traffic_bytes / chip.replica_bytes_per_s,
+        }
 
     @property
     def steps_per_s(self) -> float | None:
@@ -72,7 +75,7 @@ class Preflight:
 
     @property
     def hours(self) -> float | None:
-        """Minimum hours for all steps of the training."""
+        """Least hours for all steps of the training."""
         return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
 
@@ -109,16 +112,16 @@ def checked(config: TrainConfig, wanted: Slice) -> TrainingSetup:
 
 
 def require_fit(result: Preflight) -> None:
-    """Check that the step fits into a replica's memory. Raises: UnfitError if not."""
+    """Check that the step fits into a replica's memory. Raises: UnfitError."""
     if isinstance(result.step, Compiled):
         return
     replicas, (fits, _) = result.slice.replicas, result.bounds or (0, None)
     raise UnfitError(
-        f"--global-batch-size {result.config.global_batch_size} on {result.slice.name}, {result.batch} rows for each "
-        f"of {replicas} replicas: the step does not fit: {result.step}",
+        f"--global-batch-size {result.config.global_batch_size} on {result.slice.name} "
+        f"({some(replicas, 'replica')} with {some(result.batch, 'row')} each): the step does not fit: {result.step}",
         remedy=f"--global-batch-size {fits * replicas} fits"
         if fits
-        else "choose a smaller --global-batch-size or model, --shard-model, --precision bfloat16, or shorter rows",
+        else "give a smaller --global-batch-size or --model, --shard-model, --precision bfloat16, or shorter rows",
     )
 
 
@@ -127,17 +130,17 @@ def largest(
 ) -> Bounds:
     """Find the largest batch that fits, in at most `_PROBES` compilations.
 
-    `memory_of` returns the bytes for a batch, None if it does not fit; `known`: earlier results; `fixed_bytes`:
-    estimated bytes that do not grow with the batch.
+    `memory_of` returns the bytes for a batch, None if it does not fit. `known`: earlier results. `fixed_bytes`:
+    estimate of the bytes that do not grow with the batch.
     """
-    found = dict(known)
+    memory = dict(known)
     with contextlib.suppress(CompilerError):
         for _ in range(_PROBES):
-            guess = _next_batch(found, fixed_bytes=fixed_bytes, limit_bytes=limit_bytes)
-            if guess in found:
+            guess = _next_batch(memory, fixed_bytes=fixed_bytes, limit_bytes=limit_bytes)
+            if guess in memory:
                 break
-            found[guess] = memory_of(guess)
-    return _bounds(found)
+            memory[guess] = memory_of(guess)
+    return _bounds(memory)
 
 
 def _bounds(known: Mapping[int, int | None]) -> Bounds:
@@ -160,12 +163,12 @@ def _next_batch(known: Mapping[int, int | None], *, fixed_bytes: int, limit_byte
 
 
 def _rounded(batch: int) -> int:
-    return batch // 8 * 8 if batch >= 8 else max(each for each in (1, 2, 4) if each <= max(1, batch))
+    return batch // 8 * 8 if batch >= 8 else max(size for size in (1, 2, 4) if size <= max(1, batch))
 
 
 @dataclasses.dataclass(kw_only=True)
 class _BatchCompiler:
-    """Compiler for several batch sizes, until the time `ends`. `longest`: its longest compilation."""
+    """Compiler for several batch sizes, until the time `ends`. `longest`: seconds of the longest compilation."""
 
     config: TrainConfig
     wanted: Slice
@@ -175,13 +178,13 @@ class _BatchCompiler:
 
     def compile(self, batch: int) -> Compiled | str:
         began = time.monotonic()
-        self.say(f"batch {batch} a replica: compiling")
+        self.say(f"batch of {batch} per replica: compiling")
         config = dataclasses.replace(self.config, global_batch_size=batch * self.wanted.replicas, replicas=None)
-        found = compiler.compile_for(self.wanted, config, seconds=max(1.0, self.ends - began))
+        result = compiler.compile_for(self.wanted, config, seconds=max(1.0, self.ends - began))
         self.longest = max(self.longest, time.monotonic() - began)
-        used = f"{found.memory_bytes / 2**30:.2f} GiB" if isinstance(found, Compiled) else f"does not fit: {found}"
-        self.say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
-        return found
+        used = f"{result.memory_bytes / 2**30:.2f} GiB" if isinstance(result, Compiled) else f"does not fit: {result}"
+        self.say(f"batch of {batch} per replica: {used} ({time.monotonic() - began:.0f} s)")
+        return result
 
     def bounds(self, batch: int, first: Compiled | str) -> Bounds:
         parts = self.config.accumulate  # try only multiples
@@ -190,11 +193,11 @@ class _BatchCompiler:
             try:
                 if time.monotonic() + self.longest > self.ends:
                     raise CompilerError("no time for another compilation")
-                found = self.compile(rows * parts)
+                result = self.compile(rows * parts)
             except CompilerError as error:
-                self.say(f"batch {rows * parts} a replica: {error.cause}")
+                self.say(f"batch of {rows * parts} per replica: {error.cause}")
                 raise
-            return found.memory_bytes if isinstance(found, Compiled) else None
+            return result.memory_bytes if isinstance(result, Compiled) else None
 
         fits, too_large = largest(
             memory_of,
@@ -215,7 +218,7 @@ def report(result: Preflight, *, as_programs: bool) -> None:
 
 
 def as_json(result: Preflight) -> dict[str, Any]:
-    """Return the result as JSON: bytes, seconds and rates. Unknown values are None."""
+    """Return the result as JSON, with None for unknown values."""
     step, seconds, (fits, too_large) = result.step, result.seconds, result.bounds or (None, None)
     compiled = step if isinstance(step, Compiled) else None
     return {
@@ -246,14 +249,17 @@ def as_json(result: Preflight) -> dict[str, Any]:
 
 def _rows(result: Preflight) -> list[tuple[str, str]]:
     wanted, step, seconds, rate = result.slice, result.step, result.seconds, result.steps_per_s
-    there = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
+    memory = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
     rows = [
-        ("slice", f"{wanted.chips} chips, {wanted.replicas} replicas"),
-        ("batch", f"{result.config.global_batch_size:,} in all, {result.batch:,} a replica"),
+        ("slice", f"{some(wanted.chips, 'chip')}, {some(wanted.replicas, 'replica')}"),
+        ("batch", f"{result.config.global_batch_size:,} in total, {result.batch:,} per replica"),
         ("compiles", "yes"),
     ]
     rows += [
-        (name, f"{share['rows']:,} rows, {share['tokens']:,} tokens, {share['epochs']:.2f} epochs")
+        (
+            name,
+            f"{some(int(share['rows']), 'row')}, {some(int(share['tokens']), 'token')}, {share['epochs']:.2f} epochs",
+        )
         for name, share in result.shares.items()
     ]
     if isinstance(step, Compiled) and rate is not None:
@@ -261,21 +267,24 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
         versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
         both = ", ".join(f"{name} {1e3 * value:,.2f} ms" for name, value in seconds.items())
         rows += [
-            ("memory a replica", f"{used:.2f} of {there} ({share:.0%}): fits"),
-            ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
+            ("memory per replica", f"{used:.2f} of {memory} ({share:.0%}): fits"),
+            ("work per step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
             ("step at best", f"{1e3 / rate:,.2f} ms, bound by {max(seconds, key=lambda name: seconds[name])} ({both})"),
             ("rate at best", f"{rate:,.1f} steps/s, {result.examples_per_s:,.0f} examples/s"),
-            ("run at best", f"{result.config.total_steps:,} steps in {duration(result.config.total_steps / rate)}"),
+            (
+                "run at best",
+                f"{some(result.config.total_steps, 'step')} in {duration(result.config.total_steps / rate)}",
+            ),
             ("compiler", f"{versions}, in {duration(step.seconds)}"),
         ]
     else:
-        rows.append(("memory a replica", f"more than {there}: does not fit"))
+        rows.append(("memory per replica", f"more than {memory}: does not fit"))
     if result.bounds is not None:
         fits, too_large = result.bounds
-        text = "none that was tried fits" if too_large != 1 else "not even 1 fits"
+        text = "no tried batch fits" if too_large != 1 else "not even 1 fits"
         if fits:
-            text = f"{fits:,} a replica fits, {fits * wanted.replicas:,} in all"
-            text += f"; {too_large:,} does not" if too_large else "; more may fit"
+            text = f"{fits:,} per replica fits, {fits * wanted.replicas:,} in total"
+            text += f"; {too_large:,} does not fit" if too_large else "; more may fit"
         rows.append(("largest batch", text))
-    rows.append(("not counted", "the exchange between chips, and the input"))
+    rows.append(("not counted", "communication between chips, and input"))
     return rows

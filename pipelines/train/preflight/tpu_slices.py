@@ -1,8 +1,8 @@
-"""TPU slices by name, with the peak rates and the memory of a replica.
+"""TPU slices by name, with the peak rates and memory of a replica.
 
-Peak rates are per chip, for matrix products in bfloat16 (a TPU's default also for float32 values). Sources: the pages
-"TPU v2" to "TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm); v2 and v3 also CACM 63(7), 2020,
-table 3; v4 also arXiv:2304.01433, table 4.
+Peak rates are for matrix products in bfloat16, a TPU's default even for float32 values. Sources: the pages "TPU v2" to
+"TPU7x" of Google Cloud's documentation (docs/system-architecture-tpu-vm); also CACM 63(7), 2020, table 3, for v2 and
+v3, and arXiv:2304.01433, table 4, for v4.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ _NAME = re.compile(r"((?:v|tpu)\d\w*?)-(\d+)\Z")
 
 @dataclasses.dataclass(frozen=True)
 class TpuGeneration:
-    """TPU generation, with the rates and memory of one chip. `dimensions`: of the grid that connects the chips.
+    """TPU generation, with the rates and memory of a chip. `dimensions`: dimensions of the grid of chips.
 
-    `sizes`: the N of its slice names, `named_per_replica` per replica: v3-8 is 4 chips of 2 replicas, v4-8 is 4 chips
-    with cores that work as one.
+    `sizes`: the numbers in its slice names, `named_per_replica` times the replicas: v3-8 has 4 chips with 2 replicas
+    each, v4-8 has 4 chips, whose 2 cores are one replica.
     """
 
     name: str
@@ -50,8 +50,8 @@ class TpuGeneration:
 _CUBES = "8 16 32 64 128 256 512 1024 2048"
 _SQUARES = "1 4 8 16 32 64 128 256"
 GENERATIONS = {
-    each.name: each
-    for each in (
+    generation.name: generation
+    for generation in (
         TpuGeneration("v2", 2, 45, 700, 16, 2, 1, "8 32 128 256 512"),
         TpuGeneration("v3", 2, 123, 900, 32, 2, 1, "8 32 64 128 256 512 1024 2048"),
         TpuGeneration("v4", 3, 275, 1200, 32, 1, 2, _CUBES),
@@ -64,7 +64,7 @@ GENERATIONS = {
 
 
 def peak_flops_per_s(device_kind: str) -> float:
-    """Return a device's peak rate by JAX' name for it, or 0."""
+    """Return the peak rate of a device, by its name in JAX, or 0."""
     kinds = {"v5lite": "v5e", "v5": "v5p", "v6lite": "v6e", "7x": "tpu7x"}
     name = device_kind.removeprefix("TPU").strip().replace(" ", "")
     generation = GENERATIONS.get(kinds.get(name, name))
@@ -73,7 +73,7 @@ def peak_flops_per_s(device_kind: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slice:
-    """TPU slice that can be requested. Its `replicas` train together."""
+    """TPU slice with `replicas` that train together."""
 
     name: str
     generation: TpuGeneration
@@ -85,7 +85,7 @@ class Slice:
 
     @property
     def topology(self) -> str:
-        """libtpu's name for the grid of chips, as close to a square or cube as possible: v5e:2x4."""
+        """Name of the chip grid in libtpu, such as v5e:2x4, as close to a square or cube as possible."""
         sides = [1] * self.generation.dimensions
         while math.prod(sides) < self.chips:
             sides[sides.index(min(sides))] *= 2
@@ -93,13 +93,13 @@ class Slice:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """Topology options of libtpu: both cores of a v4 chip work as one; a single v4 chip is a host."""
+        """Topology options of libtpu. The two cores of a v4 chip work as one; a single chip is a whole host."""
         single = {"chips_per_host_bounds": [1, 1, 1]} if self.chips == 1 else {}
         return {"chip_config_name": "megacore", **single} if self.generation.name == "v4" else single
 
 
 def parse(name: str) -> Slice:
-    """Parse a slice's name such as v3-8. Raises: ConfigError."""
+    """Parse the name of a slice, such as v3-8. Raises: ConfigError."""
     matched = _NAME.match(name.strip().lower())
     if matched:
         wanted = "v5e" if matched[1] == "v5litepod" else matched[1]
@@ -110,8 +110,8 @@ def parse(name: str) -> Slice:
                 generation=generation,
                 replicas=int(matched[2]) // generation.named_per_replica,
             )
-    known = "; ".join(f"{each.name}-N, N of {each.sizes}" for each in GENERATIONS.values())
+    known = "; ".join(f"{generation.name}-N with N of {generation.sizes}" for generation in GENERATIONS.values())
     raise ConfigError(
         f"--preflight {name!r}, expected the name of a TPU: {known}",
-        remedy="choose one of these, such as v3-8; v5litepod-8 is v5e-8",
+        remedy="choose one of these names, such as v3-8; v5litepod-8 is the same as v5e-8",
     )

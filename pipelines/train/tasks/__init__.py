@@ -1,7 +1,7 @@
-"""Tasks: output sizes, losses and metrics of the model. The inputs and labels come from objectives.
+"""Tasks: output sizes, losses and metrics. The inputs and labels come from objectives.
 
-docs/reference/training.md has the table of losses and metrics. All values are weighted sums. The mean is taken once,
-over the whole global batch or evaluation, so that neither replicas with fewer weights nor fill rows bias it.
+docs/reference/training.md has the table of losses and metrics. Steps return weighted sums. The mean is taken once, over
+the global batch or evaluation, so that neither fill rows nor replicas with smaller weights bias it.
 """
 
 from pipelines.train.tasks.binding import bind

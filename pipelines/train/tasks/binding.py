@@ -1,4 +1,4 @@
-"""Bind `--task` to a dataset's manifest."""
+"""Bind a task to a dataset's manifest."""
 
 import contextlib
 from typing import get_args
@@ -11,6 +11,7 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import Objective
 from tfrecord_io.objectives.labelled import StartToken
 from tfrecord_io.schema import Role
+from tfrecord_io.shown import some
 
 
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
@@ -33,16 +34,17 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
         **kind.settings(config),
     )
     if config.reference is not None and not kind.reference:
-        raise ConfigError(f"--reference with --task {config.task}, expected --task dpo", remedy="leave it out")
+        raise ConfigError(f"--reference with --task {config.task}, expected --task dpo", remedy="leave --reference out")
     if config.label_smoothing and isinstance(task, (NumberTask, SpanTask)):
         raise ConfigError(
             f"--label-smoothing {config.label_smoothing} with --task {config.task}, expected labels that are classes",
-            remedy="leave it out",
+            remedy="leave --label-smoothing out",
         )
     if config.best_metric is not None and config.best_metric not in task.metric_names:
         raise ConfigError(
-            f"--best-metric {config.best_metric}, expected one that --task {config.task} has on this dataset: "
-            f"{', '.join(task.metric_names)}"
+            f"--best-metric {config.best_metric}, expected a metric of --task {config.task} on this dataset: "
+            f"{', '.join(task.metric_names)}",
+            remedy="choose one of these metrics",
         )
     return task
 
@@ -52,8 +54,8 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
     if TASKS[config.task].backbone == "encoder-decoder" and getattr(manifest.tokenizer, f"{start}_id") is None:
         has = [name for name in get_args(StartToken) if getattr(manifest.tokenizer, f"{name}_id") is not None]
         raise ConfigError(
-            f"--decoder-start {start}: tokenizer {manifest.tokenizer.name!r} of dataset {manifest.name!r} has no such "
-            "token",
+            f"--decoder-start {start}: tokenizer {manifest.tokenizer.name!r} of dataset {manifest.name!r} has no "
+            f"{start} token",
             remedy=f"choose one of {', '.join(has)}",
         )
 
@@ -67,7 +69,7 @@ def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) 
             with contextlib.suppress(ReaderError):
                 kind.objective(config).bind(manifest)
                 fitting.append(task)
-        allowed = f": this dataset allows --task {', '.join(fitting)}" if fitting else ""
+        allowed = f"; this dataset supports --task {', '.join(fitting)}" if fitting else ""
         raise ConfigError(f"--task {config.task}: {error.cause}", remedy=error.remedy + allowed) from error
 
 
@@ -80,14 +82,14 @@ def _label_kind(config: TrainConfig, manifest: Manifest, *, role: Role) -> tuple
     if not known:
         if config.num_labels is None and label is not None:
             raise ConfigError(
-                f"dataset {manifest.name!r}: its labels have no names, so how many there are is not known",
-                remedy="give --num-labels N: labels are 0 to N - 1",
+                f"dataset {manifest.name!r}: labels have no names, so their number is unknown",
+                remedy="give --num-labels N for labels from 0 to N - 1",
             )
         return False, config.num_labels or 1
     if config.num_labels not in (None, known):
         raise ConfigError(
-            f"--num-labels {config.num_labels}, but dataset {manifest.name!r} has {known} labels"
+            f"--num-labels {config.num_labels}, but dataset {manifest.name!r} has {some(known, 'label')}"
             f"{f': {list(names)}' if names else ''}",
-            remedy="leave out --num-labels",
+            remedy="leave --num-labels out",
         )
     return False, known

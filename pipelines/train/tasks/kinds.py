@@ -1,7 +1,7 @@
 """Tasks by kind of label: classes of rows, tokens or the vocabulary; numbers; several classes; answer spans.
 
-In a row of the layout `qa`, an answer is text, or the first position if there is none. All other logits are masked, in
-the loss and in predictions.
+In a row of the layout `qa`, an answer is in the text, or at the first position if there is no answer. All other logits
+are masked, in the loss and in predictions.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from tfrecord_io.objectives import MASKED_POSITIONS, Objective
 from tfrecord_io.objectives.base import Apply, TokenFeatures, required
 from tfrecord_io.schema import Role, Side
 
-# Inputs by name, labels, weights.
+# (inputs by name, labels, weights)
 Batch = tuple[Mapping[str, Any], Any, Any]
 _OF_COUNTS = {
     "accuracy": metrics.accuracy,
@@ -35,18 +35,18 @@ _OF_COUNTS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskKind:
-    """Entry of a task in the table `TASKS`.
+    """Entry of the table `TASKS`.
 
-    objective: the reader's objective, from the options.
-    bound: loss and metrics. settings: its further fields, from the options.
-    predictor: for `train-tpu predict`, or None.
-    head: logits of rows, of tokens, or of the vocabulary, for each token or only at masked positions.
-    backbone: the kind of model that the task needs.
-    side: the side of a row that the task reads. labels: role of the predicted labels.
-    num_outputs: if neither labels nor vocabulary determine it.
-    auto_class, hub_task: transformers' AutoModelFor… class and the hub's name of the task.
+    objective: makes the reader's objective from the options.
+    bound, settings: class with loss and metrics, and its further fields from the options.
+    predictor: class for `train-tpu predict`, or None.
+    head: whether logits are for rows, for tokens, or over the vocabulary, at each token or only at masked positions.
+    backbone: kind of model that the task needs.
+    side: side of a row that the task reads. labels: role of the predicted labels.
+    num_outputs: number of outputs, unless labels or vocabulary determine it.
+    auto_class, hub_task: class AutoModelFor… of transformers, and the hub's name of the task.
     hub_head: name of the head's layer in a checkpoint of transformers.
-    reference: whether the loss compares with a frozen copy of the first weights.
+    reference: whether the loss compares the model with a frozen copy of its initial weights.
     """
 
     objective: Callable[[TrainConfig], Objective]
@@ -66,7 +66,7 @@ class TaskKind:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundTask:
-    """Task bound to a dataset. `num_outputs`: number of classes, 1 for a number, or V."""
+    """Task bound to a dataset. `num_outputs`: number of classes, 1 for a number, or the vocabulary size."""
 
     name: Task
     kind: TaskKind
@@ -94,48 +94,48 @@ class BoundTask:
         return TokenFeatures.of(manifest)
 
     def features(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return features for the model from the objective's inputs."""
+        """Return the model's features from the objective's inputs."""
         return inputs
 
     def aligned(self, logits: Any, batch: Batch, *, taken: Mapping[str, Any]) -> Any:
-        """Select the logits that have labels. The model's inputs, `taken`, may lack `masked_positions`."""
+        """Select the logits with labels. `taken`: the model's inputs, which may lack `masked_positions`."""
         inputs = batch[0]
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
             return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
 
     def weights(self, labels: Any, weights: Any) -> Any:
-        """Return the weights, with 0 for rows without a label (-1)."""
+        """Return the weights, with 0 for rows without a label."""
         return ops.where(labels < 0, 0.0, weights) if self.kind.head == "rows" else weights
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
-        """Return the unweighted loss of each label, float32, in the shape of the weights."""
-        logits = ops.cast(logits, "float32")  # a softmax needs more than bfloat16's 8 bits
+        """Return the unweighted losses of the labels, float32, in the shape of the weights."""
+        logits = ops.cast(logits, "float32")  # bfloat16 has too few bits for a softmax
         if self.kind.head == "rows":
             labels = ops.maximum(labels, 0)  # the loss of -1 must still be finite
         exact = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         if not (smoothing and self.label_smoothing):
             return exact
-        # = (1 - s) exact + s (logsumexp - mean), because exact = logsumexp - target.
+        # This is (1 - s) exact + s (logsumexp - mean), because exact = logsumexp - target.
         target = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
         return exact + self.label_smoothing * (target - ops.mean(logits, axis=-1))
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        """Return the sums to add over replicas and steps, float32."""
-        found = loss_sums(self.losses(logits, labels, smoothing=False), weights)
+        """Return the sums that are added over replicas and steps, float32."""
+        sums = loss_sums(self.losses(logits, labels, smoothing=False), weights)
         predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
-            return {**found, "hits": ops.sum(ops.where(predicted == labels, weights, 0.0))}
+            return {**sums, "hits": ops.sum(ops.where(predicted == labels, weights, 0.0))}
         counts = metrics.count(predicted, labels, weights, num_classes=self.num_outputs)
-        return {**found, "counts": counts}
+        return {**sums, "counts": counts}
 
     def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the metrics' per-row values, [B, ...], if sums are not enough."""
+        """Return per-row values [B, ...] for metrics that need more than sums."""
         del logits, labels, inputs
         return {}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
-        """Return the metrics of a whole evaluation, by `metric_names`."""
+        """Return the metrics of an evaluation, by `metric_names`."""
         loss = found.mean("loss")
         if self.of_vocabulary:
             return {"loss": loss, "accuracy": found.mean("hits"), "perplexity": math.exp(min(loss, 700.0))}
@@ -143,12 +143,12 @@ class BoundTask:
 
 
 def weighted_sum(values: Any, weights: Any) -> Any:
-    """Return the sum of values times weights. Weight 0 also hides a fill row's NaN."""
+    """Return the sum of values times weights. NaN with weight 0, as on fill rows, is ignored."""
     return ops.sum(ops.where(weights == 0, 0.0, values * weights))
 
 
 def loss_sums(losses: Any, weights: Any) -> dict[str, Any]:
-    """Return the sums of losses and of weights; the loss is their quotient."""
+    """Return the sums of losses and weights. Their quotient is the loss."""
     return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
 
 
@@ -204,30 +204,30 @@ class SeveralClassesTask(BoundTask):
         targets = ops.cast(labels, "float32")
         if smoothing:
             targets += self.label_smoothing * (0.5 - targets)
-        each = ops.binary_crossentropy(targets, ops.cast(logits, "float32"), from_logits=True)
-        return ops.mean(each, axis=-1)
+        losses = ops.binary_crossentropy(targets, ops.cast(logits, "float32"), from_logits=True)
+        return ops.mean(losses, axis=-1)
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
-        found = loss_sums(self.losses(logits, labels, smoothing=False), weights)
+        sums = loss_sums(self.losses(logits, labels, smoothing=False), weights)
         predicted, actual = ops.cast(logits > 0, "float32"), ops.cast(labels, "float32")
-        counts = [ops.matmul(weights, each) for each in (predicted * actual, predicted, actual)]
-        return {**found, "counts": ops.stack(counts)}
+        counts = [ops.matmul(weights, classes) for classes in (predicted * actual, predicted, actual)]
+        return {**sums, "counts": ops.stack(counts)}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
         counts = found.sums["counts"]
-        every = [metrics.f1(counts, positive=each) for each in range(self.num_outputs)]
-        return {"loss": found.mean("loss"), "micro_f1": metrics.micro_f1(counts), "macro_f1": float(np.mean(every))}
+        f1s = [metrics.f1(counts, positive=label) for label in range(self.num_outputs)]
+        return {"loss": found.mean("loss"), "micro_f1": metrics.micro_f1(counts), "macro_f1": float(np.mean(f1s))}
 
 
-# Features that locate an answer in the text; in the inputs, span/ROLE.
+# Features that locate an answer in the text. As inputs they are called span/ROLE.
 _ROLES: tuple[Role, ...] = ("char_starts", "char_ends", "source_row")
 _POSITIONS: tuple[Role, ...] = ("start_position", "end_position")
 _PREFIX = "span/"
-_MASKED = -1e9  # low enough for a softmax; infinity times weight 0 would be NaN
+_MASKED = -1e9  # finite, because infinity times weight 0 is NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind `span_answers` with one label [B, 2], with the features that locate answers as inputs."""
+    """Bind `span_answers`, with one label [B, 2], and the features that locate answers as further inputs."""
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}
@@ -244,7 +244,7 @@ def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanTask(BoundTask):
-    """Answer spans: logits [B, L, 2] of first and last token; labels int32 [B, 2], 0 twice without an answer."""
+    """Answer spans: logits [B, L, 2] of first and last token, labels int32 [B, 2], both 0 without an answer."""
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -258,8 +258,8 @@ class SpanTask(BoundTask):
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         del smoothing  # most positions are masked
-        each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
-        return ops.mean(each, axis=1)
+        losses = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
+        return ops.mean(losses, axis=1)
 
     def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
         return loss_sums(self.losses(logits, labels, smoothing=False), weights)

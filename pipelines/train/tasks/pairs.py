@@ -1,12 +1,12 @@
 """Tasks on pairs of answers: DPO (arXiv:2305.18290) and reward models (arXiv:2203.02155), with the losses of TRL 1.16.
 
-    dpo       score of an answer: the log-probability of its tokens by the model, less that by the reference
-    reward    score of an answer: the model's one output at the last token
-    loss      -log sigmoid(beta (chosen - rejected) - margin)       beta 1 for reward; a margin for reward, or 0
-    reward    beta score                                            of an answer, in metrics and predictions
+    score     of an answer; dpo: log-probability by the model minus log-probability by the reference
+              reward: the model's output at the last token
+    loss      -log sigmoid(beta (chosen - rejected) - margin)       for reward, beta is 1; the margin is optional
+    reward    beta score                                            in metrics and predictions
 
-With label smoothing E, the loss is (1 - E) of this and E of the swapped pair's. Both answers of pair i are rows 2i and
-2i + 1 of one call, so that a device keeps its own pairs.
+With label smoothing E, the loss is (1 - E) times this plus E times the loss of the swapped pair. The answers of pair i
+are rows 2i and 2i + 1 of one call, so that they stay on one device.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ class PairTask(BoundTask):
         return scores(logits, *batch[1:])
 
     def weights(self, labels: Any, weights: Any) -> Any:
-        del labels  # 0 for a row that fills up a batch
+        del labels  # the weights are 0 on fill rows
         return ops.max(ops.concatenate([weights[side] for side in _SIDES], axis=1), axis=1)
 
     def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
@@ -76,9 +76,9 @@ class PairTask(BoundTask):
 
 
 def rows_of_both(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features [2B, L] from both answers' features [B, L]."""
+    """Return features [2B, L] from the features [B, L] of both answers."""
     pairs = {name: ops.stack([inputs[f"{side}_{name}"] for side in _SIDES], axis=1) for name in _TOKENS.inputs}
-    return {name: ops.reshape(each, (-1, each.shape[-1])) for name, each in pairs.items()}
+    return {name: ops.reshape(values, (-1, values.shape[-1])) for name, values in pairs.items()}
 
 
 def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
@@ -87,7 +87,8 @@ def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -
     if len(logits.shape) == 2:
         return ops.reshape(logits, (-1, 2))
     labels_BL, weights_BL = (
-        ops.reshape(ops.stack([each[side] for side in _SIDES], axis=1), logits.shape[:2]) for each in (labels, weights)
+        ops.reshape(ops.stack([values[side] for side in _SIDES], axis=1), logits.shape[:2])
+        for values in (labels, weights)
     )
     losses_BL = ops.sparse_categorical_crossentropy(labels_BL, logits, from_logits=True)
     return ops.reshape(-ops.sum(ops.where(weights_BL > 0, ops.multiply(losses_BL, weights_BL), 0.0), axis=1), (-1, 2))
@@ -101,9 +102,9 @@ def _with_margin(manifest: Manifest, tokens: TokenFeatures) -> Apply:
         return pairs.apply
     if (feature := manifest.schema[MARGIN]).dtype not in ("float32", "int64") or feature.shape:
         raise ReaderError(
-            f"dataset {manifest.name!r}: feature {MARGIN!r} has {feature.dtype} {list(feature.shape)}, expected a "
-            "number for each pair",
-            remedy="build the dataset without this column, or with numbers in it",
+            f"dataset {manifest.name!r}: feature {MARGIN!r} is {feature.dtype} {list(feature.shape)}, expected one "
+            "number per pair",
+            remedy="build the dataset without this column, or with a column of numbers",
         )
     return functools.partial(_labels_with_margin, pairs=pairs.apply)
 
@@ -118,12 +119,11 @@ class PairPredictor(Predictor):
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         apply = objectives.preference().bind(self.manifest)
-        given = {name: tf.constant(each) for name, each in features.items()}
-        inputs, labels, weights = apply(given, seed=tf.zeros([2], tf.int64))
-        flat = {
-            f"{kind}/{side}": each[side] for kind, each in (("labels", labels), ("weights", weights)) for side in each
-        }
-        return {name: each.numpy() for name, each in {**inputs, **flat}.items()}
+        tensors = {name: tf.constant(values) for name, values in features.items()}
+        inputs, labels, weights = apply(tensors, seed=tf.zeros([2], tf.int64))
+        flat = {f"labels/{side}": values for side, values in labels.items()}
+        flat |= {f"weights/{side}": values for side, values in weights.items()}
+        return {name: values.numpy() for name, values in {**inputs, **flat}.items()}
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         labels, weights = ({side: features[f"{kind}/{side}"] for side in _SIDES} for kind in ("labels", "weights"))

@@ -1,4 +1,4 @@
-"""The table of tasks. A new one also needs a name in `config.Task`, and a module for its loss and metrics."""
+"""Table of tasks. A new task also needs a name in `config.Task`, and a class with its loss and metrics."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from tfrecord_io.objectives.labelled import StartToken
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """Return the first token of targets: EOS for BART, padding for T5, as only their configurations specify."""
+    """Return the start token of targets: EOS for BART, padding for T5, which datasets and tokenizers do not specify."""
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"

@@ -58,7 +58,7 @@ def test_a_training_reports_at_its_start_that_its_pooling_has_no_class_in_transf
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [
-        (BAG, {}, "which is your own"),
+        (BAG, {}, "with your own model"),
         ("bert-tiny", {"pooling": "mean"}, "pooling mean"),
         ("gpt2-tiny", {}, "trained for classify"),
     ],
@@ -82,7 +82,7 @@ def test_what_is_there_is_never_replaced(tmp_path: Path, what: str) -> None:
     else:
         output.touch()
     outcome = command("export", model=finished("classify", BAG), format="keras", output=output)
-    assert "holds something already" in outcome.error[0]
+    assert "the folder is not empty" in outcome.error[0]
     assert outcome.status == 1
 
 

@@ -72,7 +72,7 @@ def test_a_class_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None
     data = building.built(building.source(tmp_path / "d", test=rows), label_column="label", max_length=16)
     given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "output": tmp_path / "p.jsonl"}
     outcome = command("predict", tpu="none", split="test", **given)
-    assert "the class 'unsure' is none of the model's, which are 'negative', 'positive'" in outcome.error[0]
+    assert "the model does not have the class 'unsure', only 'negative', 'positive'" in outcome.error[0]
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_a_split_whose_plan_is_gone_is_predicted_in_file_order(tmp_path: Path) -
     output = tmp_path / "p.parquet"
     given = {"model": finished("classify", BAG), "data": data, "split": "validation", "tpu": "none"}
     outcome = done("predict", output=output, **given)
-    assert "the source's rows are not known" in outcome.err
+    assert "the source rows are unknown" in outcome.err
     rows = pq.read_table(output).to_pylist()
     assert [row["record"] for row in rows if row["shard"] == 0] == list(range(sum(row["shard"] == 0 for row in rows)))
     assert {row["row"] for row in rows} == {None}

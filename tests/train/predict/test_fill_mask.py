@@ -33,7 +33,7 @@ def test_the_likeliest_tokens_of_each_masked_place_are_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("no gap", "no mask token in it, expected [MASK]"), ("[MASK] " * 20, "22 tokens")]
+    ("text", "said"), [("no gap", "the text has no mask token, expected [MASK]"), ("[MASK] " * 20, "22 tokens")]
 )
 def test_a_text_that_cannot_be_filled_in_is_refused(text: str, said: str) -> None:
     assert said in command("predict", model=finished("mlm", MODEL), fill_mask=text).error[0]
@@ -41,7 +41,7 @@ def test_a_text_that_cannot_be_filled_in_is_refused(text: str, said: str) -> Non
 
 def test_a_model_of_another_task_is_refused() -> None:
     outcome = command("predict", model=finished("classify", "tests.train.small:bag"), fill_mask="a [MASK]")
-    assert "trained for classify, expected a model of --task mlm" in outcome.error[0]
+    assert "trained for classify, expected a model for mlm" in outcome.error[0]
 
 
 def test_a_model_without_its_tokenizer_says_so(tmp_path: Path) -> None:

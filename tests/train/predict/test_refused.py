@@ -23,7 +23,7 @@ def refused(tmp_path: Path, **changes: object) -> tuple[str, str]:
         **changes,
     }
     outcome = command("predict", **options)
-    assert not (tmp_path / "p.parquet").exists() or "there already" in outcome.err
+    assert not (tmp_path / "p.parquet").exists() or "exists already" in outcome.err
     return outcome.error
 
 
@@ -41,7 +41,7 @@ def test_data_of_another_tokenizer_names_both(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> None:
     (tmp_path / "p.parquet").write_bytes(b"mine")
-    assert "there already" in refused(tmp_path)[0]
+    assert "exists already" in refused(tmp_path)[0]
     assert (tmp_path / "p.parquet").read_bytes() == b"mine"
     given = {"model": finished("classify", BAG), "data": training.data(), "split": "validation", "tpu": "none"}
     assert command("predict", output=tmp_path / "p.parquet", overwrite=True, **given).status == 0
@@ -56,11 +56,11 @@ def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> N
         ({"output": None}, "no --output"),
         ({"data": None}, "no --data"),
         ({"batch_size": 0}, "--batch-size 0"),
-        ({"beams": 2}, "--beams 2 with a model of task classify"),
-        ({"generate": 3}, "--generate with a model of task classify"),
-        ({"model": "nowhere"}, "a training that has ended"),
+        ({"beams": 2}, "--beams 2 with a model for classify"),
+        ({"generate": 3}, "--generate with a model for classify"),
+        ({"model": "nowhere"}, "--model-dir of a finished training"),
         ({"data": "nowhere"}, "no such folder"),
-        ({"fill_mask": "a [MASK]"}, "--fill-mask with --data"),
+        ({"fill_mask": "a [MASK]"}, "--fill-mask was given with --data"),
         ({"build": "tests.train.small:apart"}, "do not fit"),
         ({"build": "apart"}, "expected package.module:function"),
         ({"split": "test"}, "--split test"),
@@ -81,14 +81,14 @@ def test_rows_of_another_length_are_refused(
     tmp_path: Path, options: dict[str, object], lengths: str, remedy: str
 ) -> None:
     found = refused(tmp_path, data=building.reviews(**options))
-    assert f"rows of {lengths} tokens, the model was trained on rows of 16" in found[0]
+    assert f"rows have a length of {lengths}, but the model was trained on rows of 16" in found[0]
     assert found[1] == f"build the data with {remedy}"
 
 
 @pytest.mark.slow
 def test_more_tokens_than_a_row_has_are_refused(tmp_path: Path) -> None:
     cause, _ = refused(tmp_path, model=finished("clm", "gpt2-tiny"), generate=16)
-    assert "rows have 16 tokens, the prompt included" in cause
+    assert "rows have 16 tokens, including the prompt" in cause
 
 
 @pytest.mark.slow
