@@ -40,7 +40,7 @@ _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
 _ROW_BYTES = 1 << 10
-# Of first rows beyond their run's limit, one in n is tokenized, where n is the row's size in units of this.
+# A first row that exceeds its run's limit is tokenized in one of n runs, where n is its size divided by this.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
 # The other runs are tokenized only if the first ones have at most this much text and this many positions.
