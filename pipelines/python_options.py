@@ -94,10 +94,10 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
             remedy="join them with datasets.concatenate_datasets, or give a dict of objects by split",
         )
     for_files = ("config", "revision", "format", "data_files", "source_option", "sample_by", "append")
-    if given := [name for name in for_files if options.get(name)]:
+    if unfit := [name for name in for_files if options.get(name)]:
         raise ConfigError(
-            f"{', '.join(given)} given with an object as dataset, expected a path or a hub id as dataset",
-            remedy=f"leave {', '.join(given)} out; all rows of the object are used",
+            f"{', '.join(unfit)} with an object as dataset, expected a path or a hub id as dataset",
+            remedy=f"leave {', '.join(unfit)} out; all rows of the object are used",
         )
 
 

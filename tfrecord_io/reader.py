@@ -73,8 +73,8 @@ class Data(InputFunctions):
         root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
         splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
         features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
-        splits, features = (textwrap.shorten(*each, placeholder=" …") for each in ((splits, 50), (features, 145)))
-        return f"Data({root!r}: {splits} examples; {features})"
+        splits = textwrap.shorten(splits, 50, placeholder=" …")
+        return f"Data({root!r}: {splits} examples; {textwrap.shorten(features, 145, placeholder=' …')})"
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
         """Count the whole global batches in one epoch, at least 1. A split smaller than a batch repeats examples."""

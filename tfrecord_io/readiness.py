@@ -173,7 +173,10 @@ def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) ->
         )
         return
     graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
-    functions = [("", graph.node), *((each.signature.name, each.node_def) for each in graph.library.function)]
+    functions = [
+        ("", graph.node),
+        *((function.signature.name, function.node_def) for function in graph.library.function),
+    ]
     nodes = [(scope, node) for scope, of_function in functions for node in of_function]
     yield from _bound_findings(nodes, remote=remote)
     constants = [node.attr["value"].tensor for _, node in nodes if node.op == "Const"]

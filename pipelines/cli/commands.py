@@ -87,8 +87,8 @@ def build(**request: Any) -> None:
         for name, split in built.manifest.splits.items()
     }
     facts = {"manifest_sha256": manifest.digest(built.manifest), "fingerprint": built.manifest.fingerprint}
-    made = {"shards_made": built.shards_made, "shards_kept": built.shards_kept, "seconds": round(built.seconds, 3)}
-    write_json({**facts, **made, "engines": built.manifest.engines, "splits": splits})
+    shards = {"shards_made": built.shards_made, "shards_kept": built.shards_kept, "seconds": round(built.seconds, 3)}
+    write_json({**facts, **shards, "engines": built.manifest.engines, "splits": splits})
     # With these libraries, a normal exit takes more than a second.
     main.leaves_at_once = not request.get("beam_args")
 

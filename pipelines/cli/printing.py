@@ -227,8 +227,8 @@ def _print_splits(out: Console, manifest: Manifest) -> None:
     for name, split in manifest.splits.items():
         ledger = split.ledger
         rows = (ledger.rows_of_split, *[sum(ledger.filtered_of_split.values())] * filtered, ledger.rows_rejected)
-        made = (split.num_examples, split.num_tokens, ledger.tokens_cut, len(split.shards))
-        splits.append((name, *map(count, (*rows, *made)), size(split.num_bytes)))
+        output = (split.num_examples, split.num_tokens, ledger.tokens_cut, len(split.shards))
+        splits.append((name, *map(count, (*rows, *output)), size(split.num_bytes)))
     out.print(table("split", *names, rows=splits, numbers=len(names)))
     for name, split in manifest.splits.items():
         _print_filtered(out, name, split.ledger.filtered_of_split, of=split.ledger.rows_of_split)
@@ -266,12 +266,12 @@ def _about(name: str, split: Split, bucket_lengths: tuple[int, ...]) -> Iterator
 
 
 def _print_engines(out: Console, manifest: Manifest) -> None:
-    made, checked = collections.Counter[str](), collections.Counter[str]()
+    rows_of, checked = collections.Counter[str](), collections.Counter[str]()
     for engines in manifest.engines.get("splits", {}).values():
         for engine, counts in engines.items():
-            made[engine] += counts["rows"]
+            rows_of[engine] += counts["rows"]
             checked[engine] += counts["rows_checked"]
-    for engine, rows in sorted(made.items()):
+    for engine, rows in sorted(rows_of.items()):
         also = f"; for {checked[engine]:,} of them, the reference had the same result" if checked[engine] else ""
         out.print(f"{some(rows, 'row')} tokenized with the engine {engine.partition(' ')[0]}{also}")
 

@@ -224,11 +224,11 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
     targets = [f"{model_dir.rstrip('/')}/{name}" for name in names]
     with tempfile.TemporaryDirectory() as folder:
         # Keras writes only local files.
-        made = [os.path.join(folder, name) for name in names]
-        model.save(made[0])
-        model.save_weights(made[1])
+        copies = [os.path.join(folder, name) for name in names]
+        model.save(copies[0])
+        model.save_weights(copies[1])
         try:
-            for local, target in zip(made, targets, strict=True):
+            for local, target in zip(copies, targets, strict=True):
                 put(local, target)
         except tf.errors.OpError as error:
             raise OutputError(f"{model_dir}: the final model cannot be written ({_first_line(error)})") from error

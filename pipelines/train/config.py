@@ -147,7 +147,7 @@ class TrainConfig:
                 )
         if self.steps is not None and self.warmup >= self.steps:
             raise ConfigError(
-                f"--warmup {self.warmup}, expected fewer than the {self.steps} steps of the training",
+                f"--warmup {self.warmup}, expected fewer than the {some(self.steps, 'step')} of the training",
                 remedy="give a smaller --warmup or more --steps",
             )
         if self.replicas is not None:

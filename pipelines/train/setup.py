@@ -25,6 +25,7 @@ from tfrecord_io.input_pipeline.base import InputFunctions
 from tfrecord_io.manifest import LabelRange
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data
+from tfrecord_io.shown import some
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,7 +225,7 @@ def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str
     for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
         if split is not None and not has_labels(config, data, split):
             raise ConfigError(
-                f"{option} {split}: none of its {data.num_examples(split):,} examples in {data.root} has a label (all "
-                "labels are -1)",
+                f"{option} {split}: no example in {data.root} has a label ({some(data.num_examples(split), 'example')} "
+                "with label -1)",
                 remedy="choose another split; `train-tpu predict` needs no labels",
             )

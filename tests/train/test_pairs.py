@@ -141,7 +141,7 @@ def test_a_margin_is_a_number(tmp_path: Path) -> None:
     options = {"layout": "preference", "keep_column": "margin", "tokenizer": building.tokenizer("chats")}
     data = building.built(building.source(tmp_path, train=rows), **options, max_length=16)
     config = TrainConfig(data=str(data), task="reward", model="gpt2-tiny")
-    with pytest.raises(ConfigError, match="feature 'margin' has string"):
+    with pytest.raises(ConfigError, match="feature 'margin' is string"):
         tasks.bind(config, reader.open(str(data)).manifest)
 
 

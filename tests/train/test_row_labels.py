@@ -140,7 +140,8 @@ def test_a_split_without_labels_is_predicted_after_a_training_that_left_them_out
 @pytest.mark.parametrize("option", ["train_split", "eval_split"])
 def test_a_split_without_any_label_is_refused_at_once(tmp_path: Path, data: Path, option: str) -> None:
     cause, remedy = training.command(tmp_path, **given(data, **{option: "test"})).error
-    assert f"--{option.replace('_', '-')} test: none of its 6 examples" in cause
+    assert f"--{option.replace('_', '-')} test: no example in " in cause
+    assert "has a label (6 examples with label -1)" in cause
     assert "train-tpu predict" in remedy
 
 

@@ -80,10 +80,10 @@ class Ledger:
 
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
-        every = tuple(ledgers)
-        sums: dict[str, Any] = {name: sum(getattr(ledger, name) for ledger in every) for name in _COUNTED}
+        all_ledgers = tuple(ledgers)
+        sums: dict[str, Any] = {name: sum(getattr(ledger, name) for ledger in all_ledgers) for name in _COUNTED}
         by_key: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in _COUNTED_BY_KEY}
-        for ledger in every:
+        for ledger in all_ledgers:
             for name, total in by_key.items():
                 total.update(getattr(ledger, name))
         sums |= {name: dict(total) for name, total in by_key.items()}

@@ -279,14 +279,14 @@ def _of_generations(manifest: Manifest) -> Iterator[str]:
             f"the last of them {manifest.fingerprint[:12]}"
         )
     for generation in generations:
-        tasks, rows = generation.tasks, generation.rows
-        if tasks.keys() != rows.keys() or not all(tasks.values()) or not all(rows.values()):
+        counts, rows = generation.tasks, generation.rows
+        if counts.keys() != rows.keys() or not all(counts.values()) or not all(rows.values()):
             yield (
-                f"generation {generation.fingerprint[:12]} has tasks of splits {sorted(tasks)} and rows of splits "
+                f"generation {generation.fingerprint[:12]} has tasks of splits {sorted(counts)} and rows of splits "
                 f"{sorted(rows)}, expected tasks and rows of the same splits"
             )
     for name in sorted({*manifest.splits, *(name for generation in generations for name in generation.tasks)}):
-        made = sorted({*manifest.splits[name].tasks}) if name in manifest.splits else []
+        tasks = sorted({*manifest.splits[name].tasks}) if name in manifest.splits else []
         total = sum(generation.tasks.get(name, 0) for generation in generations)
-        if made != list(range(total)):
-            yield f"split {name!r} has {some(len(made), 'task')}, but its generations have {total}"
+        if tasks != list(range(total)):
+            yield f"split {name!r} has {some(len(tasks), 'task')}, but its generations have {total}"

@@ -87,10 +87,9 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
-    """Return the host's records from the first step on, then fill rows, string [B]; and the host's record count.
+    """Return a host's batches of records and fill rows from the first step on, string [B], and its number of records.
 
-    Every host yields the same number of batches. In the global order each host reads all records, at 1 us per record of
-    the others.
+    All hosts have the same number of batches. In the global order each host reads all records, at 1 us per record.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = host_plan.evaluation_steps(source.num_rows, global_batch_size=size)
@@ -106,7 +105,7 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
     if shared:
         columns = host.columns(size)
         shape = [host.replicas, batch_rows]
-        batches = batches.map(lambda each: tf.reshape(each[columns.start : columns.stop], shape)).unbatch()
+        batches = batches.map(lambda batch: tf.reshape(batch[columns.start : columns.stop], shape)).unbatch()
     return batches, rows
 
 

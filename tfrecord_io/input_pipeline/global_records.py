@@ -173,7 +173,7 @@ class _Streams:
             numbered = tf.data.Dataset.counter(values["first"]).take(values["windows"])
             planned = numbered.map(plan, num_parallel_calls=_WINDOWS).enumerate()
             planned = planned.map(
-                lambda at, window: tuple(each[tf.where(tf.equal(at, 0), values["begun"], 0) :] for each in window)
+                lambda at, window: tuple(array[tf.where(tf.equal(at, 0), values["begun"], 0) :] for array in window)
             )
             # The last window of an epoch may have no rows for this host.
             return planned.filter(lambda _, rows: tf.size(rows) > 0)

@@ -57,7 +57,7 @@ class Training:
     shuffle: Shuffle
 
     @property
-    def given(self) -> np.ndarray:
+    def settings(self) -> np.ndarray:
         """Seed, host index, number of hosts and number of concurrent shards, int64 [4]."""
         cycle_length = min(self.shuffle.cycle_length, len(self.source.paths))
         return np.array([self.source.seed, self.host.index, self.host.count, cycle_length], np.int64)
@@ -79,12 +79,12 @@ class Training:
         """Return an epoch's pieces from `row` on, and the rows to skip in their first block."""
 
         def whole() -> list[np.ndarray]:
-            columns = epoch_pieces(*self.source.columns, tf.constant(self.given), tf.constant(epoch, tf.int64))
+            columns = epoch_pieces(*self.source.columns, tf.constant(self.settings), tf.constant(epoch, tf.int64))
             return [column.numpy() for column in columns]
 
         paths, rows, firsts, counts = on_client(whole)
         left, first_rows, skip = host_plan.resume(
-            counts, cycle_length=int(self.given[3]), block_length=self.shuffle.block_length, row=row
+            counts, cycle_length=int(self.settings[3]), block_length=self.shuffle.block_length, row=row
         )
         return (paths[left], rows[left], firsts[left] + first_rows, counts[left] - first_rows), skip
 
@@ -103,7 +103,7 @@ def training_batches(
         rows_PK=[stage.rows_PK for stage in stages], steps=[stage.last - stage.first for stage in stages]
     )
     of_source = PerStream(
-        given=[part.given for part in parts],
+        settings=[part.settings for part in parts],
         paths=[source.paths for source in sources],
         rows=[source.rows for source in sources],
         compression=[shard_reading.TYPES[source.compression] for source in sources],
@@ -122,11 +122,11 @@ def training_batches(
 
         def stream(k: tf.Tensor) -> tf.data.Dataset:
             source, begin = of_source[k], of_stream[stage * count + k]
-            given, options = source["given"], {name: source[name] for name in ("compression", "index_stride")}
+            settings, options = source["settings"], {name: source[name] for name in ("compression", "index_stride")}
             read = functools.partial(records_from, buffer_size=buffer_size, **options)
-            records = functools.partial(_windows, read=read, shuffle=shuffle, given=given)
+            records = functools.partial(_windows, read=read, shuffle=shuffle, settings=settings)
             rows = tf.data.Dataset.counter(begin["epoch"]).flat_map(
-                lambda epoch: records(epoch_pieces(source["paths"], source["rows"], given, epoch), epoch=epoch)
+                lambda epoch: records(epoch_pieces(source["paths"], source["rows"], settings, epoch), epoch=epoch)
             )
             if is_begun:
                 epoch, first, skip, skip_block = tf.unstack(begin["place"])
@@ -174,8 +174,8 @@ class PerStream:
         return {name: values[at] for name, values in self._single.items()} | many
 
 
-def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, given: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    seed, index, count = (given[at] for at in range(3))
+def epoch_pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, settings: tf.Tensor, epoch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    seed, index, count = (settings[at] for at in range(3))
     stream = random_stream(seed, _SHARD_ORDER, epoch)
     order = tf.random.experimental.stateless_shuffle(tf.range(tf.size(rows_S)), stream)
     first, last = host_plan.share(tf.reduce_sum(rows_S), Host(index=index, count=count), epoch=epoch)
@@ -187,7 +187,7 @@ def _windows(
     *,
     read: Callable[..., tf.data.Dataset],
     shuffle: Shuffle,
-    given: tf.Tensor,
+    settings: tf.Tensor,
     epoch: tf.Tensor,
     first: Any = 0,
     skip: Any = 0,
@@ -195,13 +195,13 @@ def _windows(
     """Return the permuted windows of an epoch's pieces, numbered from `first` on, without the first `skip` rows."""
 
     def permute(at: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
-        stream = random_stream(given[0], _WINDOW_ORDER, given[1], epoch, at)
+        stream = random_stream(settings[0], _WINDOW_ORDER, settings[1], epoch, at)
         return tf.random.experimental.stateless_shuffle(serialized_W, stream)
 
     # Interleaving blocks takes 5 microseconds per record, interleaving records takes 7.
     blocks = tf.data.Dataset.from_tensor_slices(pieces).interleave(
         lambda *piece: read(*piece).batch(shuffle.block_length),
-        cycle_length=given[3],
+        cycle_length=settings[3],
         num_parallel_calls=tf.data.AUTOTUNE,
     )
     windows = _without_first(blocks, skip).rebatch(shuffle.window).enumerate(start=first)

@@ -18,6 +18,7 @@ from tfrecord_io.random_access import storage as storages
 from tfrecord_io.random_access.shards import Messages, ShardFiles
 from tfrecord_io.random_access.storage import Storage
 from tfrecord_io.schema import Schema
+from tfrecord_io.shown import some
 
 _ITERATED_ROWS = 256
 
@@ -59,7 +60,9 @@ class Rows(ShardFiles):
 
     def __repr__(self) -> str:
         # Grain identifies the dataset in checkpoints by this text.
-        return f"Rows({self.storage.shown!r}, {self.split!r}, {len(self):,} rows, {self.manifest.fingerprint[:12]})"
+        return (
+            f"Rows({self.storage.shown!r}, {self.split!r}, {some(len(self), 'row')}, {self.manifest.fingerprint[:12]})"
+        )
 
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         """Return one row, or the stacked rows of a slice.

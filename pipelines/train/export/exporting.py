@@ -41,8 +41,8 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
     """
     _require_free(output)
     trained = model_files.read(model_dir)
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         longest, tokenizer = 0, folder if kind == "transformers" else folder / model_files.TOKENIZER
         if kind == "transformers":
             longest = _write_transformers(model_dir, trained, folder, build)

@@ -293,14 +293,15 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
     if kind.rope:
         rope, refused = _rope(kind, whole)
         keywords |= {} if "rope_theta" in kind.required else rope
-        whole = {each: value for each, value in whole.items() if each not in ("rope_scaling", "rope_parameters")}
+        for field in ("rope_scaling", "rope_parameters"):
+            whole.pop(field, None)
         whole["rope_theta"] = rope["rope_max_wavelength"]
     refused |= _refused(kind, whole)
     activation = None
     if kind.activation is not None:
-        given = str(whole.get(kind.activation) or ("gelu_new" if name in ("albert", "gpt2") else "gelu"))
-        if (activation := ACTIVATIONS.get(given)) is None:
-            refused[kind.activation] = (given, " or ".join(ACTIVATIONS))
+        used = str(whole.get(kind.activation) or ("gelu_new" if name in ("albert", "gpt2") else "gelu"))
+        if (activation := ACTIVATIONS.get(used)) is None:
+            refused[kind.activation] = (used, " or ".join(ACTIVATIONS))
     if refused:
         listing = "; ".join(f"{entry} {value!r:.60}, expected {right}" for entry, (value, right) in refused.items())
         raise ConfigError(
@@ -342,21 +343,21 @@ def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any,
 def _rope(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
     """Return the keywords for rotary positions, and unsupported settings."""
     field = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-    given = {name: value for name, value in (config.get(field) or {}).items() if value is not None}
-    scaling = str(given.get("rope_type", given.get("type", "default")))
-    keywords: dict[str, Any] = {"rope_max_wavelength": given.get("rope_theta") or config.get("rope_theta") or 10000.0}
+    rope = {name: value for name, value in (config.get(field) or {}).items() if value is not None}
+    scaling = str(rope.get("rope_type", rope.get("type", "default")))
+    keywords: dict[str, Any] = {"rope_max_wavelength": rope.get("rope_theta") or config.get("rope_theta") or 10000.0}
     kinds: dict[str, dict[str, str]] = {"default": {}}
     kinds |= ({"linear": {"factor": kind.linear}} if kind.linear else {}) | ({"llama3": _LLAMA3} if kind.llama3 else {})
     if scaling not in kinds:
-        return keywords, {field: (given, f"rope_type {' or '.join(kinds)}")}
+        return keywords, {field: (rope, f"rope_type {' or '.join(kinds)}")}
     refused = {}
-    for name in kinds[scaling].keys() | given.keys() - {"rope_type", "type", "rope_theta"}:
-        if name not in kinds[scaling] and not (name == "partial_rotary_factor" and given[name] == 1):
-            refused[f"{field}.{name}"] = (given[name], f"none with rope_type {scaling}")
-        elif name not in given:
+    for name in kinds[scaling].keys() | rope.keys() - {"rope_type", "type", "rope_theta"}:
+        if name not in kinds[scaling] and not (name == "partial_rotary_factor" and rope[name] == 1):
+            refused[f"{field}.{name}"] = (rope[name], f"none with rope_type {scaling}")
+        elif name not in rope:
             refused[f"{field}.{name}"] = (None, f"a number, with rope_type {scaling}")
         elif name in kinds[scaling]:
-            keywords[kinds[scaling][name]] = given[name]
+            keywords[kinds[scaling][name]] = rope[name]
     return keywords, refused
 
 

@@ -47,9 +47,9 @@ def require() -> None:
         )
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of the compiler's process."""
-    kept = {name: value for name, value in given.items() if not name.startswith(_FOREIGN)}
+    kept = {name: value for name, value in variables.items() if not name.startswith(_FOREIGN)}
     packages = str(Path(pipelines.__path__[0]).parent)
     return {
         **kept,

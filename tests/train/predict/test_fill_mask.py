@@ -47,4 +47,7 @@ def test_a_model_of_another_task_is_refused() -> None:
 def test_a_model_without_its_tokenizer_says_so(tmp_path: Path) -> None:
 
     shutil.copytree(finished("mlm", MODEL), tmp_path / "model", ignore=shutil.ignore_patterns("tokenizer"))
-    assert "no tokenizer/ in it" in command("predict", model=tmp_path / "model", fill_mask="[MASK]").error[0]
+    assert (
+        "there is no folder tokenizer/ in it"
+        in command("predict", model=tmp_path / "model", fill_mask="[MASK]").error[0]
+    )
