@@ -314,4 +314,4 @@ def test_a_decision_larger_than_its_split_is_not_unpacked(
     shard = next((tmp_path / "out").glob("*train*.tfrecord"))
     shard.write_bytes(shard.read_bytes()[:-1])
     outcome = building.command("verify", tmp_path / "out", "--repair")
-    assert "expected at most 610 short ones" in outcome.error[0]
+    assert "expected at most 610 short rows" in outcome.error[0]
