@@ -80,7 +80,7 @@ def test_one_wrong_token_ends_the_build_and_the_reference_makes_every_shard(
     _build(dataset, tmp_path / "hf", engine="hf", **changes)
     outcome = building.command("build", dataset, *building.options(tmp_path / "lied", workers=1, **changes))
     cause, remedy = outcome.error
-    assert cause.startswith(f"row {row:,} of train: engine wordpiece ")
+    assert cause.startswith(f"row {row:,} of train: the engine wordpiece ")
     assert "--engine hf" in remedy
     assert not (tmp_path / "lied" / "manifest.json").exists()
     summary = _build(dataset, tmp_path / "lied", engine="hf", **changes)
