@@ -79,6 +79,11 @@ def _move() -> None:
             child.end()
 
 
+def idle_pids() -> set[int | None]:
+    """The child processes that wait for a command, in any surroundings."""
+    return {child.process.pid for child in itertools.chain(here._idle, *_elsewhere.values())}
+
+
 def command(*arguments: object) -> Outcome:
     """Run `prep-tfrecords ARGUMENTS` in this process.
 

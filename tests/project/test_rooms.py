@@ -175,7 +175,9 @@ def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path:
     )
     arguments = building.options(tmp_path / "out", label_column="label", workers=2)
     every = [*_of("pipelines.prepare"), "pipelines.cli.commands"]
-    programs = [imports(_of("pipelines.prepare.sources")), build, imports(every)]
+    handlers = "import logging\nhandlers = logging.getLogger().handlers[:]\n"
+    left_alone = f"{handlers}{imports(every)}assert logging.getLogger().handlers == handlers, 'the caller decides'\n"
+    programs = [imports(_of("pipelines.prepare.sources")), build, left_alone]
     sources, built, prepare = imported_in_turn(programs, building.REVIEWS, *arguments)
     # `datasets` is imported when a dataset is opened.
     assert "pyarrow" in sources

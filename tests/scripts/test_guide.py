@@ -185,14 +185,15 @@ def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, cells: dict[s
     assert [each.output_type for each in build.outputs] == ["execute_result"], "nothing but the result is printed"
 
 
-# Without them, `!` starts processes.
+# Without them, `!` starts processes. A training of epochs takes ten steps.
 IN_KERNEL = """
 import shlex, sys
 from pipelines.train.models import backbones
 from tests.support import in_process
 
 def run(line):
-    outcome = in_process.run(shlex.split(get_ipython().var_expand(line, depth=1)))
+    words = shlex.split(get_ipython().var_expand(line, depth=1))
+    outcome = in_process.run([*words, *(["--epochs", "0.2"] if "--epochs" in words else [])])
     print(outcome.out + outcome.err)
     assert outcome.status == 0
 

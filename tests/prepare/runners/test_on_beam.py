@@ -31,7 +31,7 @@ from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.launch import launcher
 from pipelines.prepare.launch.open_job import OpenJob
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.runners import beam_options, failures, here, on_beam
+from pipelines.prepare.runners import beam_options, failures, on_beam
 from pipelines.prepare.runners.failures import Reported
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.shards.shard_maker import ShardMaker
@@ -163,7 +163,7 @@ def test_worker_processes_change_no_byte_open_no_port_and_are_gone_at_the_end(
     assert building.files(tmp_path / "out") == building.files(reviews(shard_size="6kB"))
     assert seen == set(before)
     assert len(pids) >= 3
-    pids -= {child.process.pid for child in here._idle}  # those that wait for a call end with this process
+    pids -= building.idle_pids()  # those that wait for a call end with this process
     left = [pid for pid in pids if psutil.pid_exists(pid) and "spawn_main" in " ".join(psutil.Process(pid).cmdline())]
     assert not left
 
@@ -179,9 +179,8 @@ def test_a_worker_that_dies_is_an_error_that_names_its_shard(tmp_path: Path) -> 
     def kill() -> None:
         while not killed:
             time.sleep(0.01)
-            waiting = {child.process.pid for child in here._idle}
             pids = {*servers.descendants(os.getpid())} if len(list(tmp_path.glob("out/.prep/*/*/receipt*"))) else {*()}
-            for pid in sorted(pids - waiting):
+            for pid in sorted(pids - building.idle_pids()):
                 with contextlib.suppress(psutil.Error):
                     if "spawn_main" in " ".join(psutil.Process(pid).cmdline()):
                         os.kill(pid, signal.SIGKILL)
@@ -249,7 +248,7 @@ def test_an_error_arrives_as_it_was_and_without_a_traceback(
     monkeypatch.setattr({"write": shard_writer, "commit": launcher}[place], place, refused)
     outcome = build(tmp_path / "out", *beam_args)
     assert outcome.error == ("out/x: disk; full", "free some; space")
-    assert len(outcome.err.splitlines()) == 3
+    assert len([line for line in outcome.err.splitlines() if "rows/s" not in line]) == 3, "slow machines show progress"
     assert not (tmp_path / "out" / "manifest.json").exists()
     monkeypatch.undo()
     assert build(tmp_path / "out", *beam_args).status == 0, "a failure is forgotten by the next run"
