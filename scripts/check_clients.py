@@ -3,18 +3,17 @@
 
     scripts/check_clients.py [--work FOLDER] [--only NAME]...
 
-Needs the network, and Python 3.12 for MaxText. Not part of scripts/check. FOLDER is a temporary one by default, and is
-reused otherwise. It gets the bundled examples in all layouts and exports, and these environments when a client needs
-them:
+Needs the network. Not part of scripts/check. FOLDER is a temporary one by default, and is reused otherwise. It gets the
+bundled examples in all layouts and exports, and these environments when a client needs them:
 
     clients         this project's packages and 20 MB
     torch           the same with PyTorch, 5 GB, because its wheel for Linux needs CUDA's libraries; 1 GB if
                     PIP_EXTRA_INDEX_URL names an index with builds for the CPU. No client needs an accelerator
     axolotl         torch with Axolotl and its pinned releases, without packages for GPUs, 200 MB
     tunix           clients with tunix, 20 MB
-    fine-tuners     torch with Megatron-Bridge and OLMo-core, without what their readers don't import, 120 MB
-    maxtext         MaxText with JAX for the CPU and TensorFlow, 2 GB
-    transformers4   the last release of transformers 4, 100 MB; with PyTorch, on top of torch, 20 MB
+    readers         torch with torchtitan, Megatron and OLMo-core, without what their readers don't import, 120 MB
+    transformers4   torch with the last release of transformers 4, 20 MB
+    maxtext         MaxText with JAX for the CPU and TensorFlow, in Python 3.12, 2 GB
 
 A client is a program in scripts/clients. It prints figures, and fails if they differ from the shards. A client that
 passes prints a line for the table in docs/reference/clients.md. Exit status: 0 if none fails.
@@ -25,21 +24,22 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 # MaxText's imports in a training. It declares them in extras alone, which are for accelerators.
 MAXTEXT = (
-    *("maxtext==0.2.5", "jax[cpu]", "flax", "optax", "grain", "orbax-checkpoint", "tensorflow-cpu", "tensorflow-text"),
+    *("maxtext==0.2.5", "jax[cpu]", "flax", "optax", "grain", "orbax-checkpoint", "tensorflow-cpu"),
     *("tensorflow-datasets", "transformers", "datasets", "omegaconf", "aqtp", "qwix", "tensorboardx", "sentencepiece"),
     *("tiktoken", "ml-goodput-measurement", "cloud-accelerator-diagnostics", "drjax", "pydantic", "jsonlines", "sympy"),
     *("blobfile", "chex", "array_record", "etils", "einops", "google-cloud-storage", "gcsfs", "absl-py", "jinja2"),
     *("ml_collections", "pathwaysutils", "google-cloud-mldiagnostics", "tokamax", "jaxtyping", "pillow"),
 )
+MAXTEXT_DATE = "2026-11-29"  # the 178 packages have their versions of this day
 # Clients that cannot run, with the reason.
 NOT_RUN = {
     "GPT-NeoX": "no package; it reads the files of Megatron-LM",
@@ -51,87 +51,59 @@ NOT_RUN = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Environment:
-    """Packages to install, and the interpreter.
+    """pip's arguments, and the environment below: "" for this project's, None for an empty one with Python 3.12."""
 
-    `on`: environments below it; () for this project's alone, None for an empty one.
-    """
-
-    packages: tuple[str, ...] = ()
-    without_dependencies: tuple[str, ...] = ()
-    on: tuple[str, ...] | None = None
-    python: str = sys.executable
+    install: tuple[str, ...]
+    on: str | None = ""
 
 
 ENVIRONMENTS = {
     "clients": Environment(
-        without_dependencies=(
-            *("tfrecord", "crc32c", "seqio", "clu", "pyglove", "editdistance", "trl==1.16.0", "tf_slim"),
-            *("tf-models-official", "tf_keras", "tensorflow-hub", "gin-config"),
+        install=(
+            *("--no-deps", "tfrecord", "crc32c", "seqio", "clu", "pyglove", "editdistance", "trl==1.16.0", "tf_slim"),
+            *("tf-models-official", "tf_keras", "tensorflow-hub", "gin-config", "uv"),
         ),
-        on=(),
     ),
-    "torch": Environment(
-        packages=("torch", "trl==1.16.0", "accelerate", "torchdata", "tyro", "spmd_types"),
-        without_dependencies=("torchtitan", "megatron-core"),
-        on=(),
-    ),
+    "torch": Environment(install=("torch", "trl==1.16.0", "accelerate", "torchdata", "tyro", "spmd_types")),
     # Megatron-Bridge asks for Python 3.12; the modules of its reader do not need it.
-    "fine-tuners": Environment(
-        without_dependencies=(
-            *("--ignore-requires-python", "megatron-bridge==0.6.2", "megatron-core", "ai2-olmo-core==3.0.0"),
-            *("cached-path", "dataclass-extensions", "bettermap", "importlib_resources"),
+    "readers": Environment(
+        install=(
+            *("--no-deps", "--ignore-requires-python", "megatron-bridge==0.6.2", "megatron-core", "torchtitan"),
+            *("ai2-olmo-core==3.0.0", "cached-path", "dataclass-extensions", "bettermap", "importlib_resources"),
             *("boto3", "botocore", "s3transfer", "jmespath"),
         ),
-        on=("torch",),
+        on="torch",
     ),
     "axolotl": Environment(
-        without_dependencies=(
-            *("axolotl==0.19.0", "transformers==5.16.1", "trl==1.9.0", "datasets==4.8.4", "accelerate==1.13.0"),
-            *("huggingface_hub==1.17.0", "tokenizers==0.23.1", "peft==0.20.0", "addict", "fire", "posthog", "wandb"),
+        install=(
+            *("--no-deps", "axolotl==0.19.0", "transformers==5.16.1", "trl==1.9.0", "datasets==4.8.4"),
+            *("accelerate==1.13.0", "huggingface_hub==1.17.0", "tokenizers==0.23.1", "peft==0.20.0"),
+            *("addict", "fire", "posthog", "wandb"),
         ),
-        on=("torch",),
+        on="torch",
     ),
     "tunix": Environment(
-        without_dependencies=(
-            *(
-                "google-tunix==0.1.7",
-                "google-metrax",
-                "qwix",
-                "jaxtyping",
-                "wadler-lindig",
-                "python-dotenv",
-                "kagglehub",
-            ),
-            *("tensorboardX", "perfetto"),
+        install=(
+            *("--no-deps", "google-tunix==0.1.7", "google-metrax", "qwix", "jaxtyping", "wadler-lindig"),
+            *("python-dotenv", "kagglehub", "tensorboardX", "perfetto"),
         ),
-        on=("clients",),
+        on="clients",
     ),
-    "maxtext": Environment(packages=MAXTEXT, python="python3.12"),
-    "transformers4": Environment(packages=("transformers==4.57.*",)),
-    "transformers4 torch": Environment(
-        without_dependencies=("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.0"), on=("torch",)
+    "transformers4": Environment(
+        install=("--no-deps", "transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.0"), on="torch"
     ),
+    "maxtext": Environment(install=MAXTEXT, on=None),
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Client:
-    """A program in scripts/clients, the environment that runs it, and its arguments: {work} is the folder."""
+    """A program in scripts/clients, the environment that runs it, and its arguments after the folder."""
 
     environment: str = "clients"
     program: str
     packages: tuple[str, ...]
     arguments: tuple[str, ...] = ()
-
-
-def _maxtext(kind: str, files: str, *more: str) -> Client:
-    return Client(
-        environment="maxtext", program="maxtext_train.py", packages=("maxtext",), arguments=(kind, files, *more)
-    )
-
-
-def _trainer(kind: str, package: str) -> Client:
-    return Client(environment="torch", program="torch_trainers.py", packages=(package, "torch"), arguments=(kind,))
 
 
 CLIENTS = {
@@ -151,23 +123,18 @@ CLIENTS = {
     "trl training on pairs": Client(
         environment="torch", program="trl_pair_training.py", packages=("trl", "transformers", "torch")
     ),
-    "trl chat": _trainer("chat", "trl"),
-    "trl packed": _trainer("packed", "trl"),
     "trl preferences": Client(environment="torch", program="trl_pairs.py", packages=("trl", "torch")),
-    "trl plain": _trainer("plain", "trl"),
-    "transformers trainer": _trainer("trainer", "transformers"),
-    "loaders": Client(environment="torch", program="torch_loaders.py", packages=("torch", "torchdata", "torchtitan")),
-    "megatron-lm": Client(environment="torch", program="megatron_reader.py", packages=("megatron-core",)),
-    "megatron-bridge": Client(
-        environment="fine-tuners", program="bridge_reader.py", packages=("megatron-bridge", "torch")
-    ),
-    "olmo-core": Client(environment="fine-tuners", program="olmo_reader.py", packages=("ai2-olmo-core", "torch")),
+    "trainers": Client(environment="torch", program="torch_trainers.py", packages=("trl", "transformers", "torch")),
+    "loaders": Client(environment="readers", program="torch_loaders.py", packages=("torch", "torchdata", "torchtitan")),
+    "megatron-lm": Client(environment="readers", program="megatron_reader.py", packages=("megatron-core",)),
+    "megatron-bridge": Client(environment="readers", program="bridge_reader.py", packages=("megatron-bridge", "torch")),
+    "olmo-core": Client(environment="readers", program="olmo_reader.py", packages=("ai2-olmo-core", "torch")),
     "adamw": Client(environment="torch", program="torch_adamw.py", packages=("torch",)),
     "exports in transformers 5": Client(
         environment="torch", program="transformers_exports.py", packages=("transformers", "torch")
     ),
     "exports in transformers 4": Client(
-        environment="transformers4 torch", program="transformers_exports.py", packages=("transformers", "torch")
+        environment="transformers4", program="transformers_exports.py", packages=("transformers", "torch")
     ),
     "checkpoints": Client(
         environment="torch", program="transformers_checkpoints.py", packages=("transformers", "torch", "keras-hub")
@@ -178,11 +145,8 @@ CLIENTS = {
         environment="transformers4", program="transformers_4.py", packages=("transformers", "tokenizers")
     ),
     "maxtext preferences": Client(environment="maxtext", program="maxtext_pairs.py", packages=("maxtext",)),
-    "maxtext tfrecord": _maxtext("tfrecord", "{work}/concat/*-train-*.tfrecord"),
-    "maxtext arrayrecord": _maxtext("arrayrecord", "{work}/concat-arrayrecord/*-train-*.array_record"),
-    "maxtext parquet": _maxtext("parquet", "{work}/pad-parquet/*-train-*.parquet", "packing=true"),
+    "maxtext training": Client(environment="maxtext", program="maxtext_train.py", packages=("maxtext", "jax", "flax")),
     "maxtext packing": Client(environment="maxtext", program="maxtext_packing.py", packages=("maxtext", "grain")),
-    "maxtext mmap": _maxtext("mmap", "{work}/concat-megatron", "train_data_columns=['text']", "mmap_eod_id=3"),
 }
 _VERSION = "import importlib.metadata as m, sys; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"
 
@@ -269,12 +233,8 @@ def _environment() -> dict[str, str]:
 def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
     """Run a client, and print a line of the table."""
     python = _python(work, client.environment)
-    if python is None:
-        print(f"| {name} | not run | no {ENVIRONMENTS[client.environment].python} on PATH |")
-        return True
-    arguments = [each.format(work=work) for each in client.arguments]
     program = REPOSITORY / "scripts" / "clients" / client.program
-    words = ([str(program), str(work), *arguments], ["-c", _VERSION, *client.packages])
+    words = ([str(program), str(work), *client.arguments], ["-c", _VERSION, *client.packages])
     ended, versions = (
         subprocess.run([str(python), *each], env=_environment(), cwd=work, capture_output=True, text=True)
         for each in words
@@ -282,34 +242,44 @@ def _passes(name: str, client: Client, work: pathlib.Path) -> bool:
     if ended.returncode:
         print(f"FAILED  {name}\n{ended.stdout[-500:]}{ended.stderr[-2000:]}")
     else:
-        print(f"| {name} | {versions.stdout.strip()} | {'; '.join(ended.stdout.splitlines())} |", flush=True)
+        figures = "; ".join(ended.stdout.splitlines()).replace("|", r"\|")
+        print(f"| {name} | {versions.stdout.strip()} | {figures} |", flush=True)
     return ended.returncode == 0
 
 
-def _python(work: pathlib.Path, name: str) -> pathlib.Path | None:
-    """Return the interpreter of an environment, after installing it if necessary; None without its Python."""
+def _python(work: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the interpreter of an environment, after installing it if necessary."""
     home, environment = work / name, ENVIRONMENTS[name]
     python = home / "bin" / "python"
     if (home / "installed").exists():
         return python
-    found = shutil.which(environment.python)
-    # A shim of pyenv fails unless its version is active.
-    if found is None or subprocess.run([found, "--version"], capture_output=True).returncode:
-        return None
-    seen = [path for path in sys.path if path.endswith("site-packages")]
-    for below in environment.on or ():
-        _python(work, below)
-        seen = [*map(str, (work / below).glob("lib/python*/site-packages")), *seen]
-    subprocess.run([found, "-m", "venv", "--clear", str(home)], check=True)
-    if environment.on is not None:
+    # pip downloads every candidate to read what it needs, for 14 minutes or more; uv chooses in seconds.
+    uv = (str(_python(work, "clients")), "-m", "uv") if environment.on is None else ()
+    folders, since = _seen(work, environment.on or ""), time.monotonic()
+    if uv:
+        _run(*uv, "venv", "--quiet", "--clear", "--python", "3.12", str(home))
+        dated = ("--exclude-newer", MAXTEXT_DATE)
+        _run(*uv, "pip", "install", "--quiet", "--python", str(python), *dated, *environment.install)
+    else:
+        _run(sys.executable, "-m", "venv", "--clear", str(home))
         (folder,) = home.glob("lib/python*/site-packages")
-        (folder / "others.pth").write_text("\n".join(seen))
-    for words in (environment.packages, ("--no-deps", *environment.without_dependencies)):
-        if words[-1:] not in ((), ("--no-deps",)):
-            print(f"installing {' '.join(words)} in {home}", flush=True)
-            subprocess.run([str(python), "-m", "pip", "install", "--quiet", *words], check=True)
+        (folder / "others.pth").write_text("\n".join(folders))
+        _run(str(python), "-m", "pip", "install", "--quiet", *environment.install)
     (home / "installed").touch()
+    print(f"installed {name} in {time.monotonic() - since:.0f} s", flush=True)
     return python
+
+
+def _seen(work: pathlib.Path, name: str) -> list[str]:
+    """Return the folders of packages that an environment sees, this project's at the end."""
+    if not name:
+        return [path for path in sys.path if path.endswith("site-packages")]
+    _python(work, name)
+    return [*map(str, (work / name).glob("lib/python*/site-packages")), *_seen(work, ENVIRONMENTS[name].on or "")]
+
+
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True)
 
 
 if __name__ == "__main__":

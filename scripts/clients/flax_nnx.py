@@ -11,8 +11,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from pipelines.train.steps import AdamW
-from scripts.clients.expected import WORK, rows
+from scripts.clients.expected import WORK, adamw_losses, rows
 from tfrecord_io import random_access
 
 STEPS, RATE, WIDTH = 20, 1e-2, 16
@@ -51,31 +50,21 @@ def flax_losses(model: Model) -> list[float]:
     return [float(step(model, optimizer, *(each[n] for n in NAMES))) for each in batches]
 
 
-def reference_losses(weights: list[Any]) -> list[float]:
-    """Train by plain functions and our rule."""
-    rule = AdamW(rate=RATE, warmup=0, steps=STEPS, decay=0.1, decayed=(True,) * 3, clip_norm=1e9, schedule="constant")
-    means, squares = ([jnp.zeros_like(each) for each in weights] for _ in range(2))
-    every, found = rows("pad"), []
-
-    def loss_of(weights: list[Any], ids: Any, mask: Any, labels: Any) -> Any:
-        embeddings, kernel, bias = weights
-        states = jnp.einsum("blv,vd,bl->bd", jax.nn.one_hot(ids, len(embeddings)), embeddings, mask.astype("float32"))
-        return loss(states / mask.sum(1, keepdims=True) @ kernel + bias, labels)
-
-    for step in range(STEPS):
-        chosen = np.asarray(BATCHES.indices(step))
-        value, gradients = jax.value_and_grad(loss_of)(weights, *(every[name][chosen] for name in NAMES))
-        weights, means, squares = rule.update(step, weights, gradients, means, squares)
-        found.append(float(value))
-    return found
+def loss_of(weights: list[Any], ids: Any, mask: Any, labels: Any) -> Any:
+    """Return the model's loss by plain functions."""
+    embeddings, kernel, bias = weights
+    states = jnp.einsum("blv,vd,bl->bd", jax.nn.one_hot(ids, len(embeddings)), embeddings, mask.astype("float32"))
+    return loss(states / mask.sum(1, keepdims=True) @ kernel + bias, labels)
 
 
 NAMES = ("input_ids", "attention_mask", "label")
 model = Model(nnx.Rngs(0))
 variables: Any = (model.embedding.embedding, model.dense.kernel, model.dense.bias)
 first = [jnp.array(each[...]) for each in variables]
-ours, expected = flax_losses(model), reference_losses(first)
+every, chosen = rows("pad"), [np.asarray(BATCHES.indices(step)) for step in range(STEPS)]
+reference = [[every[name][numbers] for name in NAMES] for numbers in chosen]
+ours, expected = flax_losses(model), adamw_losses(loss_of, first, reference, rate=RATE)
 apart = float(np.abs(np.subtract(ours, expected)).max())
 assert apart < 1e-5, (ours, expected)
 assert ours[-1] < ours[0]
-print(f"flax nnx: {STEPS} losses {apart:.1e} apart, {ours[0]:.3f} to {ours[-1]:.3f}")
+print(f"{STEPS} losses {apart:.1e} apart, {ours[0]:.3f} to {ours[-1]:.3f}")

@@ -16,4 +16,4 @@ found = [
 expected = rows("pad")["input_ids"].tolist()
 assert sorted(found) == sorted(expected)
 assert found != expected
-print(f"grain: {len(found)} rows of {len(files)} files, shuffled over all of them")
+print(f"{len(found)} rows of {len(files)} files, shuffled over all of them")

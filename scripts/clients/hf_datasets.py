@@ -7,4 +7,4 @@ from scripts.clients.expected import WORK, rows, unpadded
 for layout in ("pad", "concat", "pack"):
     data = datasets.load_dataset(f"{WORK}/{layout}-parquet", cache_dir=f"{WORK}/hf-cache")["train"]
     assert list(data["input_ids"]) == unpadded(rows(layout)), layout
-    print(f"datasets {datasets.__version__}, {layout}: {data.num_rows} rows of {data.features}")
+    print(f"{layout}: {data.num_rows} rows of {data.features}")

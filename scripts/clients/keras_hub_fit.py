@@ -28,4 +28,4 @@ model.compile(optimizer=keras.optimizers.Adam(1e-3), loss=keras.losses.SparseCat
 losses = model.fit(train, steps_per_epoch=20, epochs=5, verbose=0).history["loss"]
 assert keras.config.backend() == sys.argv[2]
 assert losses[-1] < losses[0]
-print(f"keras {keras.__version__} on {keras.config.backend()}: losses {[round(loss, 3) for loss in losses]}")
+print(f"losses {[round(loss, 3) for loss in losses]}")

@@ -46,5 +46,5 @@ for batch in data:
 expected = unpadded(rows("pad"))
 assert all(document in expected for document in found)
 assert learned == sum(len(document) - 1 for document in found)
-print(f"maxtext packing: {len(found)} documents in {packed} rows, {learned} targets as ours", end="")
+print(f"{len(found)} documents in {packed} rows, {learned} targets as ours", end="")
 print(f", and {crossing} first tokens of the next document")

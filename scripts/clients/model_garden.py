@@ -17,4 +17,4 @@ names = {"input_word_ids": "input_ids", "input_mask": "attention_mask", "label_i
 for theirs, ours in names.items():
     found = np.concatenate([batch[theirs].numpy() for batch in batches])
     require_same(ours, sorted(found.tolist()), np.array(sorted(rows("pad")[ours].tolist())))
-print(f"model garden: {sum(len(batch['label_ids']) for batch in batches)} rows, inputs {sorted(batches[0])}")
+print(f"{sum(len(batch['label_ids']) for batch in batches)} rows, inputs {sorted(batches[0])}")

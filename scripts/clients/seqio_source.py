@@ -18,4 +18,4 @@ for index in range(len(shards)):
     info = seqio.ShardInfo(index=index, num_shards=len(shards))
     found += [row["input_ids"].numpy() for row in source.get_dataset("train", shuffle=False, shard_info=info)]
 require_same("input_ids", np.stack(found), rows("pad")["input_ids"])
-print(f"seqio: {len(found)} rows of {len(shards)} shards")
+print(f"{len(found)} rows of {len(shards)} shards")

@@ -9,4 +9,4 @@ builder = tfds.builder_from_directory(f"{WORK}/pad-arrayrecord")
 source = builder.as_data_source("train")
 for name, values in rows("pad").items():
     require_same(name, np.stack([row[name] for row in source]), values)
-print(f"tfds {tfds.__version__}: data source of {len(source)} rows, classes {builder.info.features['label'].names}")
+print(f"data source of {len(source)} rows, classes {builder.info.features['label'].names}")

@@ -15,4 +15,4 @@ for path in sorted(glob.glob(f"{WORK}/pad/*-train-*.tfrecord")):
     for part in range(2):  # the index divides a file among workers
         found += [row["input_ids"] for row in tfrecord.tfrecord_loader(path, index, {"input_ids": "int"}, (part, 2))]
 require_same("input_ids", np.stack(found), rows("pad")["input_ids"])
-print(f"tfrecord: {len(found)} rows, each file by its index in two parts")
+print(f"{len(found)} rows, each file by its index in two parts")

@@ -1,9 +1,10 @@
 """Compare 20 losses of PyTorch's trainers on our exports with those on rows that they prepare themselves.
 
-chat      SFTTrainer, assistant_only_loss=True: TRL and our build both use TRL's *_training.jinja
-plain     SFTTrainer on texts
-packed    SFTTrainer, padding_free=True: packed conversations have the logits of separate ones
-trainer   transformers' Trainer: classification (`pad`), and language modeling (`concat`) as in run_clm.py
+chat                SFTTrainer, assistant_only_loss=True: TRL and our build both use TRL's *_training.jinja
+plain               SFTTrainer on texts
+packed              SFTTrainer, padding_free=True: packed conversations have the logits of separate ones
+classification      transformers' Trainer on `pad`
+language_modeling   transformers' Trainer on `concat`, as in run_clm.py
 """
 
 import json
@@ -116,14 +117,19 @@ def packed() -> None:
     assert found[-1] < found[0]
 
 
-def _trainer() -> None:
-    """Compare transformers' Trainer."""
+def classification() -> None:
+    """Compare labels."""
     tokenizer, rows = toy_tokenizer(""), read("reviews")
     named = datasets.Dataset.from_list(rows).class_encode_column("label")
     collator = transformers.DataCollatorWithPadding(tokenizer)
     ours = exported("classify", rows, tokenizer, layout="pad", label_column="label")
     raw = named.map(lambda row: tokenizer(row["text"]), remove_columns="text")
     report("classification", *(trainer(each, tokenizer, model="Bert", collator=collator) for each in (ours, raw)))
+
+
+def language_modeling() -> None:
+    """Compare blocks of one stream of tokens."""
+    tokenizer, rows = toy_tokenizer(""), read("reviews")
     stream = [token for row in rows for token in tokenizer(row["text"])["input_ids"]]
     blocks = [stream[at : at + 1024] for at in range(0, len(stream) - 1023, 1024)]
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm=False)
@@ -137,4 +143,5 @@ if __name__ == "__main__":
     transformers.utils.logging.set_verbosity_error()
     datasets.disable_progress_bars()
     torch.set_num_threads(1)
-    {"chat": chat, "plain": plain, "packed": packed, "trainer": _trainer}[sys.argv[2]]()
+    for compare in (chat, plain, packed, classification, language_modeling):
+        compare()

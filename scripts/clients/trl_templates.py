@@ -38,12 +38,12 @@ assert _found.origin
 TEMPLATES = pathlib.Path(_found.origin).parent / "chat_templates"
 # Text that TRL marks in addition to an answer, or white space that it leaves out.
 TRL_MARKS_MORE = {
-    "deepseek_r1_distill": "<｜Assistant｜>",
-    "deepseekv3": "<｜Assistant｜>",
-    "diffusion_gemma": "not <|tool_response>, which ends a call",
-    "gptoss": "<|start|>assistant",
-    "llava_next": "no white space behind </s>",
-    "muse_glimmer": "<|start|>assistant",
+    "deepseek_r1_distill": "`<｜Assistant｜>`",
+    "deepseekv3": "`<｜Assistant｜>`",
+    "diffusion_gemma": "not `<|tool_response>`, which ends a call",
+    "gptoss": "`<|start|>assistant`",
+    "llava_next": "no white space behind `</s>`",
+    "muse_glimmer": "`<|start|>assistant`",
     "qwen2_5": "the line break behind assistant",
 }
 # Templates that take nothing but lists of parts.
@@ -273,7 +273,7 @@ def main() -> None:
             _count_own(name, template, counts)
     print(f"{len(paths)} templates, {len(CONVERSATIONS)} conversations each")
     for what, count in counts.items():
-        print(f"{count:6,}  {what}")
+        print(f"{count:,} {what}")
 
 
 if __name__ == "__main__":

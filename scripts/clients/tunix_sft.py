@@ -5,15 +5,13 @@ The plain functions use our causal objective for labels and weights, and the opt
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
 from tunix.sft import hooks, peft_trainer
 
-from pipelines.train.steps import AdamW
-from scripts.clients.expected import WORK
+from scripts.clients.expected import WORK, adamw_losses
 from tfrecord_io import objectives, random_access
 
 STEPS, RATE, WIDTH = 10, 1e-2, 16
@@ -64,31 +62,21 @@ def tunix_losses(model: Model) -> list[float]:
     return losses.found
 
 
-def reference_losses(weights: list[Any]) -> list[float]:
-    """Train by plain functions and our rule."""
-    rule = AdamW(rate=RATE, warmup=0, steps=STEPS, decay=0.1, decayed=(True,) * 3, clip_norm=1e9, schedule="constant")
-    means, squares = ([jnp.zeros_like(each) for each in weights] for _ in range(2))
-    objective, found = objectives.causal_lm().bind(DATA.manifest), []
-
-    def loss_of(weights: list[Any], ids: Any, labels: Any, learned: Any) -> Any:
-        embeddings, kernel, bias = weights
-        losses = optax.softmax_cross_entropy_with_integer_labels(embeddings[ids] @ kernel + bias, labels)
-        return (losses * learned).sum() / learned.sum()
-
-    for step in range(STEPS):
-        inputs, labels, learned = objective(BATCHES[step], rng=np.random.default_rng(0))
-        value, gradients = jax.value_and_grad(loss_of)(weights, inputs["input_ids"], labels, learned)
-        weights, means, squares = rule.update(step, weights, gradients, means, squares)
-        found.append(float(value))
-    return found
+def loss_of(weights: list[Any], inputs: dict[str, Any], labels: Any, learned: Any) -> Any:
+    """Return the model's loss by plain functions."""
+    embeddings, kernel, bias = weights
+    logits = embeddings[inputs["input_ids"]] @ kernel + bias
+    return (optax.softmax_cross_entropy_with_integer_labels(logits, labels) * learned).sum() / learned.sum()
 
 
 model = Model(nnx.Rngs(0))
 variables: Any = (model.embedding.embedding, model.dense.kernel, model.dense.bias)
 first = [jnp.array(each[...]) for each in variables]
-ours, expected = tunix_losses(model), reference_losses(first)
+objective = objectives.causal_lm().bind(DATA.manifest)
+reference = [objective(BATCHES[step], rng=np.random.default_rng(0)) for step in range(STEPS)]
+ours, expected = tunix_losses(model), adamw_losses(loss_of, first, reference, rate=RATE)
 apart = float(np.abs(np.subtract(ours, expected)).max())
 assert len(ours) == STEPS, ours
 assert apart < 1e-5, (ours, expected)
 assert ours[-1] < ours[0]
-print(f"tunix: {STEPS} losses {apart:.1e} apart, {ours[0]:.3f} to {ours[-1]:.3f}")
+print(f"{STEPS} losses {apart:.1e} apart, {ours[0]:.3f} to {ours[-1]:.3f}")
