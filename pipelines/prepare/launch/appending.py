@@ -192,7 +192,6 @@ class Append:
 
 
 def _source_change(before: Mapping[str, Any], listing: SourceListing, config: SourceConfig) -> str:
-    """Return how the source has changed, apart from added files; empty if it has not."""
     now = listing.identity
     if before == now:
         return ""
