@@ -4,11 +4,8 @@
     read         |===|      |===|   |===|        whole groups, since they are decoded as a whole
     sample        = =        = =     = =         runs of a few neighbouring rows, at random positions
 
-The text bytes of every row read are counted ("weighed"). A split of up to 3 MB is read completely. With user functions,
-which run on every row read, only the runs are read; if filters leave few rows, there are more runs.
-
-Long rows take long to tokenize, so each run is tokenized only up to a limit of bytes. Every fourth run is tokenized
-first, and the others only if the first ones hold little text. The sample depends only on groups, ranges and seed.
+The text bytes of every row read are counted ("weighed"). A split of up to 3 MB is read completely. Long rows take long
+to tokenize, so each run is tokenized only up to a limit of bytes. The sample depends only on groups, ranges and seed.
 """
 
 import collections
