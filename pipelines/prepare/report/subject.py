@@ -84,7 +84,6 @@ def sampled_records(root: str, manifest: Manifest, split: str, *, share: float =
 
 
 def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
-    """Read a run of records at a random place in each equal part of the split."""
     opened = random_access.open(root)
     rows = (opened.bucket(manifest.row_length) if opened.manifest.bucket_lengths else opened)[split]
     count = len(rows)

@@ -1,4 +1,4 @@
-"""Sections of the report: splits, row lengths, padding and cuts, tokens, labels, rows, and the manifest's facts."""
+"""Sections of the report."""
 
 import json
 from collections.abc import Iterator
@@ -227,7 +227,6 @@ def labels_section(subject: Subject) -> Section | None:
 
 
 def _labels(part: SampledRecords, role: Role) -> np.ndarray:
-    """Return all labels as float64 [K]: one per row, each class of multi-label rows, or the tags of tokens."""
     columns, schema = part.columns, part.manifest.schema
     values = schema.values(columns, role)
     assert values is not None, "the schema has the labels"
