@@ -1,10 +1,6 @@
 """Decode records back to text, with all special tokens, as a whole and in pieces.
 
 A piece is a run of tokens with the same marks: learned or not, in the answer or not, and the number of the document.
-
-    tokens    <|user|> Hi <|assistant|> Hello ! <|end|>
-    learned       0     0       0         1   1    1
-    pieces    '<|user|>Hi<|assistant|>', 'Hello!<|end|>'
 """
 
 from __future__ import annotations
