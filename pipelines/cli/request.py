@@ -61,7 +61,6 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
         help="YAML file of options by their long names, without dashes. Options on the command line override it.",
     )
     more = {"Source": _FUNCTION_OPTIONS, "Options file": [options_file]}
-    # Titles in --help, layout by layout.
     by_layout = dict.fromkeys(option.group for config in (LayoutConfig, SourceConfig) for option in declared(config))
     groups = dict.fromkeys(("Source", "Tokenizer", *by_layout, "Shards", "Output", "Run", "Options file"))
     required = ("tokenizer", *["output"] * output_required)
@@ -172,7 +171,7 @@ def default_of(
 
 
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
-    """Set the command's defaults from an options file. Raises: UsageError for unknown names or wrong values."""
+    """Set the command's defaults from an options file."""
     if not path or ctx.resilient_parsing:  # shell completion
         return
     known = by_name(ctx.command)
