@@ -236,7 +236,6 @@ def show(text: str, *, lines: bool = False) -> None:
 
 
 def _signal_status(error: BaseException | None) -> int:
-    """Return the exit status after a signal, 128 plus its number; 0 for other errors."""
     if number := getattr(error, "signal_number", 0):
         return 128 + int(number)
     if isinstance(error, KeyboardInterrupt):
