@@ -131,7 +131,6 @@ def require_taken(config: Any, flag: str, word: str) -> None:
 
 
 def _missed(number: Any, option: Option) -> str:
-    """Describe the bound that a number misses, such as `at least 1`, or return ""."""
     if option.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
         return "a whole number"
     if option.kind is float and not math.isfinite(number):
