@@ -1,11 +1,8 @@
 """Convert Python's keyword arguments of `build` and `plan` to a config.
 
 Every spelling of an option is a keyword, such as `no_shuffle`, and None is the default. A config contains a name in
-place of an object:
-
-a dataset, a frame, a table     a temporary folder of Parquet files with its rows (see `ingest.objects`)
-a tokenizer                     a temporary folder from which it loads (see `saved_copy`)
-a function                      its name, and its source text if no module contains it
+place of an object: the temporary folder of a table (`ingest.objects`) or tokenizer (`saved_copy`), or the name of a
+function, with its source text if no module contains it.
 """
 
 import contextlib

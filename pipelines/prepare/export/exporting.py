@@ -123,7 +123,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportTask:
-    """Task that exports one shard. `stem`: stem of the file names. `key`: name of the work folder.
+    """Task that exports one shard. `key`: name of the work folder.
 
     `manifest`: without splits, with the shard's row length.
     """

@@ -1,9 +1,5 @@
 """Records without padding: values per token as ragged columns, and labels as Hugging Face's trainers expect them.
 
-    input_ids        5 6 7 0          input_ids  [5, 6, 7]
-    attention_mask   1 1 1 0    ──►                            left out: it would be 1 everywhere
-    loss_mask        0 0 1 0          labels     [-100, -100, 7]
-
 -100 is the label that cross-entropy in PyTorch and `transformers` leaves out.
 """
 

@@ -1,7 +1,6 @@
 """Append new rows of the same source to a finished dataset, with unchanged options.
 
 The source must have exactly the files and rows in the manifest, followed by new ones. Old files are not read again.
-The methods of `Append` are in the order in which a build calls them.
 """
 
 from __future__ import annotations

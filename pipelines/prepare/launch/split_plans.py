@@ -25,7 +25,6 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import UNLABELLED
 from tfrecord_io.shown import some
 
-# Largest share of padding without a warning.
 _MOST_PADDING = 0.9
 # Limit of the hub per IP address in five minutes without a token: https://huggingface.co/docs/hub/rate-limits.
 _HUB_REQUESTS = 3_000
@@ -195,10 +194,7 @@ def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[s
 
 
 def _cut_groups(covered: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> planning.Blocks:
-    """Cut a group with the rows or bytes of n blocks into n equal parts.
-
-    A group slightly larger than a block stays whole, since a cut group is decoded twice.
-    """
+    """Cut groups into blocks. A group slightly larger than a block stays whole, since a cut group is decoded twice."""
     by_bytes = np.ceil(predicted / max(planning.ROOM * rows * row_bytes, 1.0)).astype(np.int64)
     parts = np.minimum(np.maximum((2 * covered.counts + rows) // (2 * rows), by_bytes), covered.counts)
     if (parts <= 1).all():

@@ -76,9 +76,9 @@ class Sample:
 
     `row_bytes`, `record_bytes`: mean output bytes of a row and of a record. `row_tokens` int64 [N]: tokens of each row,
     including special and cut ones; `side_tokens`: of the prompt with each answer of a pair. `num_tokens`,
-    `output_bytes`: tokens and bytes of all records. `padding`: share of positions without a token, None with a layout
-    that joins rows. `length_shares`: share of bytes in records of each length. `fim`: rows by kind of
-    fill-in-the-middle (see `Ledger`). `labels` int64: distinct labels, empty if they have names or fractions.
+    `output_bytes`: of all records. `padding`: share of positions without a token, None with a layout that joins rows.
+    `length_shares`: share of bytes in records of each length. `fim`: rows by kind of fill-in-the-middle. `labels`
+    int64: distinct labels, empty if they have names or fractions.
     """
 
     sizes: SizeModel
@@ -154,7 +154,6 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Append predictions for the weighed rows to the `values` of the tokenized rows."""
     model = fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 

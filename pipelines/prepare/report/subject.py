@@ -1,9 +1,7 @@
 """Subject of a report: a finished dataset, and a sample of a few thousand records at fixed places.
 
-    shard        |=....=....=....=|      runs of neighbouring records, read by random access
-    gzip shard   |====............|      the first records, since later ones require unpacking all before them
-
-The places depend only on the dataset, so that two reports of one dataset are the same.
+The sample has runs of neighbouring records. A gzip shard gives its first records, since later ones require unpacking
+all before them. The places depend only on the dataset, so that two reports of one dataset are the same.
 """
 
 import dataclasses
