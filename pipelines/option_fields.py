@@ -31,7 +31,6 @@ class Option:
     fingerprint: "always" part of it, or only if "changed" from the default; None if the option does not affect bytes,
         or other parts of the fingerprint cover it.
     key: its name in the fingerprint, if not the field's name.
-    field, kind, default: the field's name, type and default (None if it has none).
     """
 
     text: str
@@ -71,7 +70,6 @@ class Option:
 
     @property
     def is_repeatable(self) -> bool:
-        """Return whether the option may be given several times."""
         return isinstance(self.default, tuple)
 
 
@@ -131,7 +129,6 @@ def require_taken(config: Any, flag: str, word: str) -> None:
 
 
 def _missed(number: Any, option: Option) -> str:
-    """Describe the bound that a number misses, such as `at least 1`, or return ""."""
     if option.kind is int and (not isinstance(number, int) or isinstance(number, bool)):
         return "a whole number"
     if option.kind is float and not math.isfinite(number):

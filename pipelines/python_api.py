@@ -5,13 +5,10 @@
     built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
     inspect("out", rows=3)
 
-`build` and `plan` also take Python objects: as the dataset a Dataset, DatasetDict or IterableDataset of `datasets`, a
-dict by split, a pandas or polars DataFrame, or a pyarrow.Table; as the tokenizer one of `transformers`; as `map` and
-`filter` functions.
-
 Keyword arguments are the options of `prep-tfrecords build` with underscores (`--text-column` is `text_column`). A
 repeatable option takes a list, a flag True or False (`shuffle=False` is --no-shuffle). `map` and `filter` run in the
-order of the arguments. Results are dataclasses, errors are classes of `tfrecord_io.errors`.
+order of the arguments. `build` and `plan` also take objects: a dataset, frame or table, a tokenizer, and functions.
+Results are dataclasses, errors are classes of `tfrecord_io.errors`.
 """
 
 from __future__ import annotations

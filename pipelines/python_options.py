@@ -1,15 +1,8 @@
 """Convert Python's keyword arguments of `build` and `plan` to a config.
 
-text_column=["question", "context"]     like --text-column question --text-column context
-bucket_lengths=[16, 32]                 like --bucket-lengths 16,32
-overwrite=True, no_shuffle=True         every spelling of an option is a keyword
-limit=None                              the default
-
-A config contains a name in place of an object:
-
-a dataset, a frame, a table     a temporary folder of Parquet files with its rows (see `ingest.objects`)
-a tokenizer                     a temporary folder from which it loads (see `saved_copy`)
-a function                      its name, and its source text if no module contains it
+Every spelling of an option is a keyword, such as `no_shuffle`, and None is the default. A config contains a name in
+place of an object: the temporary folder of a table (`ingest.objects`) or tokenizer (`saved_copy`), or the name of a
+function, with its source text if no module contains it.
 """
 
 import contextlib
@@ -72,7 +65,6 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
 
 
 def _save(tokenizer: Any, home: str) -> str:
-    """Save a tokenizer to a folder with its name. Raises: ConfigError if the object is not a tokenizer."""
     if not hasattr(tokenizer, "save_pretrained"):
         raise ConfigError(
             f"tokenizer={tokenizer!r:.100}, expected a hub id, a folder, or a tokenizer of `transformers`",

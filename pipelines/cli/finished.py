@@ -96,7 +96,6 @@ def verify(dataset: str, repair: bool, source: str | None, functions: Any, run_s
 
 
 def _verify_export(root: str, *, repair: bool) -> bool:
-    """Check an export's files, or return False if `root` is not an export. Raises: CorruptRecordError, ConfigError."""
     from pipelines.prepare.export import export_record
 
     if (record := export_record.read(root)) is None:

@@ -32,9 +32,7 @@ from tfrecord_io.shown import some, without_secrets
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
-# Minimum terminal width for a complete line of progress.
 _WIDE = 100
-# Maximum number of shards with rejected rows to list.
 _LISTED = 5
 
 

@@ -19,7 +19,6 @@ from pipelines.terminal.click_options import ShortHelp, takes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Keys of `Context.meta` for the functions and Beam arguments of an options file.
 _FUNCTIONS_OF_FILE, _BEAM_OF_FILE = (f"{__name__}.{name}" for name in ("functions", "beam"))
 
 # Options of SourceConfig that the command `tokenizer` does not take.
@@ -61,7 +60,6 @@ def takes_job(*, output_required: bool) -> Callable[[Command], Command]:
         help="YAML file of options by their long names, without dashes. Options on the command line override it.",
     )
     more = {"Source": _FUNCTION_OPTIONS, "Options file": [options_file]}
-    # Titles in --help, layout by layout.
     by_layout = dict.fromkeys(option.group for config in (LayoutConfig, SourceConfig) for option in declared(config))
     groups = dict.fromkeys(("Source", "Tokenizer", *by_layout, "Shards", "Output", "Run", "Options file"))
     required = ("tokenizer", *["output"] * output_required)
@@ -128,7 +126,6 @@ class BeamArguments(cloup.Command):
     """Command that takes the arguments after `--` as the parameter `beam_args`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Split off the arguments for Beam, and parse the rest."""
         at = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, args[:at])
         ctx.params["beam_args"] = (*ctx.meta.get(_BEAM_OF_FILE, ()), *args[at + 1 :])
@@ -172,7 +169,6 @@ def default_of(
 
 
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
-    """Set the command's defaults from an options file. Raises: UsageError for unknown names or wrong values."""
     if not path or ctx.resilient_parsing:  # shell completion
         return
     known = by_name(ctx.command)

@@ -42,7 +42,6 @@ class ShortHelp(cloup.Command):
         )
 
     def format_params(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options for --help or --help-all."""
         if ctx.meta.get(_SHOWS_ALL):
             super().format_params(ctx, formatter)
             return

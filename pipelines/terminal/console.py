@@ -25,7 +25,6 @@ from pipelines.terminal.ending import own_temporary_folder, terminable
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import bounded, visible, visible_line, without_secrets
 
-# Limit of an unexpected error's message.
 _MOST_CHARACTERS = 500
 _INTERRUPTED = ("interrupted", "run the same command again")
 _MORE_MEMORY = (
@@ -100,7 +99,6 @@ class TwoLineErrors(click.Group):
             return self.main(*args, **kwargs)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command. Raises: SystemExit."""
         try:
             status = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as error:
@@ -236,7 +234,6 @@ def show(text: str, *, lines: bool = False) -> None:
 
 
 def _signal_status(error: BaseException | None) -> int:
-    """Return the exit status after a signal, 128 plus its number; 0 for other errors."""
     if number := getattr(error, "signal_number", 0):
         return 128 + int(number)
     if isinstance(error, KeyboardInterrupt):

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-# Delay before a discarded signal is sent again.
 _AGAIN_SECONDS = 0.05
 
 

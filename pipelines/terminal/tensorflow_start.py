@@ -1,7 +1,6 @@
 """Import TensorFlow without messages that no setting turns off, such as:
 
     WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
-    E0000 00:00:1795341078.929193   29615 cuda_platform.cc:52] failed call to cuInit: …
 
 C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL applies.
 """

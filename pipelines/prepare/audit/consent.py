@@ -1,14 +1,7 @@
 """The user's consent to use the functions and addresses that are stored in a dataset.
 
-    stored in the dataset                     used without consent?
-    a function, with its module's text        no: the user must name it again (--map, --filter), in their own module
-                                              with the same text, or give --run-stored-functions
-    an address or a hub id of the source      no: the user must name it again (--source)
-    an address in --data-files or an option   no, unless it lies below the user's --source address
-    an absolute path                          yes, if it leads only to plain files and folders: their content is
-                                              compared with the manifest's digests, and shown only to the user
-
 A digest in the manifest does not make stored text trustworthy, since manifest and text have the same author.
+docs/design.md has the rules ("A stranger's dataset").
 """
 
 import dataclasses

@@ -1,10 +1,6 @@
 """Decode records back to text, with all special tokens, as a whole and in pieces.
 
 A piece is a run of tokens with the same marks: learned or not, in the answer or not, and the number of the document.
-
-    tokens    <|user|> Hi <|assistant|> Hello ! <|end|>
-    learned       0     0       0         1   1    1
-    pieces    '<|user|>Hi<|assistant|>', 'Hello!<|end|>'
 """
 
 from __future__ import annotations
@@ -198,8 +194,7 @@ def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTo
         [np.zeros(len(ids), np.int64) if mark is None else mark.astype(np.int64) for mark in marks]
     )
     edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
-    # A piece decoded alone would lose the space before its first word. So take the text that the piece's tokens add,
-    # unless later tokens change earlier text, such as half a character.
+    # Take the text that a piece's tokens add, unless later tokens change earlier text, such as half a character.
     whole, ends = decoded(ids, tokenizer), [decoded(ids[:edge], tokenizer) for edge in edges]
     if all(whole.startswith(text) for text in ends):
         texts = [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]

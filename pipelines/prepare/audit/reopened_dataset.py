@@ -138,7 +138,6 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
 
 
 def _options(root: str, manifest: Manifest) -> tuple[dict[str, Any], tuple[HoldOut, ...], ShardSpec]:
-    """Parse the manifest's options: columns as SourceConfig fields, hold-outs, and a ShardSpec without columns."""
     options = manifest.options
     try:
         layout = LayoutConfig(

@@ -1,12 +1,6 @@
-"""Trace a record of a shard back to its source rows.
+"""Trace a record of a shard back to its source rows (docs/design.md, "Repair and trace from the plan").
 
-    plan          gives the rows of the shard, in reading order
-    ledger        leaves out rejected rows (listed in rejected/SPLIT-IIIII.jsonl) and filtered rows (filters and
-                  --hold-out run again)
-    seed          permutes the rows by (seed, split, shard), as when the shard was made
-    layout        pad: record j is row j; concat: record j holds tokens [j L, (j + 1) L) of all rows joined
-
-Unless each row is one record, the shard's rows are tokenized again.
+Filters and --hold-out run again. Unless each row is one record, the shard's rows are tokenized again.
 """
 
 import contextlib
@@ -39,7 +33,7 @@ class Contribution:
     """Source row of a record.
 
     `row`: its number in the split. `file`, `file_row`: the file (None for a hub dataset) and the row's number in it.
-    `texts`: by column. `tokens`: the record's tokens [start, stop) from this row; None if each record is one row.
+    `tokens`: the record's tokens [start, stop) from this row; None if each record is one row.
     """
 
     row: int
@@ -53,7 +47,7 @@ class Contribution:
 class Traced:
     """Traced record, with its source rows in order.
 
-    `source`: name of the source. `origin`: source split in which rows are numbered; None if it has the same name.
+    `origin`: source split in which rows are numbered; None if it has the same name.
     """
 
     split: str
@@ -111,7 +105,6 @@ class Tracer:
         return np.array([numbers[lineage(record)[0].row] for record in records], np.int64)
 
     def _read_rows(self, split: str, shard: int) -> tuple[np.ndarray, Lineage]:
-        """Return a shard's usable rows in reading order, int64 [N], and the lineage of its records."""
         dataset, made_by = self._dataset, self._dataset.manifest.splits[split]
         index, length = made_by.tasks[shard], made_by.shards[shard].length
         (task, _), ledger = dataset.task(split, index), made_by.by_task()[index][0].ledger

@@ -1,16 +1,13 @@
 """Verify that a dataset has the bytes that were committed, and repair damaged files.
 
-Checks of a shard: size, digest, framing and CRCs, numbers of examples and tokens, features, and the checks in
-`invariants`. Other checks: indexes, lists of rejected rows, the tokenizer, the files for TFDS. Readers check the
-digests of earlier generations' manifests.
-
     damaged                                repaired from
     a shard, its list of rejected rows     the plan and the source, byte for byte
     the indexes of an intact shard         the shard
     the tokenizer or the workers' copy     the intact one of the two
     the files for TFDS                     the manifest
 
-The manifest is never written: a repaired shard must have the digest in the manifest.
+The manifest is never written: a repaired shard must have the digest in the manifest. Readers check the digests of
+earlier generations' manifests.
 """
 
 import collections

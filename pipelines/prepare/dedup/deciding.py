@@ -1,11 +1,8 @@
 """Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
 
-    round   one task per         reads                       writes
-    1       part of the rows     the rows                    keys, in a file per range of keys; contaminated rows
-    2       range of keys        all files of that range     duplicates, with the rows that are kept
-
-The first of several equal rows of a split is kept. With `across`, rows of `train` are also dropped if any other split
-has an equal row.
+A task of the first round (`write_keys`) has a part of the rows, and one of the second (`find_duplicates`) a range of
+keys. The first of several equal rows of a split is kept. With `across`, rows of `train` are also dropped if any other
+split has an equal row.
 """
 
 import dataclasses

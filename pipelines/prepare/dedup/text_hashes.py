@@ -7,8 +7,7 @@ that NFKD converts to it.
 
 A run is a sequence of words without punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020,
 appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and Llama 2 (appendix A.6), with tokens. In scripts
-without spaces, a word is a character (Han, kana) or four letters (such as Thai). Evaluation texts that are shorter than
-a run cannot be found.
+without spaces, a word is a character (Han, kana) or four letters (such as Thai).
 """
 
 from __future__ import annotations

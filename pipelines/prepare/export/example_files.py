@@ -32,7 +32,6 @@ class ExampleWriter(Writer):
     file_format: str
 
     def check(self) -> None:
-        """Check that the chosen features and their new names make a schema. Raises: ConfigError; SchemaError."""
         self.schema  # noqa: B018
 
     @property

@@ -1,7 +1,6 @@
-"""export.json, the commit record of an export, and the receipts of its shards.
+"""export.json, the commit record of an export (docs/format.md), and the receipts of its shards.
 
-The record is written last. It describes the input, and lists all receipts and other files with sizes and digests. It
-holds no path, time or host, so that equal exports have equal files.
+The record holds no path, time or host, so that equal exports have equal files.
 """
 
 from __future__ import annotations

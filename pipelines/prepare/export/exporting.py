@@ -1,15 +1,7 @@
 """Steps of an export: check the request, claim the folder, run a task for each shard, commit.
 
-    OUT/
-      export.json                           the commit record, written last
-      NAME-SPLIT-00000-of-00012.SUFFIX      one file per shard; two for megatron, three for olmo
-      tokenizer/                            the dataset's tokenizer
-      README.md                             parquet, megatron-bridge: the dataset card, with the files of each split
-      dataset_info.json, features.json      arrayrecord, tfrecord: metadata for TFDS
-      .prep/KEY/                            receipts, until the commit
-
-KEY is the digest of everything that determines the bytes. Finished shards with the same key are kept. A shard is
-exported only after it was read completely and its digest matches the manifest.
+docs/format.md describes the output. Finished shards with the same key are kept; the key is the digest of everything
+that determines the bytes. A shard is exported only after it was read completely and its digest matches the manifest.
 """
 
 from __future__ import annotations
@@ -131,7 +123,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportTask:
-    """Task that exports one shard. `stem`: stem of the file names. `key`: name of the work folder.
+    """Task that exports one shard. `key`: name of the work folder.
 
     `manifest`: without splits, with the shard's row length.
     """

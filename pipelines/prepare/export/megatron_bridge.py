@@ -1,12 +1,9 @@
 """Export of packed rows to Parquet files of Megatron-Bridge's `GPTSFTPackedParquetDataset`.
 
-    input_ids      5 6 7 8 9      list<int32>, without padding
-    seq_start_id   0 3            list<int32>, the position where each document begins
-    loss_mask      0 1 0 1 0      list<int8>, 1 where the *next* token of the document is learned
-
-Source: NVIDIA-NeMo/Megatron-Bridge 0.6, `megatron/bridge/data/packing/parquet.py` (the columns) and `algorithms.py`
-(`fill_packing_strategy`, which shifts each mask). Row groups are small, because the reader decodes a whole group for
-each shuffled row: 3.7 ms with 64 rows of 4,096 tokens, 32 ms with 512 rows (measured).
+docs/how-to/export.md describes the columns. Source: NVIDIA-NeMo/Megatron-Bridge 0.6,
+`megatron/bridge/data/packing/parquet.py` (the columns) and `algorithms.py` (`fill_packing_strategy`, which shifts each
+mask). Row groups are small, because the reader decodes a whole group for each shuffled row: 3.7 ms with 64 rows of
+4,096 tokens, 32 ms with 512 rows (measured).
 """
 
 from collections.abc import Iterable, Iterator, Mapping

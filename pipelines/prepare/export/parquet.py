@@ -35,7 +35,6 @@ class ParquetWriter(Writer):
     packages, suffix, group_tokens = ("pyarrow",), ".parquet", 1 << 21
 
     def check(self) -> None:
-        """Check the columns, and that --documents has documents to write. Raises: ConfigError."""
         schema, settings = self._manifest.schema, self._settings
         has_documents = bool({"segment_ids", "num_tokens"} & {feature.role for feature in schema.features})
         has_pairs = schema.with_role("token_ids") is None
@@ -105,7 +104,6 @@ class ParquetWriter(Writer):
         table = pa.table({new: array(columns[old]) for old, new in chosen.items()})
         if manifest.label_names is None:
             return table
-        # A column of class ids gets its class names as a feature of `datasets`.
         kind = {"names": list(manifest.label_names), "_type": "ClassLabel"}
         label = manifest.schema.with_role("label")
         classes: dict[str, Any] = {}

@@ -1,13 +1,5 @@
 """Records without padding: values per token as ragged columns, and labels as Hugging Face's trainers expect them.
 
-    input_ids        5 6 7 0          input_ids  [5, 6, 7]
-    attention_mask   1 1 1 0    ──►                            left out: it would be 1 everywhere
-    loss_mask        0 0 1 0          labels     [-100, -100, 7]
-
-    chosen_ids       5 6 7 0          prompt_ids [5], chosen_ids [6, 7], rejected_ids [8]; with --join-prompts
-    chosen_loss_mask 0 1 1 0          chosen_ids [5, 6, 7], rejected_ids [5, 8]
-    rejected_ids     5 8 0 0
-
 -100 is the label that cross-entropy in PyTorch and `transformers` leaves out.
 """
 
@@ -89,7 +81,6 @@ def unpadded(
 
 
 def _pairs(columns: Columns, manifest: Manifest, *, join_prompts: bool) -> dict[str, ExportedColumn]:
-    """Return the columns of pairs. Raises: ConfigError if a pair's prompts differ, unless `join_prompts`."""
     schema, exported = manifest.schema, dict[str, ExportedColumn]()
     prompts = []
     for feature in schema.token_features:

@@ -1,7 +1,6 @@
 """Append new rows of the same source to a finished dataset, with unchanged options.
 
 The source must have exactly the files and rows in the manifest, followed by new ones. Old files are not read again.
-The methods of `Append` are in the order in which a build calls them.
 """
 
 from __future__ import annotations
@@ -192,7 +191,6 @@ class Append:
 
 
 def _source_change(before: Mapping[str, Any], listing: SourceListing, config: SourceConfig) -> str:
-    """Return how the source has changed, apart from added files; empty if it has not."""
     now = listing.identity
     if before == now:
         return ""

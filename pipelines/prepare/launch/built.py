@@ -26,7 +26,7 @@ class Built:
 
 
 def splits_table(manifest: Manifest) -> str:
-    """Return an HTML table of the splits: rows read, filtered and rejected, examples, tokens, shards, bytes."""
+    """Return an HTML table of the splits."""
     head = ("split", "rows", "filtered", "rejected", "examples", "tokens", "shards", "bytes")
     rows = []
     for name, split in manifest.splits.items():

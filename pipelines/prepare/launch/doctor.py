@@ -1,8 +1,5 @@
 """Diagnosis of an output before a build: try each storage operation of a build once, on a small probe file.
 
-    gs://      credentials ─ the bucket and its location ─ write, read, list, delete
-    a folder   can it be made ─ write, read, list, delete ─ free space
-
 IAM roles alone do not show whether a build will work: organization policies and object holds also forbid operations.
 """
 
@@ -30,10 +27,7 @@ _LEAST_FREE_BYTES = 1 << 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """Result of one check. `ok` is None if it is uncertain or unimportant; `found` describes the result in words.
-
-    Secrets are removed from `found` and `remedy`.
-    """
+    """Result of one check. `ok` is None if it is uncertain or unimportant; `found` describes the result in words."""
 
     name: str
     ok: bool | None

@@ -1,6 +1,6 @@
 """Find duplicate and contaminated rows before the plan, with the build's own runner.
 
-The result is stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet, where a later run of the same build reads it.
+The result is stored in OUT/.prep/FINGERPRINT/decided/SPLIT.parquet for later runs of the same build.
 """
 
 import dataclasses

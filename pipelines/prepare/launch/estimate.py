@@ -1,12 +1,4 @@
-"""Estimate a build from a sample: shards, bytes, tokens, row lengths, and the waste of other layouts.
-
-    rows of 3, 9 and 4 tokens, L = 8        positions   padding   tokens cut
-    pad        x x x . . . . .  x x x x x x x x  x x x x . . . .       24     9 / 24     1 / 16
-    pack       x x x x x x x x  x x x x x x x .  x . . . . . . .       24     8 / 24     0
-    concat     x x x x x x x x  x x x x x x x x                        16     0          0
-
-Waste is the number of padded positions and cut tokens, per token of the rows.
-"""
+"""Estimate a build from a sample: shards, bytes, tokens, row lengths, and the waste of other layouts."""
 
 import collections
 import dataclasses
@@ -41,8 +33,8 @@ _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 class Cost:
     """Cost of one layout with records of `length` tokens for the rows of a split.
 
-    `padding`: share of positions that are padding. `tokens_cut`: share of tokens that are cut off. `rows_cut`: share of
-    rows that lose tokens. `lengths`: the record lengths, if there are several.
+    `padding`, `tokens_cut` and `rows_cut` are shares of positions, tokens and rows. `lengths`: the record lengths, if
+    there are several.
     """
 
     layout: str
@@ -120,7 +112,6 @@ def _of_split(plan: SplitPlan, sample: Sample, opened: OpenJob) -> Estimate:
     layouts: tuple[Cost, ...] = ()
     inputs = opened.request.inputs
     if not (inputs.nested or inputs.finds_chats):
-        # The lengths go up to at least 512, even for tokenizers with a lower limit.
         limit = max(512, min(int(opened.request.tokenizer.model_max_length), _LONGEST))
         layouts = compare(
             sample.row_tokens,

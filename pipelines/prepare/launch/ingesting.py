@@ -1,11 +1,8 @@
 """Locate the rows of a source; ingest rows that cannot be read in place into a Parquet copy.
 
-    runner     folder of the copy                                        the copy is made by
-    local      OUT/.prep/rows-DIGEST, or a temporary folder for `plan`   child processes
-    Beam       the same                                                  a separate Beam job
-
-Remote workers cannot read this machine's disk or use the user's credentials. So local processes ingest such files, or
-copy them byte for byte if they are Parquet that needs no ingest.
+The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Child processes or a separate Beam job make
+it. Remote workers cannot read this machine's disk or use the user's credentials. So local processes ingest such files,
+or copy them byte for byte if they are Parquet that needs no ingest.
 """
 
 import dataclasses
@@ -45,7 +42,7 @@ def locate_rows(
 ) -> tuple[dict[str, Groups], str]:
     """Return the row groups of `splits`, in files that workers can read, and the folder of the ingested copy.
 
-    `runner` ingests files that all of its workers can read. `columns` and `known`: as in `opening.locate_rows`.
+    `columns` and `known`: as in `opening.locate_rows`.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
@@ -84,7 +81,7 @@ def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, fo
 
 
 def _is_readable(file: DataFile, opened: OpenedSource, *, root: str) -> bool:
-    """Return whether remote workers can read a file. If the output is on disk, they are assumed to share the disk."""
+    """Return whether workers can read a file. Remote workers are assumed to share the disk of the output."""
     if "://" not in file.path and storage.local_path(root) is not None:
         return True
     return access.is_readable_by_workers(file, needs_token=opened.listing.needs_token)
@@ -103,7 +100,7 @@ def ingest_files(
 ) -> None:
     """Ingest a source on `runner` as job `name`-ingest if all workers can read the files, else in local processes.
 
-    Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    Raises: as `locate_rows`.
     """
     reservation.remove_copies(root, but=source.folder)  # there may not be room for two copies
     files = {file.path: file for stream in source.streams.values() for file in stream.files}.values()

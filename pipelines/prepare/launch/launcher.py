@@ -1,13 +1,12 @@
 """Build a dataset: the stages from the request to the manifest.
 
-open the request     open_job          source and tokenizer, in parallel, and every check that needs no rows
-check the output     reservation       lock it; refuse one with other content; end if the dataset is complete
-open the job         open_job          locate the rows (ingest them first if needed), find duplicates, make the
-                                       fingerprint
-plan                 split_plans       sample rows, cut blocks, fill shards; or take the plan of an earlier run
-claim the output     reservation       check it again, since gs:// has no lock; write the job's first files
+open the request     open_job          make every check that needs no rows
+check the output     reservation       end here if the dataset is complete
+open the job         open_job          locate the rows, find duplicates, make the fingerprint
+plan                 split_plans       or take the plan of an earlier run
+claim the output     reservation       check it again, since gs:// has no lock
 run the tasks        shards, runners   make the shards that have no valid receipt yet
-commit               dataset.commit    write the manifest, which completes the dataset
+commit               dataset.commit    write the manifest
 """
 
 import contextlib

@@ -1,9 +1,4 @@
-"""Open a build in two steps: first the request, which needs no rows, then the job with located rows.
-
-open_request   open source and tokenizer in parallel     ─► OpenRequest   columns, encoder, the fingerprint's content
-open_job       locate the rows, or ingest them first     ─► OpenJob       splits, names of string labels, lengths of
-                                                                          vectors and of `--bucket-lengths auto`
-                                                            .job          the part that is sent to workers (dataset.job)
+"""Open a build in two steps: `open_request` needs no rows, and `open_job` locates them, or ingests them first.
 
 With --append, the job leaves out the rows that are already in the dataset (`appending`).
 """
@@ -68,7 +63,7 @@ class OpenRequest:
 
     @property
     def former(self) -> Manifest | None:
-        """Manifest of the finished dataset to append to; None without --append."""
+        """Manifest of the finished dataset to append to."""
         return self.append.former if self.append else None
 
     @property
@@ -137,7 +132,7 @@ class OpenRequest:
         return encoder
 
     def shard_spec(self, columns: ColumnPlan, encoder: layouts.BatchEncoder) -> ShardSpec:
-        """Return everything that determines the bytes of shards, except the rows."""
+        """Return the job's `ShardSpec`."""
         config, label = self.config, (columns.label.feature,) if columns.label else ()
         return ShardSpec(
             columns=columns,
@@ -332,7 +327,6 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
 def _with_lengths(
     request: OpenRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> OpenRequest:
-    """Replace `--bucket-lengths auto:K` by lengths chosen from a sample."""
     config = request.config
     plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     spec = dataclasses.replace(request, config=plain).shard_spec(columns, encoder)

@@ -1,11 +1,7 @@
 """Plan the splits of a job: sample rows, count unusable ones, cut blocks, and distribute the blocks over shards.
 
-    the sample has      blocks are                bytes are predicted from     known unusable rows
-    all rows            neighbouring rows         the bytes of each text       all, except those that tokenizing shows
-    some row groups     parts of row groups       the bytes of the group       the sample's, or the nulls that Parquet
-                                                                               files count, whichever is more
-
-Unless rows may be rejected, an unusable row that is found later ends the job (`shard_writer.unusable_row`).
+Blocks are neighbouring rows if the sample has all rows, and otherwise parts of row groups. Unless rows may be rejected,
+an unusable row that is found later ends the job (`shard_writer.unusable_row`).
 """
 
 import collections
@@ -29,7 +25,6 @@ from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import UNLABELLED
 from tfrecord_io.shown import some
 
-# Largest share of padding without a warning.
 _MOST_PADDING = 0.9
 # Limit of the hub per IP address in five minutes without a token: https://huggingface.co/docs/hub/rate-limits.
 _HUB_REQUESTS = 3_000
@@ -128,7 +123,6 @@ def plan_one(opened: OpenJob, split: str) -> Planned:
 
 
 def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
-    """Return the runs of blocks to shuffle as a whole, for rows from the hub, which limits requests; else None."""
     listing, groups = opened.request.source.listing, source.groups
     # Even if remote workers read copies, so that the plan is the same.
     on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
@@ -160,10 +154,9 @@ def forecast(spec: planning.ShardSpec, split: SplitSource, sample: Sample, *, bl
 def _texts_of_groups(
     spec: planning.ShardSpec, split: SplitSource, sample: Sample
 ) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Return a function that estimates the texts of groups from their indices, int64 [n].
+    """Return a function of group indices that gives the groups' text bytes per usable row and shares of usable rows.
 
-    It returns each group's text bytes per usable row, and its share of usable rows; both float64 [n]. The sampled rows
-    give the ratio of text bytes to `Groups.num_bytes`, which counts other columns too.
+    The sampled rows give the ratio of text bytes to `Groups.num_bytes`, which counts other columns too.
     """
     groups, read = split.groups, sample.read
     nulls = [counts for _, counts in nulls_by_reason(split, spec.columns)]
@@ -201,10 +194,7 @@ def nulls_by_reason(split: SplitSource, columns: ColumnPlan) -> Iterator[tuple[s
 
 
 def _cut_groups(covered: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> planning.Blocks:
-    """Cut a group with the rows or bytes of n blocks into n equal parts.
-
-    A group slightly larger than a block stays whole, since a cut group is decoded twice.
-    """
+    """Cut groups into blocks. A group slightly larger than a block stays whole, since a cut group is decoded twice."""
     by_bytes = np.ceil(predicted / max(planning.ROOM * rows * row_bytes, 1.0)).astype(np.int64)
     parts = np.minimum(np.maximum((2 * covered.counts + rows) // (2 * rows), by_bytes), covered.counts)
     if (parts <= 1).all():
@@ -223,8 +213,7 @@ def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unus
     rejected.update(row.reason for row in read.refused)
     first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in indices[:NAMED_ROWS]]
     if not read.whole:
-        # The nulls of several columns may be in the same rows, so take the column with the most. In a partly covered
-        # group, all rows outside may be null, so count only the nulls beyond their number.
+        # In a partly covered group, all rows outside may be null, so count only the nulls beyond their number.
         known = list(nulls_by_reason(split, columns))
         nulls = np.zeros(len(known), np.int64)
         for covered in covers(split.groups.ends, split.ranges) if known else ():

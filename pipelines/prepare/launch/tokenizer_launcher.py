@@ -39,10 +39,7 @@ Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """Result of a training on `columns`.
-
-    `splits`: number of rows of each split, sampled or not. `rows`: counts of the sampled rows by outcome.
-    """
+    """Result of a training on `columns`. `splits`: number of rows of each split, sampled or not."""
 
     request: TokenizerRequest
     columns: tuple[str, ...]
@@ -159,7 +156,6 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
 
 
 def _find_source(config: SourceConfig) -> tuple[Inputs, OpenedSource, ColumnPlan | None]:
-    """Open the source; if the default text column is missing, use conversations of a known form."""
     inputs = Inputs(texts=config.text_columns)
     try:
         return inputs, *open_job.find_source(config, inputs)

@@ -1,8 +1,4 @@
-"""Bucket lengths: several row lengths instead of one, and the bucket of each row.
-
-    --bucket-lengths 8,16,32    each row is padded to the smallest length that holds it;    tokens     3  8  9  40
-                                longer rows are cut at the largest length                   padded to  8  8 16  32
-    --bucket-lengths auto:3     the three lengths with the least padding for a sample of the rows
+"""Bucket lengths: several row lengths instead of one, and the bucket of each row (docs/how-to/layouts/buckets.md).
 
 For auto:K, dynamic programming chooses K of the M multiples of 8 that the sampled rows need:
 

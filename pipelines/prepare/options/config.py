@@ -1,4 +1,4 @@
-"""Configuration of a build: a frozen, keyword-only dataclass that is validated before anything is opened."""
+"""Configuration of a build."""
 
 import dataclasses
 import functools
@@ -21,7 +21,6 @@ Side = Literal["left", "right"]
 EngineName = Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]
 Compression = Literal["none", "gzip"]
 
-# Spellings, bounds and remedy of the option --workers.
 WORKERS: dict[str, Any] = {"flags": "--workers --num-proc", "least": 1, "most": 1024, "remedy": "leave --workers out"}
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -112,7 +111,7 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """Configuration of a build. `workers` does not affect the output; None lets the build choose."""
+    """All options of a build."""
 
     source: SourceConfig
     tokenizer: TokenizerConfig

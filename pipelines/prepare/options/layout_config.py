@@ -199,7 +199,6 @@ class LayoutConfig:
         }
 
 
-# Options that only some layouts take.
 LAYOUT_OPTIONS = tuple(option.field for option in declared(LayoutConfig) if option.taken_with)
 
 

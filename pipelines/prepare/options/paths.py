@@ -107,9 +107,9 @@ def read_template(path: str) -> str:
 
 
 def _refuse_links(folder: str, name: str) -> None:
-    """Check that no tokenizer file is a pipe, or a link out of its folder. Raises: TokenizerError.
+    """Check that no tokenizer file is a pipe, or a link out of its folder, since the dataset would contain its target.
 
-    The dataset would contain the link's target. Links of the hub's cache to its `blobs` are allowed.
+    Links of the hub's cache to its `blobs` are allowed.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     inner = os.path.join(folder, "additional_chat_templates")

@@ -1,11 +1,6 @@
 """Options of the source: dataset, splits, columns and user functions.
 
---split train                       a split of the source
---split 'train[:10%]+train[90%:]'   slices of one split
---split validation='train[:1%]'     a slice with a new name
---hold-out validation=1%            about 1 % of the rows of `train`, or of the only split, chosen by their text
---hold-out validation=1000          about 1,000 rows of it
---hold-out test=extra:1%            about 1 % of the rows of split `extra`
+docs/reference/sources.md shows the values of --split and --hold-out.
 """
 
 from __future__ import annotations
@@ -325,7 +320,6 @@ class SourceConfig:
         return tuple(map(HoldOutOption.parse, self.hold_out))
 
 
-# Columns that only some layouts take.
 LAYOUT_COLUMNS = tuple(option.field for option in declared(SourceConfig) if option.taken_with)
 
 

@@ -4,12 +4,8 @@
     blocks             permuted by the seed (or left in source order), each with its predicted output bytes
     shards             equal parts of those bytes, cut between rows
 
-              block 3      block 0      block 7       block 2
-          |............|......|.....|..........|............|
-    shards    shard 0         |       shard 1  |   shard 2
-
-A small sample predicts the bytes (`sampling`). All shards of a split have the same size, which is within 10 % of the
-target if the split's size is near a multiple of the target, or at least 4.5 times the target.
+All shards of a split have the same size, which is within 10 % of the target if the split's size is near a multiple of
+the target, or at least 4.5 times the target.
 """
 
 from __future__ import annotations
@@ -111,7 +107,7 @@ class ShardTask:
 
     @property
     def located(self) -> Pieces:
-        """Pieces of the task. Look them up with `plan_files.task_of` first."""
+        """Pieces of the task, once they are known."""
         assert self.pieces is not None, "plan_files.task_of looks them up"
         return self.pieces
 
@@ -247,9 +243,9 @@ def plan_split(
 
 
 def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
-    """Return row positions that divide the weights equally: int64 [count + 1], increasing from 0 to the row count.
+    """Return `count` + 1 increasing row positions that divide the weights equally.
 
-    `rows` int64 [N + 1]: rows before each block. `weights` float64 [N + 1]: 0, then each block's; overwritten.
+    `rows` [N + 1]: rows before each block. `weights` [N + 1]: 0, then each block's; overwritten.
     """
     np.maximum(weights[1:], 1e-9, out=weights[1:])
     total = np.cumsum(weights, out=weights)
@@ -262,10 +258,7 @@ def _cut_positions(rows: np.ndarray, weights: np.ndarray, *, count: int) -> np.n
 
 
 def _spans(starts: np.ndarray, order: np.ndarray, rows: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> np.ndarray:
-    """Return the row ranges between successive cuts, int64 [S, 2], sorted within each shard if `ascending`.
-
-    `rows` int64 [N + 1]: rows before each block in `order`.
-    """
+    """Return the row ranges between successive cuts, int64 [S, 2], sorted within each shard if `ascending`."""
     spans = np.empty((len(order) + len(cuts), 2), np.int64)
     count = 0
     step = max(1, _BLOCKS_AT_ONCE * len(cuts) // len(order))

@@ -1,14 +1,8 @@
-"""Sample rows of a split: read a few row groups, and tokenize short runs of neighbouring rows in them.
+"""Sample rows of a split: read a few whole row groups, since they are decoded as a whole, and tokenize runs of rows.
 
-    split     |.......|.......|.......|.......|  at most 256 evenly spread groups: 0.5 % of its bytes or 3 MB
-    read         |===|      |===|   |===|        whole groups, since they are decoded as a whole
-    sample        = =        = =     = =         runs of a few neighbouring rows, at random positions
-
-The text bytes of every row read are counted ("weighed"). A split of up to 3 MB is read completely. With user functions,
-which run on every row read, only the runs are read; if filters leave few rows, there are more runs.
-
-Long rows take long to tokenize, so each run is tokenized only up to a limit of bytes. Every fourth run is tokenized
-first, and the others only if the first ones hold little text. The sample depends only on groups, ranges and seed.
+A run has a few neighbouring rows at a random position in a group. docs/design.md has the limits. The text bytes of
+every row read are counted ("weighed"). Long rows take long to tokenize, so each run is tokenized only up to a limit of
+bytes. The sample depends only on groups, ranges and seed.
 """
 
 import collections
@@ -244,10 +238,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Return indices of evenly spread groups of the cover: those with a random row of each equal stretch of the split.
-
-    They have at most `limit` bytes together, unless there is only one.
-    """
+    """Return the groups with a random row of each equal stretch of the split: at most `limit` bytes, or one group."""
     ends = covered.ends
     count = min(most, len(covered))
     while True:

@@ -1,8 +1,7 @@
 """Measure a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
-For rows outside the sample (`sample_rows`), text bytes and position in the split predict output, tokens and records. A
-curve through the averages of sampled rows of similar length gives output bytes for text bytes; with `pad` it is flat
-where rows are cut. Each stretch of the split has a correction factor, since tokens per byte depend on the language.
+For rows outside the sample (`sample_rows`), a `SizeModel` predicts output, tokens and records from text bytes, and from
+the position in the split, since the language may change there and with it the tokens per byte.
 
 In tests, shards of `pad` and `concat` have 0.92 to 1.04 of the target size. The last shards of `pack` have up to 1.3 if
 rows are sorted by length, since long documents leave room that a sample cannot show.
@@ -77,9 +76,9 @@ class Sample:
 
     `row_bytes`, `record_bytes`: mean output bytes of a row and of a record. `row_tokens` int64 [N]: tokens of each row,
     including special and cut ones; `side_tokens`: of the prompt with each answer of a pair. `num_tokens`,
-    `output_bytes`: tokens and bytes of all records. `padding`: share of positions without a token, None with a layout
-    that joins rows. `length_shares`: share of bytes in records of each length. `fim`: rows by kind of
-    fill-in-the-middle (see `Ledger`). `labels` int64: distinct labels, empty if they have names or fractions.
+    `output_bytes`: of all records. `padding`: share of positions without a token, None with a layout that joins rows.
+    `length_shares`: share of bytes in records of each length. `fim`: rows by kind of fill-in-the-middle. `labels`
+    int64: distinct labels, empty if they have names or fractions.
     """
 
     sizes: SizeModel
@@ -155,7 +154,6 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
 
 
 def _with_predicted(rows: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """Append predictions for the M weighed rows to the `values` of the N tokenized rows, float64 [N + M]."""
     model = fit(rows.text_bytes, values.astype(np.float64), rows.row_indices, rising=rising)
     return np.concatenate([values, model(rows.weighed_bytes, rows.weighed_indices)])
 
@@ -183,7 +181,6 @@ def _per_row(rows: SampledRows, values: np.ndarray) -> np.ndarray:
 
 
 def _lay_out(spec: ShardSpec, encoder: BatchEncoder, rows: SampledRows) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Return the records, _RECORD [R], and the share of bytes in records of each length."""
     builder, times = encoder.builder(), 1
     if layout_of(spec.layout).joins_rows:  # the sample may be too short for one record
         times = max(1, -(-spec.length // max(int(rows.tokens.sum()), 1)))

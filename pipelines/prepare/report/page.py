@@ -1,4 +1,4 @@
-"""Elements of the report and their HTML: one file that loads nothing, runs nothing, and shows text from data as text.
+"""Elements of the report and their HTML.
 
 Jinja2 escapes every text, control characters become visible, and a content security policy forbids scripts, requests,
 and all styles except the page's own.

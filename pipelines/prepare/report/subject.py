@@ -1,9 +1,7 @@
 """Subject of a report: a finished dataset, and a sample of a few thousand records at fixed places.
 
-    shard        |=....=....=....=|      runs of neighbouring records, read by random access
-    gzip shard   |====............|      the first records, since later ones require unpacking all before them
-
-The places depend only on the dataset, so that two reports of one dataset are the same.
+The sample has runs of neighbouring records. A gzip shard gives its first records, since later ones require unpacking
+all before them. The places depend only on the dataset, so that two reports of one dataset are the same.
 """
 
 import dataclasses
@@ -84,7 +82,6 @@ def sampled_records(root: str, manifest: Manifest, split: str, *, share: float =
 
 
 def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> SampledRecords:
-    """Read a run of records at a random place in each equal part of the split."""
     opened = random_access.open(root)
     rows = (opened.bucket(manifest.row_length) if opened.manifest.bucket_lengths else opened)[split]
     count = len(rows)

@@ -1,4 +1,4 @@
-"""Sections of the report: splits, row lengths, padding and cuts, tokens, labels, rows, and the manifest's facts."""
+"""Sections of the report."""
 
 import json
 from collections.abc import Iterator
@@ -16,12 +16,10 @@ from tfrecord_io.manifest import HELD_OUT, NOT_HELD_OUT, Manifest, dump
 from tfrecord_io.schema import ROLES, Role
 from tfrecord_io.shown import some, without_secrets
 
-# Largest share of padding without a warning.
 _MOST_PADDING = 0.5
 # Parts of the fingerprint that the table of facts already shows.
 _IN_FACTS = ("source", "versions", "tokenizer")
 _LISTED_FACTS = 100
-# Largest share of unknown tokens without a warning; ordinary text has far fewer.
 _MOST_UNKNOWN = 0.01
 _MOST_BINS, _MOST_LABELS = 16, 200
 # Largest ratio between the most frequent and the rarest label without a warning.
@@ -227,7 +225,6 @@ def labels_section(subject: Subject) -> Section | None:
 
 
 def _labels(part: SampledRecords, role: Role) -> np.ndarray:
-    """Return all labels as float64 [K]: one per row, each class of multi-label rows, or the tags of tokens."""
     columns, schema = part.columns, part.manifest.schema
     values = schema.values(columns, role)
     assert values is not None, "the schema has the labels"

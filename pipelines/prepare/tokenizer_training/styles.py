@@ -1,15 +1,7 @@
 """Tokenizer styles: everything except the vocabulary, as in the published models of these names.
 
-    style    kinds      special tokens, in the order of their ids          a row             limit   pads
-    bert     wordpiece  [PAD] [UNK] [CLS] [SEP] [MASK]                     [CLS] A [SEP]     512     right
-    albert   unigram    <pad> <unk> [CLS] [SEP] [MASK]                     [CLS] A [SEP]     512     right
-    t5       unigram    <pad> </s> <unk>, <extra_id_99> to _0 at the end   A </s>            512     right
-    roberta  byte-bpe   <s> <pad> </s> <unk> <mask>                        <s> A </s>        512     right
-    gpt2     byte-bpe   <|endoftext|>                                      A                 1024    right
-    llama    bpe        <unk> <s> </s>, then <0x00> to <0xFF>              <s> A             none    left    Llama 2
-    llama    byte-bpe   <|begin_of_text|> and others                       begin A           none    left    Llama 3
-
-NFKD and NFKC replace the compiled character maps (`Precompiled`) of ALBERT and T5, which `tokenizers` cannot create.
+docs/how-to/train-a-tokenizer.md has a table of the styles. NFKD and NFKC replace the compiled character maps
+(`Precompiled`) of ALBERT and T5, which `tokenizers` cannot create.
 """
 
 import dataclasses
@@ -174,7 +166,7 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         post_processor=lambda _: processors.ByteLevel(trim_offsets=False),
         max_length=1024,
     ),
-    ("llama", "bpe"): StyleTemplate(
+    ("llama", "bpe"): StyleTemplate(  # Llama 2
         kind="bpe",
         first=("<unk>", "<s>", "</s>"),
         reserved=tuple(f"<0x{byte:02X}>" for byte in range(256)),
@@ -188,7 +180,7 @@ _TEMPLATES: dict[tuple[Style, Kind], StyleTemplate] = {
         padding_side="left",
         model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
     ),
-    ("llama", "byte-bpe"): StyleTemplate(
+    ("llama", "byte-bpe"): StyleTemplate(  # Llama 3
         kind="byte-bpe",
         first=("<|begin_of_text|>", *(f"<|{name}|>" for name in _LLAMA3_NAMES)),
         roles=_roles(bos="<|begin_of_text|>", eos="<|end_of_text|>", pad="<|finetune_right_pad_id|>"),

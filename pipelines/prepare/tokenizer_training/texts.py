@@ -1,8 +1,4 @@
-"""Read the training texts of a tokenizer from the source in batches, so that they may exceed memory.
-
-chosen rows ──► --sample: evenly spaced runs of rows ──► texts for training, in batches
-                                                    └──► the first texts also for the evaluation
-"""
+"""Read the training texts of a tokenizer from the source in batches, so that they may exceed memory."""
 
 import collections
 import dataclasses

@@ -1,11 +1,5 @@
 """Write the folder of a trained tokenizer, like `save_pretrained` in transformers, with a record of its training.
 
-    DIR/tokenizer.json            the tokenizer
-    DIR/tokenizer_config.json     special tokens by role, limit, padding side, names of model inputs
-    DIR/special_tokens_map.json   the special tokens again, for older releases of transformers
-    DIR/chat_template.jinja       if one was given
-    DIR/training.json             the training's settings, and the digests of the other files; written last
-
 The files do not depend on the release of transformers.
 """
 
@@ -48,7 +42,7 @@ def files_of(
     files = {
         "tokenizer.json": tokenizer.to_str(pretty=True).encode(),
         "tokenizer_config.json": _dump(config),
-        "special_tokens_map.json": _dump(special),
+        "special_tokens_map.json": _dump(special),  # for older releases of transformers
     }
     return {**files, **({"chat_template.jinja": chat_template.encode()} if chat_template else {})}
 
