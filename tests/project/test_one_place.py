@@ -18,17 +18,17 @@ from pipelines.option_fields import declared
 from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
 from pipelines.prepare.layouts import LAYOUTS
-from pipelines.prepare.options.addresses import STORES
+from pipelines.prepare.options.addresses import ADDRESS, STORES
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LayoutName
 from pipelines.prepare.options.source_config import CHATS
 from pipelines.prepare.process.packages import PACKAGES
 from pipelines.prepare.sources.columns import chats, column_planning
-from pipelines.prepare.sources.columns.extraction import Purpose
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Purpose
 from pipelines.prepare.storage import object_storage
 from pipelines.prepare.tokenize.engines.choice import FAST_ENGINES
-from pipelines.train.config import Task
-from pipelines.train.models import backbones
+from pipelines.train.config import Task, TrainConfig
+from pipelines.train.models import backbones, fit
 from pipelines.train.models.families import FAMILIES
 from pipelines.train.models.settings import TYPES
 from pipelines.train.tasks import TASKS
@@ -43,6 +43,9 @@ from tfrecord_io.manifest import Ledger, Shard
 
 COMPARED = "tests/train/compare_backends.py"
 COMPARED_LOGITS = "scripts/clients/transformers_checkpoints.py"
+HELP = "pipelines/train/config.py"
+# Their remedies name families from scratch.
+OF_PACKED_ROWS, OF_EXPORTS = "pipelines/train/models/backbones.py", "pipelines/train/export/exporting.py"
 
 
 def text(path: str) -> str:
@@ -92,7 +95,11 @@ def test_every_layout_is_in_every_place() -> None:
         **{page: quoted(page) for page in ("docs/how-to/layouts/index.md", "docs/how-to/read.md", "docs/format.md")},
         **{page: quoted(page) for page in ("docs/how-to/export.md", "docs/reference/training.md", "README.md")},
     }
-    nothing_lacks(missing(LAYOUTS, places, exactly=["LayoutName", "docs/manifest.schema.json"]))
+    reasons = {reason for case in test_contract.CASES.values() for _, reason in case.unusable.values()}
+    nothing_lacks(
+        missing(LAYOUTS, places, exactly=["LayoutName", "docs/manifest.schema.json"]),
+        missing(reasons, {"docs/format.md": quoted("docs/format.md")}),
+    )
 
 
 def test_every_option_of_a_layout_is_on_a_page() -> None:
@@ -105,11 +112,14 @@ def test_every_form_of_chats_is_in_every_place() -> None:
     columns = {name for needed in CHATS.values() for name in needed}
     purposes = {chats.PURPOSES.get(name, name) for name in chats.CANDIDATES} | {*get_args(Purpose)}
     reasons = [f"{purpose}_null" for purpose in purposes - {*chats.OPTIONAL}]
+    flags = [option.flag for option in declared(SourceConfig)]
+    named = ColumnPlan(texts=(), nested=dict.fromkeys(get_args(Purpose), "")).flags.split(", ")
     nothing_lacks(
         missing(CHATS, {"tests/prepare/layouts/test_chat_forms.py": test_chat_forms.FORMS}),
         missing(columns, {"docs/how-to/layouts/chat.md": quoted("docs/how-to/layouts/chat.md")}),
         missing(purposes, {"extraction.Purpose": get_args(Purpose), "_NESTED": column_planning._NESTED}),
         missing(reasons, {"docs/format.md": quoted("docs/format.md")}),
+        missing(named, {"SourceConfig (see ColumnPlan.flags)": flags}),
     )
 
 
@@ -157,16 +167,25 @@ def test_every_task_is_in_every_place() -> None:
         COMPARED: {"classify", *re.findall(r'"task": "(\w+)"', text(COMPARED))},
     }
     predicted = [name for name, kind in TASKS.items() if kind.predictor]
+    # Another number of labels gives weights of other shapes.
+    options = {each.field for each in declared(TrainConfig) if each.group == "Task and model"} - {"num_labels"}
+    identity = {*TrainConfig(data="d", task="clm", model="m").identity()}
+    identity |= {*re.findall(r'"(\w+)": config\.\1', text("pipelines/train/setup.py"))}
     page = "docs/how-to/predict-and-export.md"
-    nothing_lacks(missing(TASKS, places, exactly=["config.Task"]), missing(predicted, {page: quoted(page)}))
+    nothing_lacks(
+        missing(TASKS, places, exactly=["config.Task"]),
+        missing(predicted, {page: quoted(page)}),
+        missing(options, {"TrainConfig.identity (or setup.identity)": identity}),
+    )
 
 
 def test_every_model_family_is_in_every_place() -> None:
     scratch = [name for name, family in FAMILIES.items() if family.scratch]
-    pages = ("docs/reference/training.md", "docs/how-to/train.md")
-    places: dict[str, Iterable[str]] = {page: re.findall(r"(\w+)-SIZE", text(page)) for page in pages}
+    pages, remedies = ("docs/reference/training.md", "docs/how-to/train.md"), (OF_PACKED_ROWS, OF_EXPORTS)
+    with_sizes = {path: re.findall(r"(\w+)-SIZE", text(path)) for path in (*pages, *remedies)}
+    places: dict[str, Iterable[str]] = {page: with_sizes[page] for page in pages}
     places["tests/train/test_adamw.py"] = re.findall(r'"(\w+)-tiny"', text("tests/train/test_adamw.py"))
-    places["--model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text("pipelines/train/config.py"))
+    places[f"{HELP}, --model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text(HELP))
     of_types: dict[str, Iterable[str]] = {
         "FAMILIES": FAMILIES,
         "tests/support/checkpoints.py": checkpoints.CONFIGS,
@@ -175,11 +194,16 @@ def test_every_model_family_is_in_every_place() -> None:
     }
     exported = [name for name, family in FAMILIES.items() if family.causal_class]
     page = "docs/how-to/predict-and-export.md"
+    packed = [name for name in scratch if FAMILIES[name].keeps_apart]
+    rotary = [name for name, kind in TYPES.items() if kind.rope]
     nothing_lacks(
         missing(scratch, places),
         missing(TYPES, of_types),
+        missing(rotary, {"fit._ROTARY": [name for name in TYPES if fit._ROTARY.search(name)]}),
         missing({*FAMILIES} - {*scratch}, {"settings.TYPES": TYPES}),
         missing(exported, {page: in_tables(page)}),
+        missing(packed, {OF_PACKED_ROWS: with_sizes[OF_PACKED_ROWS]}),
+        missing({*exported} & {*scratch}, {OF_EXPORTS: with_sizes[OF_EXPORTS]}),
     )
 
 
@@ -188,7 +212,7 @@ def test_every_size_of_a_model_is_in_every_place() -> None:
     pages = ("docs/reference/training.md", "docs/how-to/train.md")
     nothing_lacks(
         missing([", ".join(sizes)], {page: re.findall(r"tiny(?:, \w+)+", text(page)) for page in pages}),
-        missing([f"{first} to {last}"], {"--model": re.findall(r"\w+ to \w+", text("pipelines/train/config.py"))}),
+        missing([f"{first} to {last}"], {f"{HELP}, --model": re.findall(r"\w+ to \w+", text(HELP))}),
     )
 
 
@@ -223,6 +247,17 @@ def test_every_package_for_workers_is_in_every_place() -> None:
 def test_every_package_is_one_that_setup_py_installs_or_brings_along(package: str) -> None:
     brought = {"protobuf": "apache-beam", "tiktoken": "transformers"}
     assert brought.get(package, package) in Extras().names
+
+
+def test_every_storage_is_in_every_place() -> None:
+    pages = ("docs/how-to/cloud-storage.md", "docs/design.md", "docs/explanation/security.md")
+    drawing = "pipelines/prepare/storage/__init__.py"
+    local = "tests/project/test_rooms.py"
+    nothing_lacks(
+        missing(ADDRESS.split(" or "), {page: re.findall(r"\w+://", text(page)) for page in pages}),
+        missing(STORES.values(), {drawing: re.findall(r"─ (\w+) ", text(drawing))}),
+        missing(STORES.values(), {local: re.findall(r"'(\w+)' in name", text(local))}),
+    )
 
 
 @pytest.mark.parametrize("name", sorted({*STORES.values()}))
