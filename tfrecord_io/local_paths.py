@@ -51,7 +51,6 @@ def file_outside(folder: str) -> str | None:
 
     `transformers` opens some settings ("vocab", "merges") as files and saves their content with the tokenizer.
     """
-    own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     for name in ARGUMENTS:
         try:
             settings = json.loads(pathlib.Path(folder, name).read_text(encoding="utf-8"))
@@ -60,16 +59,21 @@ def file_outside(folder: str) -> str | None:
         for key, value in settings.items() if isinstance(settings, dict) else ():
             if _TEXTS.fullmatch(key):
                 continue
-            for path in (os.path.join(base, text) for text in _strings(value) for base in ("", folder)):
-                if not os.path.lexists(path) or os.path.isdir(path):
-                    continue
-                if not any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in own):
+            for path in (os.path.join(base, text) for text in texts_in(value) for base in ("", folder)):
+                if os.path.lexists(path) and not os.path.isdir(path) and not is_inside(path, folder):
                     return f"{key!r} in {name} names {path}"
     return None
 
 
-def _strings(value: Any) -> Iterator[str]:
+def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
+    """Return whether a path leads into the folder, or into the `blobs` of the hub's cache, to which its files link."""
+    roots = map(os.path.realpath, (folder, os.path.join(folder, "..", "..", "blobs")))
+    return any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in roots)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield all strings in the values of a JSON document."""
     if isinstance(value, str):
         yield value
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _strings(item)
+        yield from texts_in(item)

@@ -17,9 +17,9 @@ part of a batch) of 4 rows:
 Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone. With several hosts, each
 host keeps the rates to within two rows.
 
-Stages change the weights at global steps, and each dataset continues where it was. A change may add one or two rows to
-the differences above. Batches before a change do not depend on it, so later stages may be edited during a training. In
-the order of hosts, each later stage adds 1 CPU s to the opening of 100 datasets.
+Stages change the weights at global steps, which may add one or two rows to the differences above. Each dataset
+continues where it was. Batches do not depend on later stages, so these may be edited during a training. In the order of
+hosts, each later stage adds 1 CPU s to the opening of 100 datasets.
 
 Only training is mixed. Evaluate each of `datasets` separately.
 """

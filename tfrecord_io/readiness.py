@@ -61,7 +61,7 @@ _WIDE = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Problem at an operation, path or component. The pipeline works despite a problem that is not `fatal`."""
+    """Problem at an operation, path or component. If it is not `fatal`, the input works but is slower."""
 
     kind: str
     place: str
@@ -147,10 +147,7 @@ def _check_arguments(*, tpu: str, num_replicas: int, num_hosts: int, batch: str)
             raise ReaderError(f"{name} is {value!r}, expected one of {list(choices)}")
     host_plan.check_positive("num_replicas", num_replicas)
     host_plan.check_positive("num_hosts", num_hosts)
-    if num_replicas % num_hosts:
-        raise ReaderError(
-            f"{some(num_replicas, 'replica')} on {some(num_hosts, 'host')}, expected the same number on each host"
-        )
+    host_plan.check_hosts(num_replicas, num_hosts)
 
 
 def _graph_findings(dataset: tf.data.Dataset, *, remote: bool, gs_only: bool) -> Iterator[Finding]:

@@ -111,9 +111,9 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 def _take(
     data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
 ) -> Payloads:
-    """Return the messages in the complete frames at the start of `data`. After `last` data, an incomplete frame raises.
+    """Return the messages of the complete frames at the start of `data`. In the `last` data, nothing else may follow.
 
-    `record` and `byte` give the position of `data` in error messages.
+    `record` and `byte`: position of `data`, for error messages.
     """
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
     count, end, is_damaged = kernels.read_frames(data, out, offsets)

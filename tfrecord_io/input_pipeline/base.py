@@ -14,7 +14,6 @@ from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.mixing.mixing_plan import Rates
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.ordering import global_order
-from tfrecord_io.shown import some
 
 Names = Literal["keras-hub"] | Mapping[str, str]
 
@@ -166,10 +165,7 @@ class InputFunctions(abc.ABC):
 
 def _host(context: tf.distribute.InputContext) -> Host:
     replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
-    if replicas % hosts:
-        raise ReaderError(
-            f"{some(replicas, 'replica')} on {some(hosts, 'host')}, expected the same number on each host"
-        )
+    host_plan.check_hosts(replicas, hosts)
     return Host(index=context.input_pipeline_id, count=hosts, replicas=replicas // hosts)
 
 

@@ -1,7 +1,7 @@
 """Arithmetic of reading, without TensorFlow: each host's records, the number of steps, and resuming at a step.
 
-The concatenated shards of an epoch are a line of N rows, in which each of H hosts has a piece. In the first e epochs,
-host h has (e N + h) // H rows, so each row comes once per epoch, and no host is more than a row ahead of another:
+Each of H hosts has a piece of an epoch's N rows. In the first e epochs, host h has (e N + h) // H rows, so each row
+comes once per epoch, and no host is more than a row ahead of another:
 
     N = 7, H = 2        epoch 0   0 0 0 1 1 1 1        epoch 1   0 0 0 0 1 1 1
 
@@ -90,6 +90,14 @@ def check_positive(name: str, value: int) -> None:
 def check_seed(seed: int) -> None:
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
+
+
+def check_hosts(replicas: int, hosts: int) -> None:
+    if replicas % hosts:
+        raise ReaderError(
+            f"{some(replicas, 'replica')} on {some(hosts, 'host')}, expected the same number on each host",
+            remedy="use a number of replicas that is a multiple of the number of hosts",
+        )
 
 
 def whole_step(start_step: SupportsIndex) -> int:

@@ -221,7 +221,7 @@ def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
                                                 0 0 1 0
                                                 0 0 0 0
 
-    On padding, all keys are masked: a softmax must not subtract infinities there.
+    Rows of padding are all False, so mask the scores with a large negative number instead of infinity.
 
     Args:
         segment_ids_BL: integers [B, L] of TensorFlow, JAX or NumPy: 1, 2, ... on the tokens of each segment, 0 on

@@ -7,9 +7,9 @@
 K = 4, G = 4, W = 16, T = 4, on the slots of the permuted blocks c a d b:
 
         step   0   1   2   3
-    column 0  c2  c0  c3  c1         Each column of a window has consecutive slots, in random order. So neighbouring
-           1  a1  a3  a0  a2         rows of a batch come from different blocks, and a host, which has consecutive
-           2  d0  d3  d2  d1         columns, reads each of its blocks once.
+    column 0  c2  c0  c3  c1         A column of a window has consecutive slots, in random order. So the rows of a batch
+           1  a1  a3  a0  a2         come from different blocks, and a host reads each block of its columns once.
+           2  d0  d3  d2  d1
            3  b3  b2  b0  b1
 
 Splits of up to 64 MB are kept in memory and fully permuted (K = 1). Blocks never cross a shard's end: leftover rows of

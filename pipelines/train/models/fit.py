@@ -10,13 +10,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import h5py
 from safetensors import safe_open
 
+from tfrecord_io import local_paths
 from tfrecord_io.errors import ConfigError
 
 _READ = (".json", ".safetensors", ".h5")
@@ -100,7 +101,7 @@ def require_sound(folder: str | Path, *, model: str) -> None:
     for name in names:
         _require_own(folder, name, model=model)
     for index in set(_INDEXES) & set(names):
-        for name in _texts(_json(folder, index).get("weight_map")):
+        for name in local_paths.texts_in(_json(folder, index).get("weight_map")):
             if name not in names:
                 raise ConfigError(
                     f"--model {model}: {index} names the file {name!r:.200}, expected a file of this folder",
@@ -124,9 +125,7 @@ def require_sound(folder: str | Path, *, model: str) -> None:
 
 def _require_own(folder: str | Path, name: str, *, model: str) -> None:
     path = os.path.realpath(os.path.join(folder, name))
-    # The hub's cache links to `blobs`.
-    own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
-    inside = any(os.path.commonpath([root, path]) == root for root in own)
+    inside = local_paths.is_inside(path, folder)
     if not inside or not os.path.isfile(path):
         raise ConfigError(
             f"--model {model}: {name} is {'not a regular file' if inside else f'a link to {path}'}, expected a file of "
@@ -142,12 +141,3 @@ def _json(folder: str | Path, name: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{name}: expected a JSON object")
     return content
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the file names in a weight map. Keras' entries may be lists."""
-    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]:
-        if isinstance(item, str):
-            yield item
-        else:
-            yield from _texts(item)
