@@ -59,7 +59,7 @@ def _isolate() -> None:
 
 _isolate()
 # A build syncs 60 files and folders, each in milliseconds; tests/prepare/storage/test_durability.py shows which.
-os.fsync = lambda descriptor: None
+os.fsync = lambda fd: None
 gc.disable()
 # How long an example takes says more about what else the machine does than about us.
 settings.register_profile(

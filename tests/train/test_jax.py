@@ -34,7 +34,7 @@ KINDS = ("buckets", "clm", "dpo", "mixture", "mlm", "reward", "span", "t5")
 SMALLER: dict[str, dict[str, Any]] = {
     "buckets": {"model": "tests.train.small:steady"},
     "clm": {"model": "tests.train.small:apart"},
-    "dpo": {"model": "tests.train.small:next_tokens", "accumulate": 2},
+    "dpo": {"model": "tests.train.small:next_tokens", "accumulate": 2, "schedule": "constant"},
     "mixture": {"model": "tests.train.small:steady", "accumulate": 2},
     "mlm": {"model": "tests.train.small:at_positions"},
     "reward": {"model": "tests.train.small:answer"},
@@ -47,7 +47,7 @@ def options_of(kind: str) -> dict[str, Any]:
 
 def of_hosts(**changes: Any) -> dict[str, Any]:
     given = {"model": "tests.train.small:bag", "global_batch_size": 32, "order": "global", "backend": "jax"}
-    return {**EXACT, **given, "save_every": 2, **changes}
+    return {**EXACT, **given, "save_every": 2, "schedule": "constant", **changes}
 
 
 @pytest.fixture(scope="module")
@@ -92,19 +92,15 @@ def on_hosts(folder: Path) -> list[list[Outcome]]:
 def on_jax(folder: Path, on_hosts: list[list[Outcome]]) -> dict[str, Outcome]:
     """What JAX says of each kind, of one training in several ways, and of one that two hosts began."""
     commands = {kind: training.options(folder / kind, **options_of(kind), backend="jax") for kind in KINDS}
-    masked = {**options_of("everywhere"), "backend": "jax", "schedule": "constant"}
     commands |= {
         "one": training.options(folder / "one", **of_hosts()),
         "eight": training.options(folder / "eight", **of_hosts(replicas=8)),
         "sharded": training.options(folder / "sharded", **of_hosts(replicas=8, shard_model=True)),
-        "whole": training.options(folder / "whole", **{**masked, "replicas": 8}),
-        "half": training.options(folder / "parts", **{**masked, "replicas": 8, "steps": 2}),
-        "rest": training.options(folder / "parts", **{**masked, "replicas": 4}),
+        "half": training.options(folder / "parts", **of_hosts(replicas=8, steps=2)),
+        "rest": training.options(folder / "parts", **of_hosts(replicas=4)),
     }
-    pairs = {**options_of("dpo"), "backend": "jax", "schedule": "constant"}
-    sharded = {**pairs, "replicas": 4, "shard_model": True}
+    sharded = {**options_of("dpo"), "backend": "jax", "replicas": 4, "shard_model": True}
     commands |= {
-        "pairs": training.options(folder / "pairs", **pairs),
         "half of pairs": training.options(folder / "pairs sharded", **{**sharded, "steps": 2}),
         "rest of pairs": training.options(folder / "pairs sharded", **sharded),
     }
@@ -138,14 +134,14 @@ def test_losses_are_those_of_tensorflow(
 
 
 def test_the_number_of_devices_changes_nothing(on_jax: dict[str, Outcome]) -> None:
-    one, eight, sharded, whole, half, rest = (
-        training.losses(on_jax[name].out) for name in ("one", "eight", "sharded", "whole", "half", "rest")
+    one, eight, sharded, half, rest = (
+        training.losses(on_jax[name].out) for name in ("one", "eight", "sharded", "half", "rest")
     )
     assert eight == pytest.approx(one, abs=2e-6), "dropout included"
     assert sharded == pytest.approx(one, abs=2e-6), "each with a part of the model"
     assert (list(half), list(rest)) == ([1, 2], [3, 4])
-    assert {**half, **rest} == pytest.approx(whole, abs=2e-6), "with 8 devices, then 4"
-    pairs, half, rest = (training.losses(on_jax[name].out) for name in ("pairs", "half of pairs", "rest of pairs"))
+    assert {**half, **rest} == pytest.approx(one, abs=2e-6), "with 8 devices, then 4"
+    pairs, half, rest = (training.losses(on_jax[name].out) for name in ("dpo", "half of pairs", "rest of pairs"))
     assert {**half, **rest} == pytest.approx(pairs, abs=2e-6), "each with a part of the reference, and resumed"
 
 

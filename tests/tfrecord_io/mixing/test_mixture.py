@@ -34,7 +34,7 @@ WEIGHTS = {"a": 0.5, "b": 0.3, "c": 0.2}
 FIRST = {name: 1000 * at for at, name in enumerate(WEIGHTS)}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def datasets(write_dataset: WriteDataset) -> dict[str, Data]:
     """Of 40, 21 and 100 examples; the second is compressed, the last has one shard."""
     a = write_dataset({"train": pad_shards(13, 9, 11, 7), "validation": pad_shards(5)})
