@@ -1,6 +1,6 @@
 """Keyword arguments of `build` and `plan`, typed for editors and type checkers.
 
-They are the options of `prep-tfrecords build`, with the same defaults. A test compares them with the command line.
+A test compares them with the options of `prep-tfrecords build`.
 """
 
 import os

@@ -1,9 +1,8 @@
 """The commands as Python functions, for notebooks and scripts.
 
-    from prep_tfrecords import build, export, inspect, plan, verify
+    from prep_tfrecords import build
 
-    built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
-    inspect("out", rows=3)
+    build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
 
 Keyword arguments are the options of `prep-tfrecords build` with underscores (`--text-column` is `text_column`). A
 repeatable option takes a list, a flag True or False (`shuffle=False` is --no-shuffle). `map` and `filter` run in the
@@ -93,8 +92,7 @@ def build(
 ) -> Built:
     """Build a dataset, or complete an unfinished one, like `prep-tfrecords build`.
 
-    datasets: a hub id, files by path or glob, a folder, or one object. The rows of an object are first written to a
-        temporary folder; the same rows resume the same build.
+    datasets: a hub id, files by path or glob, a folder, or one object.
     tokenizer: a hub id, a folder or a tokenizer.
     beam_args: the arguments after `--` on the command line.
     progress: called every second from another thread, and once at the end, with the counts of rows, tokens, bytes and

@@ -1,7 +1,7 @@
 """The program `prep-tfrecords`, and its commands build, plan, tokenizer and export.
 
-Commands import large libraries, so that --help is fast. Exit status: 0 done, 1 an error with cause and remedy, 2 a
-wrong option, 130 Ctrl-C. Results go to stdout, as JSON with --json; progress and messages go to stderr.
+Commands import large libraries, so that --help is fast. docs/reference/cli/prep-tfrecords.md has the exit statuses, and
+the use of stdout and stderr.
 """
 
 import functools

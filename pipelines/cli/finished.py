@@ -218,7 +218,6 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
     from tfrecord_io import reader, readiness
 
     opened = reader.open(dataset)
-    # Buckets of different lengths are read separately.
     parts = [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
     splits = [(data, name) for data in parts for name, split in data.splits.items() if split.num_examples]
     checks = (readiness.check_data(data, name, tpu=tpu, **sizes) for data, name in splits)

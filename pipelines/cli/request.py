@@ -1,7 +1,6 @@
 """Parse arguments and options that several commands share.
 
-Most options of a build are fields of its config (`pipelines.prepare.options`). This module adds functions, arguments
-for Beam, and options from a file.
+This module adds functions, arguments for Beam, and options from a file to the options of `pipelines.prepare.options`.
 """
 
 import itertools

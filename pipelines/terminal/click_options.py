@@ -93,8 +93,7 @@ def takes(
 ) -> Callable[[Command], Command]:
     """Add the options of `configs` to a command, in the order of `groups`. The group "" has no title.
 
-    required: names of required options, which form the first group. more: options to append to a group. leave_out:
-    names of options to omit.
+    required: names of required options, which form the first group. more: options to append to a group.
     """
     all_options = [option for config in configs for option in declared(config) if option.name not in set(leave_out)]
     needed = set(required)

@@ -268,7 +268,7 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _SafeFormatter(logging.Formatter):
-    """Formatter without secrets and escape sequences. `shown` is the level, as in `warning: …`, empty for INFO."""
+    """Formatter without secrets and escape sequences."""
 
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "

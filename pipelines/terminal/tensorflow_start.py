@@ -1,6 +1,4 @@
-"""Import TensorFlow without messages that no setting turns off, such as:
-
-    WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+"""Import TensorFlow without messages that no setting turns off.
 
 C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL applies.
 """

@@ -194,7 +194,8 @@ def _pieces(ids: np.ndarray, marks: Iterable[np.ndarray | None], tokenizer: HFTo
         [np.zeros(len(ids), np.int64) if mark is None else mark.astype(np.int64) for mark in marks]
     )
     edges = [0, *(np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1).tolist(), len(ids)] if len(ids) else [0]
-    # Take the text that a piece's tokens add, unless later tokens change earlier text, such as half a character.
+    # A piece decoded alone would lose the space before its first word. So take the text that the piece's tokens add,
+    # unless later tokens change earlier text, such as half a character.
     whole, ends = decoded(ids, tokenizer), [decoded(ids[:edge], tokenizer) for edge in edges]
     if all(whole.startswith(text) for text in ends):
         texts = [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]

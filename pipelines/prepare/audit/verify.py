@@ -6,8 +6,7 @@
     the tokenizer or the workers' copy     the intact one of the two
     the files for TFDS                     the manifest
 
-The manifest is never written: a repaired shard must have the digest in the manifest. Readers check the digests of
-earlier generations' manifests.
+The manifest is never written: a repaired shard must have the digest in the manifest.
 """
 
 import collections

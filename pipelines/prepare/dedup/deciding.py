@@ -52,7 +52,6 @@ class Comparison:
     inside: str | None
 
     def write(self, name: str, records: np.ndarray) -> None:
-        """Write records for other tasks."""
         storage.write_bytes(storage.join(self.folder, name), records.tobytes(), inside=self.inside)
 
     def read(self, names: Sequence[str], kind: np.dtype) -> np.ndarray:

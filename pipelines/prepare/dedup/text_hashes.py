@@ -2,8 +2,7 @@ r"""Hash the content of rows: keys of whole texts, and hashes of word runs share
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
-Keys have 128 bits, so a billion texts collide with probability 1e-21. White space is ASCII white space, and characters
-that NFKD converts to it.
+Keys have 128 bits, so a billion texts collide with probability 1e-21.
 
 A run is a sequence of words without punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020,
 appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and Llama 2 (appendix A.6), with tokens. In scripts

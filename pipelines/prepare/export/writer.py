@@ -1,4 +1,4 @@
-"""Base class of export formats: the check of a request, the files of a shard, and other files."""
+"""Base class of export formats."""
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Locate the rows of a source; ingest rows that cannot be read in place into a Parquet copy.
 
-The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Child processes or a separate Beam job make
-it. Remote workers cannot read this machine's disk or use the user's credentials. So local processes ingest such files,
-or copy them byte for byte if they are Parquet that needs no ingest.
+The copy is in OUT/.prep/rows-DIGEST, or for `plan` in a temporary folder. Remote workers cannot read this machine's
+disk or use the user's credentials. So local processes ingest such files, or copy them byte for byte if they are Parquet
+that needs no ingest.
 """
 
 import dataclasses

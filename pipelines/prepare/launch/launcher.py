@@ -78,7 +78,6 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
 
 
 def _complete_dataset(request: OpenRequest) -> tuple[Manifest, int, int] | None:
-    """Return (manifest, 0, number of shards) if the output already has everything requested, else None."""
     config, items = request.config, request.early_items()
     root = config.output.root
     dataset = None if items is None or config.overwrite else own_files.read_manifest(root)

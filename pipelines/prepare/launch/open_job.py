@@ -1,4 +1,4 @@
-"""Open a build in two steps: `open_request` needs no rows, and `open_job` locates them, or ingests them first.
+"""Open a build in two steps: `open_request` needs no rows, and `open_job` locates or ingests the rows.
 
 With --append, the job leaves out the rows that are already in the dataset (`appending`).
 """
@@ -45,8 +45,8 @@ _log = logging.getLogger(__name__)
 class OpenRequest:
     """Request with its source and tokenizer open, before its rows are located.
 
-    `columns` and `encoder` are None if user functions determine the columns, which requires rows. `append` is None
-    without --append. `runs`: word runs of the evaluation sets, None without --decontaminate.
+    `columns` and `encoder` are None if user functions determine the columns, which requires rows. `runs`: word runs of
+    the evaluation sets, None without --decontaminate.
     """
 
     config: PrepareConfig
@@ -214,8 +214,8 @@ def find_source(
 class OpenJob:
     """Job with located rows: `job` is the part that is sent to workers.
 
-    `items`: the fingerprint's content. `source_rows`: the number of rows of each source split. `request`: with the
-    lengths that `--bucket-lengths auto` chose.
+    `items`: the fingerprint's content. `source_rows`: rows of each source split. `request`: with the lengths that
+    `--bucket-lengths auto` chose.
     """
 
     request: OpenRequest

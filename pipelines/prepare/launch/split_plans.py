@@ -213,7 +213,8 @@ def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unus
     rejected.update(row.reason for row in read.refused)
     first = [RejectedRow(row=int(read.numbers[at]), reason=str(read.reasons[at])) for at in indices[:NAMED_ROWS]]
     if not read.whole:
-        # In a partly covered group, all rows outside may be null, so count only the nulls beyond their number.
+        # As in `_texts_of_groups`, take the column with the most nulls. In a partly covered group, all rows outside may
+        # be null, so count only the nulls beyond their number.
         known = list(nulls_by_reason(split, columns))
         nulls = np.zeros(len(known), np.int64)
         for covered in covers(split.groups.ends, split.ranges) if known else ():

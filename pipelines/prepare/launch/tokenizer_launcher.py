@@ -31,7 +31,6 @@ from pipelines.prepare.tokenizer_training.training import TokenizerEvaluation
 from tfrecord_io.errors import ColumnError, ConfigError
 from tfrecord_io.shown import some
 
-# Options in training.json, in addition to the source's.
 _RECORDED = ("vocab_size", "special_tokens", "min_frequency", "lowercase", "sample")
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]

@@ -166,9 +166,9 @@ def _column(text: str, *layouts: str, brief: str = "") -> Any:
 class SourceConfig:
     """The rows to read: dataset, splits, columns and functions.
 
-    `dataset`: a hub id, a path, a glob or a folder. `more_paths`: further files of the same dataset. `object_splits`:
-    splits of a Python object that is stored in the folder `dataset` (see `ingest.objects`). `functions`: applied in
-    order. Columns that only some layouts use are None for the layout's default.
+    `dataset`: a hub id, a path, a glob or a folder. `object_splits`: splits of a Python object that is stored in the
+    folder `dataset` (see `ingest.objects`). `functions`: applied in order. Columns that only some layouts use are None
+    for the layout's default.
     """
 
     dataset: str

@@ -1,11 +1,8 @@
 """Plan the shards of a split before anything is written: their number, and the rows of each.
 
-    rows of a split    cut into blocks of at most 4,000 consecutive rows, fewer where rows are long
-    blocks             permuted by the seed (or left in source order), each with its predicted output bytes
-    shards             equal parts of those bytes, cut between rows
-
-All shards of a split have the same size, which is within 10 % of the target if the split's size is near a multiple of
-the target, or at least 4.5 times the target.
+Blocks of at most 4,000 consecutive rows, fewer where rows are long, are permuted by the seed or left in source order.
+Shards are equal parts of their predicted bytes, cut between rows. All shards of a split have the same size, which is
+within 10 % of the target if the split's size is near a multiple of the target, or at least 4.5 times the target.
 """
 
 from __future__ import annotations
@@ -184,7 +181,7 @@ def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: 
 
 
 def runs_of(blocks: Blocks, files: np.ndarray, *, shard_bytes: int) -> np.ndarray:
-    """Return the first block of each run, int64 [R]. Runs are equal parts of a file, of about a fifth of a shard.
+    """Return the first block of each run, int64 [R]. Runs are equal parts of a file.
 
     `files` int64 [N]: number of each block's file.
     """

@@ -64,8 +64,7 @@ class ReadRows:
     """The K rows that a sample has read, tokenized or not, in reading order.
 
     `numbers` and `text_bytes` int64 [K]: row numbers in the split, and bytes of text. `reasons` object [K]: why a row
-    cannot be used, or ''. `whole`: whether these are all rows of the split. `refused`: unusable rows that only
-    tokenizing has revealed.
+    cannot be used, or ''. `whole`: as in `SampleChoice`. `refused`: unusable rows that only tokenizing has revealed.
     """
 
     numbers: np.ndarray
@@ -84,8 +83,8 @@ class ReadRows:
 class SampledRows:
     """Sample of a split: N tokenized rows in reading order, and M rows of the same runs that were only weighed.
 
-    `row_indices` int64 [N]: indices among the split's rows. `tokens` int64 [N]: including cut tokens. `records` int64
-    [N]: records per row, if the layout does not join rows. `text_bytes` int64 [N]. `weighed_*` int64 [M].
+    Arrays are int64 [N], and `weighed_*` int64 [M]. `row_indices`: indices among the split's rows. `tokens`: including
+    cut tokens. `records`: records per row, if the layout does not join rows.
     """
 
     row_indices: np.ndarray
@@ -138,7 +137,6 @@ def _no_usable_row(
 
 
 def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple[np.ndarray, pa.Table, ReadRows]:
-    """Return the usable rows in runs, _IN_RUN [R], the columns of those that fit, and all rows that were read."""
     parts, chosen, tables = [], [], []
     runs = done = 0
     starts, stops = choice.tokenized_ranges.T
@@ -154,7 +152,6 @@ def _collect(spec: ShardSpec, split: SplitSource, choice: SampleChoice) -> tuple
         run = np.minimum(np.searchsorted(stops, row_indices, "right"), len(stops) - 1)
         inside = np.flatnonzero((starts[run] <= row_indices) & (row_indices < stops[run]) & (why == ""))
         _, run = np.unique(run[inside], return_inverse=True)
-        # Rows up to the run's limit of bytes may be tokenized, and some first rows that alone exceed the limit.
         sizes, begins = text_bytes[inside], np.diff(run, prepend=-1) != 0
         ends = np.cumsum(sizes)
         fits = ends - (ends - sizes)[begins][run] <= int(stops[0] - starts[0]) * _ROW_BYTES

@@ -1,7 +1,7 @@
 """Measure a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
 For rows outside the sample (`sample_rows`), a `SizeModel` predicts output, tokens and records from text bytes, and from
-the position in the split, since the language may change there and with it the tokens per byte.
+the position in the split, since the language may change there.
 
 In tests, shards of `pad` and `concat` have 0.92 to 1.04 of the target size. The last shards of `pack` have up to 1.3 if
 rows are sorted by length, since long documents leave room that a sample cannot show.

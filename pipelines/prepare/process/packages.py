@@ -11,7 +11,7 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Package:
-    """One distribution, by its name in the package index.
+    """One distribution.
 
     `sent`: remote workers get the launcher's version if it is "installed" there, or "loaded" (imported) there; "" for
     never. `extra`: the extra of setup.py that installs it; "" for the base install or a package that the user adds.

@@ -102,7 +102,7 @@ def _counts(split: SplitSubject, vocab_size: int) -> np.ndarray:
 
 
 def rows_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return the numbers of rows used, rejected and filtered in a split, and examples of rejected rows."""
+    """Return the rows used, rejected and filtered in a split, and examples of rejected rows."""
     ledger = split.finished.ledger
     figures = [("used", ledger.rows_used)]
     for kind, reasons, words in (("rejected", ledger.rejected, words_of), ("filtered", ledger.filtered, _filter_words)):
@@ -182,7 +182,6 @@ def _with_bars(caption: str, head: tuple[str, str], names: list[str], counts: li
 
 
 def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray, str, str]:
-    """Return lengths, int64 [N], the noun for their things (rows or documents), and a note on their source."""
     lengths = np.concatenate([np.zeros(0, np.int64), *map(lengths_of, split.parts)])
     cut = "No row was cut."
     if split.finished.ledger.tokens_cut:

@@ -45,7 +45,6 @@ class StyleTemplate:
 
     @property
     def special(self) -> tuple[str, ...]:
-        """All special tokens."""
         return (*self.first, *self.last)
 
     @property
@@ -109,7 +108,6 @@ _CLS_AND_SEP: dict[str, Any] = {
 }
 _QUOTES = (normalizers.Replace("``", '"'), normalizers.Replace("''", '"'))
 _LLAMA3_NAMES = ("end_of_text", "finetune_right_pad_id", "start_header_id", "end_header_id", "eot_id")
-# Normalizers of the styles that can keep case.
 _CASED = {
     "bert": normalizers.BertNormalizer(lowercase=False),
     "albert": normalizers.Sequence([*_QUOTES, normalizers.NFKC()]),

@@ -1,4 +1,4 @@
-"""Train a tokenizer, with the trainer for its kind and the template of its style, and evaluate it.
+"""Train a tokenizer, and evaluate it.
 
 The trainers of `tokenizers` number the characters that continue a word (`##a`) in random order, and this order breaks
 ties between equally frequent merges. So for WordPiece, the texts are read twice: first to collect the characters.
