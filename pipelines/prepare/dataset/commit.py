@@ -24,9 +24,8 @@ _log = logging.getLogger(__name__)
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Write the tokenizer, the TFDS files and the manifest, and return the manifest. Splits committed earlier stay.
 
-    An append keeps the previous manifest, as `manifest-0.json`, `manifest-1.json` and so on. Raises: OutputError if a
-    shard is missing, or another job has written here; LedgerError if rows are missing; RowsRejectedError if too many
-    were rejected.
+    An append keeps the previous manifest as `manifest-N.json`. Raises: OutputError if a shard is missing, or another
+    job has written here; LedgerError if rows are missing; RowsRejectedError if too many were rejected.
     """
     # Read the versions before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
@@ -80,11 +79,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
 def _merge(
     job: Job, before: Manifest | None, splits: dict[str, Split], receipts_of: Mapping[str, list[Receipt]]
 ) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
-    """Merge the job's `splits` into the previous manifest: replace them, or extend them in an append.
-
-    Returns: the splits; their row ranges; the source split of each renamed split; and by split and engine the number
-        of rows tokenized and compared with the reference.
-    """
+    """Merge the job's splits into the previous manifest; return splits, row ranges, origins and engines by split."""
     old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
     source = before.source if before else {}
     ranges, origins, engines = dict(source.get("splits", {})), dict(source.get("origins", {})), dict(old_engines)
@@ -122,10 +117,7 @@ def _remove_copy(job: Job) -> None:
 
 
 def check_error_rate(unused: Mapping[str, UnusedRows], *, rows: Mapping[str, int], limit: float) -> None:
-    """Check that at most the fraction `limit` of the rows was rejected. Filtered rows don't count.
-
-    Raises: RowsRejectedError if more rows were rejected.
-    """
+    """Check the fraction of rejected rows; filtered rows don't count. Raises: RowsRejectedError above `limit`."""
     total, rejected, reasons = sum(rows.values()), collections.Counter[str](), []
     for split, of_split in sorted(unused.items()):
         total -= sum(of_split.filtered.values())
@@ -164,10 +156,7 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
 
 
 def _manifest_before(job: Job) -> Manifest | None:
-    """Return the manifest of the same job's earlier run, or of the dataset to append to.
-
-    Raises: OutputError if the manifest is another job's, or the dataset to append to is gone.
-    """
+    """Return the manifest of the same job's earlier run, or of the dataset to append to."""
     before = own_files.read_manifest(job.root)
     if before is None and job.appends_to is not None:
         raise OutputError(

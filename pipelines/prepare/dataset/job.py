@@ -1,7 +1,6 @@
 """Job: one run of `build`, in the form that is sent to workers.
 
-A job holds its output and everything that determines the bytes, as names, numbers and column types. It holds no
-tokenizer object, open file, secret or list of files.
+It holds no tokenizer object, open file, secret or list of files.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tfrecord_io.errors import FormatError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Build job: the determinants of its bytes (`spec`), the rows to read (`splits`), and the output (`root`, `name`).
+    """Build job: everything that determines its bytes, and its output folder `root`.
 
     `engine` affects only the speed. `ingested`: folder of the source's ingested copy, if any. `strict`: end at the
     first rejected row. `appends_to`: fingerprint of the dataset to append to, if any.

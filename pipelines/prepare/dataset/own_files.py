@@ -3,8 +3,7 @@
     build        train  shards 0, 1, 2    rows [0, 1000)         manifest.json
     append       train  shards 3, 4       rows [1000, 1500)      new manifest.json; the former is manifest-0.json
 
-Jobs change and delete only these files. Each generation has a fingerprint, and a folder with plan and receipts. Task
-and row numbers continue from one generation to the next.
+Jobs change and delete only these files. Task and row numbers continue from one generation to the next.
 """
 
 import os
@@ -18,7 +17,6 @@ from tfrecord_io.manifest import Generation, Manifest
 
 WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
-# A dataset's files besides its shards.
 OWN_FILES = (manifest.FILE_NAME, *tfds.NAMES, *FOLDERS)
 FORMER = re.compile(r"manifest-\d+\.json")
 _OWN = re.compile("|".join((*map(re.escape, (WORK_FOLDER, *OWN_FILES)), FORMER.pattern, r"(?s:.*)\.tfrecord(\.gz)?")))

@@ -1,10 +1,6 @@
-"""Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard.
+"""Plan files of a split, in OUT/.prep/FINGERPRINT/SPLIT: the source rows of each shard (see docs/format.md).
 
-    plan-00000.parquet, ...     64 shards each: one row per piece (a run of rows that is read together), with its shard
-                                and file; at most a few megabytes
-    plan.json                   rows of each shard and of each source file; written last
-
-A worker gets only a task's (split, index, count), and looks up the rest here.
+A plan file has at most a few megabytes. A worker gets only a task's (split, index, count), and looks up the rest here.
 """
 
 import collections
@@ -212,7 +208,7 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PlanFile:
-    """Plan in plan.json, with the number of shards per Parquet file, and of rows per source file."""
+    """Content of plan.json; `group_shards`: shards per Parquet file."""
 
     path: str
     plan: SplitPlan
@@ -311,7 +307,6 @@ def _of_job(stored: _PlanFile, job: Job, split: str) -> SplitPlan:
 
 
 def _pieces(table: pa.Table) -> Pieces:
-    """Return the pieces in a table. Raises: ValueError if a value is missing or out of range."""
     names = [name for name in table.column_names if name != "stamp"]
     if not len(table) or any(table.column(name).null_count for name in names):
         raise ValueError("no pieces, or pieces with missing values")

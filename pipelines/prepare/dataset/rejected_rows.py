@@ -71,7 +71,7 @@ class RejectedRows:
             self._lines.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
-        """Write the rows as JSON lines to `path`; without rows, delete an earlier file. Options: as in `storage`."""
+        """Write the rows as JSON lines to `path`; without rows, delete an earlier file."""
         if self._lines.tell():
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
@@ -92,7 +92,6 @@ def read(path: str) -> Iterator[RejectedContent]:
 
 
 def _content(row: pa.RecordBatch) -> str:
-    """Return one row as JSON text, cut at 4 KB, with bytes that are not UTF-8 escaped."""
     content: dict[str, object] = {}
     for name, column in zip(row.schema.names, row.columns, strict=True):
         is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)

@@ -1,12 +1,6 @@
 """Reserve the output folder for a job: check that it may write there, write its claim, delete leftovers.
 
-OUT/.prep/lock                                       exists while a job runs (see `local_storage`)
-OUT/.prep/rows-DIGEST/                               the ingested copy of the source, until the commit
-OUT/.prep/FINGERPRINT/job.json                       the items that the fingerprint covers
-OUT/.prep/FINGERPRINT/source.json                    location of the source (see `source_record`)
-OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer, for workers
-OUT/.prep/FINGERPRINT/SPLIT/plan.json, plan-*.parquet    which rows go into which shard (see `plan_files`)
-OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
+docs/format.md lists the files in OUT/.prep/FINGERPRINT/, and describes the ingested copy in OUT/.prep/rows-DIGEST/.
 """
 
 import contextlib
@@ -28,7 +22,6 @@ from tfrecord_io.format.json_fields import NAME, WRONG, mapping
 from tfrecord_io.manifest import Manifest
 
 JOB_FILE = "job.json"
-# Prefix of folders that hold an ingested source.
 INGESTED = "rows-"
 
 
@@ -172,10 +165,7 @@ def _own_shards(root: str) -> list[str]:
 
 
 def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | None) -> None:
-    """Check that `root` holds nothing but this dataset or `former`, the dataset to append to.
-
-    Raises: FingerprintMismatchError; OutputError if the dataset is no longer `former`.
-    """
+    """Check that `root` holds nothing but this dataset or `former`, the dataset to append to."""
     fingerprint, committed = fingerprint_of(items), read_manifest(root)
     existing = committed and committed.fingerprint
     if former is None:

@@ -36,7 +36,7 @@ def origin_of(manifest: Manifest, split: str) -> str:
 
 
 def source_path(root: str, fingerprint: str) -> str:
-    """Return the path of source.json, which holds the source's location and the user functions."""
+    """Return the path of source.json."""
     return storage.join(root, WORK_FOLDER, fingerprint, _FILE)
 
 

@@ -4,11 +4,8 @@
               ├── gcs                 gs://, through google-cloud-storage and gcsfs
               └── object_storage      other services, through fsspec
 
-`options.addresses` names the module of each scheme with conditional writes.
-
 Writes are atomic. Transient errors are retried. Every function may raise OutputError, for example for a missing bucket.
-A FileNotFoundError of a read reaches the caller unchanged; all other errors become a PrepError with a remedy
-(`storage_errors`).
+A read passes FileNotFoundError on; `storage_errors` turns all other errors into a PrepError with a remedy.
 """
 
 import contextlib
@@ -31,9 +28,9 @@ from pipelines.prepare.storage.storage_errors import as_output_error, retry_tran
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 from tfrecord_io.local_paths import local_path as local_path
 
-# Largest file to read into memory. The largest tokenizers have 40 MB.
+# Limit for reading a whole file. The largest tokenizers have 40 MB.
 _MOST_BYTES = 256 << 20
-# Threads that read remote files, because each small file takes a round trip.
+# Threads for remote files: each small file takes a round trip.
 _READERS = 32
 
 
@@ -49,7 +46,7 @@ def file_system(path: str) -> tuple[Any, str]:
 
 
 def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
-    """Return the service's metadata of a remote file or folder: type, size, checksums or version.
+    """Return the service's metadata of a remote file or folder.
 
     Errors that `passes` accepts are retried. Raises: FileNotFoundError; errors of the service's library.
     """
@@ -192,10 +189,9 @@ def write_bytes(path: str, content: bytes, *, inside: str | None = None, replaci
 def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Write buffers to a file that appears whole or not at all.
 
-    inside: an existing folder. Only folders below it are made, so that a folder deleted during a job does not come back
-        half full. Links below it are not followed. Local only.
-    replacing: the version that may be replaced (see `versions`), 0 for none. An object of another version stays, and
-        counts as written if its content is the same.
+    inside: an existing local folder. Only folders below it are made, so that a folder deleted during a job does not
+        come back half full. Links below it are not followed.
+    replacing: the version that may be replaced (see `versions`), 0 for none. An object of another version stays.
     Raises: OutputError if an object of another version has other content; errors of `chunks`.
     """
     store, place = _at(path)

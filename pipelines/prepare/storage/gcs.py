@@ -3,15 +3,14 @@
     metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
     reading                                 `open_fs`, of gcsfs
 
-Both libraries share credentials, endpoint and the project to bill. The `GCSFileSystem` of `gcsfs.core` is used, because
-the one that `gcsfs` exports may ask another service for the bucket's type.
+The `GCSFileSystem` of `gcsfs.core` is used, because the one that `gcsfs` exports may ask another service for the
+bucket's type.
 
-An upload of up to one block is one request. A larger upload is a session of parts; the object appears with the last
-part, if its checksum is right. After an error the client sends the part again
+An upload of more than one block is a session of parts. After an error the client sends the part again
 (https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session
 or kept less than a part, because earlier parts are no longer in memory.
 
-An upload may name the generation to replace, 0 for none. The service answers 412 if the object has another generation
+The service answers 412 if the object has another generation than the one to replace
 (https://cloud.google.com/storage/docs/request-preconditions). Then the object's checksum decides, because the answer to
 an earlier request may be lost, or another worker may have written the same content.
 
@@ -37,13 +36,11 @@ from pipelines.prepare.storage.gcs_account import explanation as explanation
 from tfrecord_io.errors import ConfigError, OutputError
 from tfrecord_io.shown import cause_without_secrets
 
-# Limits for one gcsfs request, for silence on a connection, and for connecting.
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
 TIMEOUT = (_CONNECT_SECONDS, _SILENCE_SECONDS)
 _REQUESTS_AT_ONCE = 10
-# Answers that end an upload session.
 _SESSION_LOST = (308, 404, 410)
 
 _lock = threading.Lock()
@@ -144,7 +141,7 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in a folder, by name; None for subfolders, named `folder/`."""
+    """Return the bytes of each file in a folder by name; None for subfolders, named `folder/`."""
     with bucket(path) as (handle, key):
         prefix = f"{key}/" if key else ""
         listing = handle.list_blobs(prefix=prefix, delimiter="/", **_options(path))
@@ -258,7 +255,7 @@ def _options(path: str, passes: Callable[[BaseException], bool] = storage_errors
 
 
 class _Content:
-    """File-like body of an upload, which counts its bytes and computes their CRC-32C."""
+    """File-like body of an upload, with its size and CRC-32C."""
 
     def __init__(self, chunks: Iterable[Any]) -> None:
         self._chunks = iter(chunks)

@@ -2,14 +2,12 @@
 
     OUT/.partial-1f0c…-NAME    written, synced ──► renamed to OUT/NAME ──► the folder synced
 
-Listings leave out temporary files of killed processes, and the next run deletes them.
-
 Links are not followed below the dataset folder `inside`, nor at the end of a path, because the sender of a dataset
 could use them to redirect reads and writes.
 
 A job locks `.prep/lock` with flock; the kernel releases the lock when the process ends. (The package `filelock` names
 no holder, and accepts a hard link.) Object stores have no locks: two jobs for the same dataset write the same bytes
-there, and a job for another dataset is refused because of the first job's work folder (`reservation`).
+there, and `reservation` refuses a job for another dataset.
 
 Functions raise OutputError and OSError.
 """
@@ -162,7 +160,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def entries(folder: str) -> dict[str, int | None]:
-    """Return the size in bytes of each file in `folder`, by name; None for links and folders, named `folder/`."""
+    """Return the bytes of each file in `folder` by name; None for links and folders, named `folder/`."""
     sizes: dict[str, int | None] = {}
     with os.scandir(folder) as scanned:
         for entry in scanned:

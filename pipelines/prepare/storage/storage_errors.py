@@ -1,9 +1,6 @@
 """Retry transient storage errors, and give all others a message and a remedy.
 
-One class of exceptions has many causes; the HTTP status, the errno or the service's message tells which.
-
-Transient errors are logged and retried for three minutes, with growing random pauses. google-cloud-storage retries its
-requests itself, with the same limits.
+Transient errors are logged and retried for three minutes, with growing random pauses.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
