@@ -107,7 +107,7 @@ def test_a_runner_is_chosen_before_beam_is_imported() -> None:
         # How a build permutes rows is the preparing side's own; one module asks it which row a record is.
         ("pipelines.train", "pipelines.prepare", ("audit.trace",)),
         ("tfrecord_io", "pipelines", ()),
-        ("tfrecord_io.codec", "tfrecord_io", ("codec", "errors", "schema")),
+        ("tfrecord_io.codec", "tfrecord_io", ("codec", "errors", "schema", "shown")),
         # The types of a manifest come from `tfrecord_io.manifest`.
         *(
             (room, "tfrecord_io.format", ("json_fields", "record_index"))
