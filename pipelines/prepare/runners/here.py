@@ -194,7 +194,7 @@ def number(
         limits.append((room, f"{fit}; give --workers N for another number"))
     children, why = min([(requested, ""), *limits], key=lambda limit: limit[0])
     if why:
-        _log.warning("%d instead of %d workers: %s", children, requested, why)
+        _log.warning("%s instead of %d: %s", some(children, "worker"), requested, why)
     rounds = math.ceil(tasks / children)
     children = math.ceil(tasks / rounds)
     return children if children > 1 else 0

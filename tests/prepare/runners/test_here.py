@@ -212,11 +212,11 @@ GB = 1_000_000_000
         (10, None, None, 64 * GB, 5, ""),  # eight would need two rounds, too
         (40, 3, None, 64 * GB, 3, ""),
         (40, 1, None, 64 * GB, 0, ""),
-        (40, None, None, 4 * GB, 4, "4 instead of 8 workers: no more fit into 80 % of 4.0 GB of memory"),
+        (40, None, None, 4 * GB, 4, "4 workers instead of 8: no more fit into 80 % of 4.0 GB of memory"),
         (40, 8, None, 4 * GB, 8, ""),
-        (40, None, None, 1 * GB, 0, "1 instead of 8 workers"),
+        (40, None, None, 1 * GB, 0, "1 worker instead of 8"),
         (40, 16, None, 64 * GB, 14, ""),
-        (40, 16, 8, 64 * GB, 8, "8 instead of 16 workers: only 8 cores can be used"),
+        (40, 16, 8, 64 * GB, 8, "8 workers instead of 16: only 8 cores can be used"),
         (40, 4, 8, 64 * GB, 4, ""),
     ],
 )
