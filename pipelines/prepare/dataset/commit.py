@@ -174,7 +174,7 @@ def _manifest_before(job: Job) -> Manifest | None:
 
 
 def _write(job: Job, result: Manifest, files: Mapping[str, bytes], versions: Mapping[str, int]) -> None:
-    """Write the files, the manifest last. `versions`: by path, the version of the file that may be replaced."""
+    """Write the files, the manifest last. `versions`: see `storage.versions`."""
     if job.appends_to is not None:
         # Keep the previous manifest for readers that continue with only its rows.
         content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))

@@ -1,8 +1,5 @@
 """A dataset's own files, its manifest, and its generations: the build and each append.
 
-    build        train  shards 0, 1, 2    rows [0, 1000)         manifest.json
-    append       train  shards 3, 4       rows [1000, 1500)      new manifest.json; the former is manifest-0.json
-
 Jobs change and delete only these files. Task and row numbers continue from one generation to the next.
 """
 

@@ -39,7 +39,6 @@ _MOST_COUNT, _MOST_START, _MOST_PIECES = 1 << 40, 1 << 62, 1 << 22
 
 _FILE = "plan.json"
 _START_OVER = "start over with --overwrite"
-# The columns of a `DataFile`, then a piece's, with their arrays in `Pieces`.
 _OF_FILES = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -68,7 +67,7 @@ def key_of(task: ShardTask) -> TaskKey:
 def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Write the plan of a split, before its first shard.
 
-    Raises: OutputError if another job has written another plan (a local lock prevents that).
+    Raises: OutputError if another job has written another plan.
     """
     groups = _relative(groups, job.root)
     shard_pieces = (len(groups) + len(plan.spans_of(0, plan.num_shards))) / plan.num_shards

@@ -31,8 +31,8 @@ def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as 
 class Receipt:
     """Result of one task: its shard, or one shard per record length.
 
-    `engine`: its name and version. `rows_checked`: rows that the reference engine also tokenized, with the same result.
-    `labels`: the distinct unnamed integer labels, from `with_labels`; None for other labels.
+    `engine`: name and version of the engine. `rows_checked`: rows that the reference engine also tokenized, with the same
+    result. `labels`: the distinct unnamed integer labels, from `with_labels`; None for other labels.
     """
 
     fingerprint: Fingerprint
@@ -101,7 +101,7 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 
 
 def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Return each task's receipt if it is valid, or else None. Receipts are read concurrently.
+    """Return each task's receipt if it is valid, or else None.
 
     A valid receipt belongs to exactly this task, and its shards have the recorded sizes. With --engine hf, the
     reference engine made them.
@@ -121,7 +121,6 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
             receipt = parse(contents.get(path) or b"", path=path)
         except FormatError:
             return None
-        # One shard, or one per length that occurs.
         lengths = [shard.length for shard in receipt.shards]
         allowed: list[int | None] = [length for length in job.spec.layout.buckets if length in lengths] or [None]
         shards = [(job.shard_name(task, length=size), size, None if size is None else task.index) for size in allowed]

@@ -1,11 +1,8 @@
 """Read, write, list and delete files by path: local folders, gs:// and every other fsspec scheme.
 
-    storage ──┬── local_storage       local folders and their lock
-              ├── gcs                 gs://, through google-cloud-storage and gcsfs
-              └── object_storage      other services, through fsspec
-
-Writes are atomic. Transient errors are retried. Every function may raise OutputError, for example for a missing bucket.
-A read passes FileNotFoundError on; `storage_errors` turns all other errors into a PrepError with a remedy.
+Writes are atomic. Transient errors are retried. Listings leave out temporary files. Every function may raise
+OutputError, for example for a missing bucket. A read passes FileNotFoundError on; `storage_errors` turns all other
+errors into a PrepError with a remedy.
 """
 
 import contextlib
@@ -69,7 +66,7 @@ def size(path: str) -> int | None:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the bytes of each file in `folder` by sorted name, except temporary files; {} if it is missing."""
+    """Return the bytes of each file in `folder` by sorted name; {} if it is missing."""
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
 
@@ -84,7 +81,7 @@ def free_bytes(folder: str) -> int | None:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the sorted names in `folder`, except temporary files; [] if it is missing."""
+    """Return the sorted names in `folder`; [] if it is missing."""
     return sorted(name.rstrip("/") for name in _entries(folder))
 
 
@@ -108,7 +105,7 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Read all files below a folder, except temporary ones, by relative path. Raises: FormatError above 256 MiB."""
+    """Read all files below a folder by relative path. Raises: FormatError above 256 MiB."""
     contents: dict[str, bytes] = {}
     folders = [""]
     for inner in folders:  # the loop appends to it
@@ -192,7 +189,7 @@ def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None,
     inside: an existing local folder. Only folders below it are made, so that a folder deleted during a job does not
         come back half full. Links below it are not followed.
     replacing: the version that may be replaced (see `versions`), 0 for none. An object of another version stays.
-    Raises: OutputError if an object of another version has other content; errors of `chunks`.
+    Raises: OutputError if the object that stays has other content; errors of `chunks`.
     """
     store, place = _at(path)
     failures: list[Exception] = []

@@ -1,19 +1,7 @@
 """Recognize conversations by their columns, and convert them to messages with `role` and `content`.
 
-    messages      a list of {role, content}, or of {from, value}       unchanged, or as ShareGPT below
-    ShareGPT      conversations: [{from: human, value: "hi"}, ...]     from is the role, value the content
-                  optional: system                                     the system message, if the messages have none
-    prompt and    texts                                                the user's message, the assistant's answer, if a
-    completion                                                         template was chosen; else they stay texts
-                  lists of messages                                    joined; only the completion is learned
-    Alpaca        instruction, output; optional: input                 the user's message: the instruction, and on a new
-                                                                       line the input, if any; the answer: the output
-                  optional: system, history: [[asked, answer], ...]    earlier messages
-
-    every form    optional: tools, chat_template_kwargs                arguments of the template
-
-The first form with all its columns is used. An optional column is used if it exists in every split with a suitable
-type. Sources of these rules:
+docs/how-to/layouts/chat.md lists the forms. The first form with all its columns is used. An optional column is used
+if it exists in every split with a suitable type. Sources of these rules:
 
     TRL 1.16              names of fields, order of prompt and completion, learning only completions, text pairs without
                           a template, columns of every form (`data_utils.maybe_convert_to_chatml`,
@@ -51,7 +39,6 @@ from pipelines.prepare.sources.columns.messages import (
 from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 
-# Optional columns of every form, and of some forms.
 EVERY = ("tools", "chat_template_kwargs")
 _MORE = {"ShareGPT": ("system",), "Alpaca": ("input", "system", "history")}
 _FORMS = {form: (needed, (*_MORE.get(form, ()), *EVERY)) for form, needed in CHATS.items()}
@@ -210,7 +197,6 @@ def _lines(first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
-    """Return the system prompt of each row as a list, empty if the messages begin with one."""
     lengths = list_lengths(messages)
     filled = np.flatnonzero(lengths > 0)
     firsts = objects_of(messages.flatten().take(pa.array((np.cumsum(lengths) - lengths)[filled])))

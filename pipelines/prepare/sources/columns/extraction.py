@@ -34,7 +34,6 @@ from pipelines.prepare.sources.rows import unused_rows
 from tfrecord_io.errors import SourceError
 from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
-# Purposes of nested columns.
 ChatPurpose = Literal["messages", "tools", "options", "prompt", "completion", "instruction", "input", "output"]
 Purpose = Literal[ChatPurpose, "system", "history", "chosen", "rejected", "words", "tags", "answers", "target"]
 
@@ -43,8 +42,8 @@ Purpose = Literal[ChatPurpose, "system", "history", "chosen", "rejected", "words
 class Inputs:
     """Input columns, which become tokens: text columns, and nested columns by purpose.
 
-    `finds_chats`: look for conversations (see `chats`); `nested` takes precedence. `finds_pairs`: look for preference
-    pairs (see `preferences`). `joins_pairs`: prompts and completions that are texts stay texts.
+    `finds_chats`, `finds_pairs`: look for conversations or preference pairs; `nested` takes precedence. `joins_pairs`:
+    prompts and completions that are texts stay texts.
     """
 
     texts: tuple[str, ...] = ()

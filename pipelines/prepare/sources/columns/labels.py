@@ -1,19 +1,19 @@
 """Plan, validate and convert row labels and word tags.
 
-    column holds                the plan                              values
-    ClassLabel(no, yes)         class, names from the feature         0 1
-    "no", "yes"                 string, names sorted over all splits  0 1
-    False, True                 class, with these names               0 1
-    3, 7                        int, no names                         3 7
-    3, 7 with --label-classes   number, names "3", "7"                0 1
-    0.5                         float, no names (rows only)           0.5
-    ["b"], ["a", "b"]           string, as above; several per row     [0 1] [1 1]
-    [7], [3, 7]                 number, as above; several per row     [0 1] [1 1]
-    [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
-    List(ClassLabel(O, PER))    class, as above                       one value per word
+    column holds                the plan
+    ClassLabel(no, yes)         class, names from the feature
+    "no", "yes"                 string, names sorted over all splits
+    False, True                 class, with these names
+    3, 7                        int, no names
+    3, 7 with --label-classes   number, names "3", "7"
+    0.5                         float, no names (rows only)
+    ["b"], ["a", "b"]           string, several per row
+    [7], [3, 7]                 number, several per row
+    [0, 1], [1, 1]              hot: vectors of one length
+    List(ClassLabel(O, PER))    class, one per word
 
-In `datasets`, a class id of -1 means "no label". Training and evaluation ignore it. With --label-classes, the number -1
-has this meaning if all labels of a split are -1 and no other split has negative numbers.
+In `datasets`, a class id of -1 means "no label". Training and evaluation ignore it. docs/reference/difficult-data.md
+has the rule for --label-classes.
 """
 
 import dataclasses
@@ -290,7 +290,6 @@ def _columns_in(plan: LabelPlan, source: Source) -> Iterator[tuple[str, pa.Array
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """Cast values to a type that all splits share: strings, or int64 for numbers."""
     if is_text(values.type):
         return values.cast(pa.string())
     if not pa.types.is_floating(values.type):

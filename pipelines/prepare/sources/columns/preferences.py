@@ -1,18 +1,7 @@
 """Recognize preference pairs by their columns, and convert them: a prompt, a chosen and a rejected answer.
 
-    explicit prompt     prompt, chosen, rejected:
-                        texts                          they stay texts, without a template
-                        lists of messages              if both answers repeat the prompt: as without a prompt
-                        a text, lists of messages      the prompt is the first user message
-    ShareGPT            conversations                  the prompt, as in layout `chat`, optional: system
-    Alpaca              instruction                    the prompt, as in layout `chat`, optional: input, system, history
-    implicit prompt     chosen, rejected               the prompt is the beginning that both share (`shared_turns`)
-
-    every form          optional: tools, chat_template_kwargs
-
-An answer to a list of messages is a list of messages, one message, or its text. The first form with all its columns is
-used. Sources: TRL 1.16 (`DPOTrainer._prepare_dataset`, `data_utils.extract_prompt`), LLaMA-Factory 0.9.5
-(`data.converter`, ranking).
+docs/how-to/layouts/preference.md lists the forms. The first form with all its columns is used. Sources: TRL 1.16
+(`DPOTrainer._prepare_dataset`, `data_utils.extract_prompt`), LLaMA-Factory 0.9.5 (`data.converter`, ranking).
 """
 
 from collections.abc import Mapping, Sequence

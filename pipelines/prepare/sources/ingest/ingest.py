@@ -1,11 +1,7 @@
 """Run ingest tasks: read rows of any format with `datasets`, and write them as Parquet parts.
 
-A task is a group of consecutive shards of a stream:
-
-    shards of `datasets`    0.jsonl   1.jsonl   2.jsonl   3.jsonl ...      usually one per file
-    parts                   |  0, about 16 MB   |  1, about 16 MB  |       FOLDER/SPLIT-00000-of-00012.parquet, ...
-
-A task depends only on the source, so it can run anywhere, repeatedly. It is done when its part exists.
+A task is a group of consecutive shards of a stream, for one part of about 16 MB. It depends only on the source, so it
+can run anywhere, repeatedly. It is done when its part exists.
 """
 
 import bisect
@@ -64,9 +60,8 @@ class IngestTask(NamedTuple):
 class SplitStream:
     """Split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
-    `batch_rows`: rows per read. `shard_files`: index into `files` of each shard, empty if not known. `in_groups`: each
-    shard is a Parquet row group, to be read without `datasets`. `delimiter`: from `cells.delimiter_of`. `new_ids`: new
-    class ids by path.
+    `shard_files`: index into `files` of each shard, empty if not known. `in_groups`: each
+    shard is a Parquet row group, to be read without `datasets`. `delimiter`: from `cells.delimiter_of`.
     """
 
     dataset: Any
@@ -94,7 +89,7 @@ class SplitStream:
         return IngestTask(split, shard, self.num_shards)
 
     def shards_of(self, task: IngestTask) -> range:
-        """Return the shard numbers of a task. The first tasks may have one shard more."""
+        """Return the shard numbers of a task."""
         size, left_over = divmod(self.num_shards, task.parts)
         first = size * task.part + min(task.part, left_over)
         return range(first, first + size + (task.part < left_over))
@@ -104,7 +99,7 @@ class SplitStream:
         return self.files[self.shard_files[shard]] if self.shard_files else None
 
     def row_group_of(self, shard: int) -> tuple[DataFile, int] | None:
-        """Return a shard's Parquet file and row group, or None if it is no row group."""
+        """Return the Parquet file and row group of a shard that is a row group, or None."""
         if not self.in_groups or not self.shard_files:
             return None
         file = self.shard_files[shard]
@@ -148,7 +143,7 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
     """Return the number of child processes for reading: 0, 1 if there is little to do, or `most`.
 
-    0 means to read in this process: a child can't see the files, or would take longer to start than to read.
+    0 means to read in this process, because a child can't see the files, or starts too slowly.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
@@ -217,7 +212,7 @@ def run_here(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
 
 
 def _rows(stream: SplitStream, task: IngestTask, rows: list[int], notes: dict[str, str]) -> Iterator[pa.Table]:
-    """Yield the task's rows in tables of any size; append each shard's row count to `rows`."""
+    """Yield the task's rows; append each shard's row count to `rows`."""
     numbers = stream.shards_of(task)
     shards = stream.dataset.with_format("arrow").shard(num_shards=task.parts, index=task.part)
     assert shards.num_shards == len(numbers), "this is how `datasets` groups shards"

@@ -1,9 +1,9 @@
 """Open local and remote source files for random access, and fail if a file has changed since the plan.
 
-    local        size, inode and times are compared with the plan's, before and after reading
+    local        size, inode and times are compared, before and after reading
     gs://        every request names the plan's version
     hf://        the address holds the commit
-    other        size and etag are compared with the plan's once per process
+    other        size and etag are compared once per process
 
 Files are not memory-mapped, because reading a file that shrinks would end the process by a signal.
 """
@@ -100,7 +100,6 @@ def _reading(address: str) -> Iterator[None]:
 
 
 def _open_remote(file: DataFile, address: str, ahead: Sequence[tuple[int, int]]) -> object_storage.RemoteFile:
-    """Open a remote file, at the planned version if possible. Reads outside `ahead` are requests."""
     with _reading(address):
         fs, inner = storage.file_system(address)
     options = {} if is_pinned(address) else storage.pinned(address, file.version)

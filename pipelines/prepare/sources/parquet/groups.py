@@ -1,7 +1,7 @@
 """Locate a split's rows in groups, which can be read separately, and in the pieces that a task reads.
 
     split rows   0 ............................... 4,200
-    groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of the source's files, or of ingested parts
+    groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of files or ingested parts
     row ranges          [800, 1500)    [3000, 3200)           the rows of a task
     pieces              a/0 from 800, a/1 to 500, b/0 ...     these ranges, cut where groups end
 

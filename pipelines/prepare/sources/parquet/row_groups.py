@@ -1,10 +1,6 @@
 """Read the footers and row groups of Parquet files.
 
-    pieces      a/0 from 800    a/1 to 500    b/3    b/4 ...
-    fetches     row group 0     row group 1   consecutive pieces of one group are decoded once
-    batches     one per piece, with the requested columns in the types of the split
-
-Several threads fetch remote data in advance. Footers are cached because every group needs them.
+Consecutive pieces of one row group are decoded once. Several threads fetch remote data in advance.
 """
 
 import contextlib
@@ -43,7 +39,6 @@ _FETCH_BYTES, _DECODED_BYTES = 32 << 20, 128 << 20
 _HOLE_BYTES = 4 << 20
 _MOST_DECODED_BYTES = 512 << 20
 _DECODED_ROWS = 1_000
-# Errors that damaged files cause.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, IndexError, KeyError, TypeError, ValueError, StopIteration)
 
 # Indices of pieces that are decoded together, int64 [n], and the ranges of a remote file to request.
@@ -69,7 +64,7 @@ class Footer:
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
     """Read the footers of Parquet files in order, with the byte sizes of `columns` (None: all).
 
-    Raises: SourceError if a file can't be read, is damaged, or has changed.
+    Raises: SourceError if a file is unreadable, damaged or changed.
     """
     remote = any(access.is_remote(file.path) for file in files)
     known: dict[bytes, tuple[pa.Schema, list[int], dict[str, int]]] = {}
@@ -229,7 +224,6 @@ def _batched(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[
 
 
 def _ranges(metadata: pq.FileMetaData, groups: Sequence[int], leaves: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the bytes [start, stop) of the leaves of row groups, including small holes."""
     ranges: list[tuple[int, int]] = []
     chunks = (metadata.row_group(group).column(leaf) for group in groups for leaf in leaves)
     for start, size in sorted(

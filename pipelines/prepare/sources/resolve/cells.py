@@ -1,13 +1,8 @@
 """Keep cells of CSV and TSV files as the characters in the file.
 
 In `datasets`, pandas infers types for every 10,000 rows: `007` may be text in one chunk and 7 in the next. So all cells
-are read as text, and the first 10,000 rows decide which columns are then `parsed`:
-
-    column                               first rows        type
-    text, or `dtype` says str            any               string
-    label, kept, used by a function      7 / True / 0.5    int64 / bool / float64
-                                         007, +7, nulls    string
-    any other                            any               string
+are read as text. Labels, kept columns and inputs of functions are then `parsed` as numbers or booleans, unless the
+first 10,000 rows hold another spelling, such as 007 or +7.
 """
 
 import dataclasses

@@ -52,10 +52,10 @@ _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 class DataFile:
     """Data file of the source, or an `ingested` part.
 
-    `path`: absolute local path or address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`). It may contain
-    credentials, so show it through `shown.without_access`. `name`: its name in the manifest. `version`: generation or
-    etag of a remote file; empty if the address pins it or the service reports none. `tag`: `xxh3:...` or the
-    service's digest; empty before `identify`. `stamp`: `stamp_of` a local file.
+    `path`: absolute local path or address. It may contain credentials, so show it through `shown.without_access`.
+    `name`: its name in the manifest. `version`: generation or etag of a remote file; empty if the address pins it or
+    the service reports none. `tag`: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: `stamp_of` a
+    local file.
     """
 
     path: str
@@ -87,7 +87,7 @@ def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) -> list[DataFile]:
-    """Return the files, beginning with the files of `entries` in the order of `entries`."""
+    """Return the files, beginning with the files of `entries` in their order."""
     first, rest = [], list(files)
     for entry in entries:
         same = [file for file in rest if is_same_file(entry, file.entry)]

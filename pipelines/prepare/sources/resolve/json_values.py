@@ -1,14 +1,14 @@
 """Keep values of JSON files as the characters in the file.
 
-`datasets` infers the types of each chunk of a file, and casts it to the types of the first rows. This module prevents
-casts that change characters:
+`datasets` infers the types of each chunk of a file, and casts it to the types of the first rows. Here texts that look
+like times stay texts, and casts that change characters raise LateKeysError (see `library.reading`):
 
-    in the file                      first rows    `datasets` gives         here
-    "2024-02-01T10:30:00Z"           any           2024-02-01 10:30:00      the same characters
-    1.0, 12345678901234567890        text          1, 1.23...e+19           LateKeysError (see `library.reading`)
-    "007", true                      int64         7, 1                     LateKeysError
-    "a" and 5 in a column            text          "a" in quotes, 5         LateKeysError
-    1e-12 in an array of rows        any           0.0                      1e-12
+    in the file                      first rows    `datasets` gives
+    1.0, 12345678901234567890        text          1, 1.23...e+19
+    "007", true                      int64         7, 1
+    "a" and 5 in a column            text          "a" in quotes, 5
+
+In an array of rows, `datasets` turns 1e-12 into 0.0; here it stays.
 """
 
 import contextlib
@@ -67,7 +67,6 @@ def as_written() -> Iterator[None]:
 
 
 def _read_json(source: io.BytesIO, read_options: pyarrow.json.ReadOptions) -> pa.Table:
-    """Read JSON lines like `pyarrow.json.read_json`, but keep timestamps as text."""
     table = pyarrow.json.read_json(source, read_options=read_options)
     texts = [field.with_type(kind) for field in table.schema if (kind := _as_text(field.type)) != field.type]
     if not texts:

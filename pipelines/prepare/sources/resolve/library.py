@@ -219,7 +219,7 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = ""
             f"{where()}: cannot be read: this needs more than half of the machine's memory",
             remedy=f"divide its rows among several files, {smaller}, or use a machine with more memory",
         ) from error
-    except StopIteration as error:  # from readers that expect a first row
+    except StopIteration as error:
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
         if str(error).startswith(_LONG_ROWS):
@@ -227,7 +227,7 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = ""
                 f"{where()}: rows have more cells than the header has names",
                 remedy="add names to the header, or add --source-option index_col=0 to omit the first cell of each row",
             ) from error
-        if uneven := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):  # from pandas
+        if uneven := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
             expected, line, seen = map(int, uneven.groups())
             raise SourceError(
                 f"{where()}: line {line:,} has {seen} cells, expected {expected} as in the lines before it",
@@ -261,8 +261,7 @@ class SourceListing:
     """Splits of a dataset and their files, both in the order of `datasets`.
 
     `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: one for all
-    splits under the key None, or one by split name (`save_to_disk`). `needs_token`: reading needs the user's token.
-    `named`: see `agent_traces`.
+    splits under the key None, or one by split name (`save_to_disk`). `named`: see `agent_traces`.
     """
 
     kind: str
@@ -278,7 +277,7 @@ class SourceListing:
         if self.described.get("kind") == "hub":  # the revision identifies the files
             return dict(self.described)
         entries: Any = self.entries
-        if len(entries) > _MOST_NAMED:  # keeps the manifest small
+        if len(entries) > _MOST_NAMED:
             digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
             entries = {"count": len(entries), "bytes": sum(file["bytes"] for file in entries), "sha256": digest}
         return {"kind": self.kind, "files": entries, **self.described}

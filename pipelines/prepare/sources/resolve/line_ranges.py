@@ -1,8 +1,5 @@
 """Open byte ranges of a large file of lines as separate files, so that every core reads a part of it.
 
-    a.jsonl            0 ─────────────────────── 1 GB
-    lines://…          0-62500000/a.jsonl    62500000-125000000/a.jsonl ...
-
 `datasets` 5.2 can't shard such a file, and one core takes 18 s for 1 GB. But it opens ranges through fsspec. A range
 holds the lines that begin in it; a line ends with \\n.
 """

@@ -156,7 +156,7 @@ def as_source_error(config: SourceConfig) -> Iterator[None]:
             yield
     except PrepError:
         raise
-    except Exception as error:  # each reader has its own errors
+    except Exception as error:
         if options and isinstance(error, TypeError | ValueError):
             raise ConfigError(
                 f"{where}: its reader does not take these options, or their values: {', '.join(options)}",

@@ -1,12 +1,12 @@
 """Resolve DATASET to splits and files with `datasets`, before rows are read.
 
-    DATASET                                     resolved by
-    the Parquet parts of an object              the split names in the file names
-    a folder written by `save_to_disk`          the Arrow files that its state.json names
-    a local folder                              load_dataset(FOLDER)
-    a folder elsewhere, files, globs            load_dataset(READER, data_files=...), with the reader and splits that
-                                                load_dataset chooses for a folder with these file names
-    anything else                               load_dataset(NAME) of the hub; its revision is resolved once, and pinned
+    DATASET                          resolved by
+    Parquet parts of an object       the split names in the file names
+    a folder of `save_to_disk`       the Arrow files that its state.json names
+    a local folder                   load_dataset(FOLDER)
+    other folders, files, globs      load_dataset(READER, data_files=...), with the reader and splits that load_dataset
+                                     chooses for a folder with these file names
+    anything else                    load_dataset(NAME) of the hub, at a pinned revision
 
 --format, --data-files and --source-option add arguments to these calls.
 """
@@ -118,7 +118,7 @@ def _of_files(config: SourceConfig) -> SourceListing:
 
 
 def _of_listed(files: Sequence[DataFile], config: SourceConfig, *, card: str | None) -> SourceListing:
-    """Resolve files as if their common folder held nothing else. `card`: a folder that may have a card."""
+    """Resolve files as if their common folder held nothing else."""
     where = without_access(config.dataset)
     if not files:
         raise SourceError(f"{where}: no files, expected a dataset", remedy="check the path")
@@ -151,7 +151,6 @@ def _visible(path: str) -> str:
 
 @contextlib.contextmanager
 def _mirror(files: Mapping[str, DataFile], *, card: str | None) -> Iterator[str]:
-    """Yield a folder with these file names: links to local files, empty files for remote ones."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         for name, file in files.items():
             path = os.path.join(folder, name)

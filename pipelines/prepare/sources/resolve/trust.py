@@ -63,7 +63,6 @@ def _read(path: str, *, where: str) -> str:
 
 
 def _require_small(text: str, *, where: str) -> None:
-    """Check the depth and the number of nodes of YAML with expanded aliases, without building it."""
     import yaml
 
     too_large = SourceError(

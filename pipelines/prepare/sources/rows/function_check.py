@@ -68,7 +68,7 @@ def examine_functions(
 ) -> tuple[RowFunctions, Columns]:
     """Try the functions on named samples until one keeps a row; return the functions with schema, and the columns.
 
-    `stored`: the columns before the functions. Raises: SourceError if a function fails, or no row is left.
+    Raises: SourceError if a function fails, or no row is left.
     """
     seen = 0
     for table, where in samples:

@@ -5,7 +5,7 @@ Equal texts have equal hashes, whatever the batch, machine or Arrow encoding:
     a text              xxh3_64 of its UTF-8 bytes
     a list, a struct    xxh3_64 of the hashes of its items, or of its fields by name
     a number            xxh3_64 of its text
-    several columns     xxh3_64 of their hashes, in the order of the columns
+    several columns     xxh3_64 of their hashes, in order
 """
 
 import dataclasses
@@ -26,7 +26,6 @@ HASHES = 1 << 48
 _SHIFT = np.uint64(64 - 48)
 # Makes these hashes independent of other uses of the seed.
 _PURPOSE = 7
-# Hash of a null.
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -1,8 +1,4 @@
-"""Read the rows of a split for a job, and apply user functions and hold-outs to them.
-
-stored       0 'Good.<br />'   1 'ok'   2 'Fine.<br />'
-read         0 'Good. '        1 null   2 'Fine. '           row 1 is marked as filtered
-"""
+"""Read the rows of a split for a job, and apply user functions and hold-outs to them."""
 
 from __future__ import annotations
 
@@ -85,7 +81,7 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Applies `functions`. Marks rows that `hold_out` gives to other splits, and `decided` rows (see `unused_rows`).
+    Marks rows that `hold_out` gives to other splits, and `decided` rows (see `unused_rows`).
     `addresses`: addresses with credentials, by address without; only on the launcher.
     """
 
@@ -145,7 +141,7 @@ class SplitSource:
     """Rows of one split: [start, stop) ranges of row numbers in `source_split`, in the requested order.
 
     `groups`: the located rows; empty on workers, because tasks hold their pieces. In an append, `ranges` has only the
-    new rows; the dataset already has `tasks_before` tasks of this split, with the rows `ranges_before`.
+    new rows; the dataset already has the rows `ranges_before`.
     """
 
     name: str
@@ -175,8 +171,8 @@ class SplitSource:
 class Source:
     """Dataset with located rows.
 
-    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: by source split. `identity`:
-    the source's entry in the fingerprint and the manifest.
+    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: by source split. `identity`: see
+    `SourceListing`.
     """
 
     splits: Mapping[str, SplitSource]

@@ -5,8 +5,7 @@
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
-Rows keep their numbers in the source's split. Each of these splits reads all rows; its ledger counts the rows of the
-other splits: as `held_out` in train, and as `not_held_out` in the held-out splits.
+Rows keep their numbers in the source's split. Each of these splits reads all rows.
 """
 
 from __future__ import annotations
@@ -137,7 +136,6 @@ def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str,
 
 
 def _slices(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[Range, ...]]:
-    """Parse a specification such as `train[:1%]`; return the split and the non-empty row ranges."""
     if spec in lengths:  # split names such as `my-split` don't fit the syntax of slices
         return spec, _filled([(0, lengths[spec])])
     import datasets

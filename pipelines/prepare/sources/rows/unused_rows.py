@@ -7,7 +7,7 @@ A column of reasons marks filtered rows, which keep their numbers:
     null                 'filtered'            left out by one of the user's filters
 
 A batch has the column only if it has filtered rows. Their other values are meaningless. Duplicate and contaminated rows
-are found before the plan; `of_split` and `of_row` identify the row that stays instead of a duplicate.
+are found before the plan.
 """
 
 import dataclasses
@@ -26,7 +26,6 @@ from tfrecord_io.format.json_fields import ABSENT, Count
 from tfrecord_io.manifest import is_filtered
 from tfrecord_io.shown import some
 
-# Number of rejected rows that a receipt names.
 NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
 _LIST = pa.dictionary(pa.int32(), pa.string())
@@ -106,7 +105,7 @@ def without_reasons(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """Row that can't be used: its number in the split, the reason, and optionally a detail."""
+    """Row that can't be used; `row` is its number in the split."""
 
     row: Count
     reason: str

@@ -1,14 +1,11 @@
 """Load and call user functions, which change rows (`--map`) or drop some (`--filter`), in command-line order.
 
-    rows as stored                  'Good.<br />Really.'    'ok'
-    --map clean:without_breaks      'Good. Really.'         'ok'        a Table in, a Table with equally many rows out
-    --filter clean:is_long_enough   True                    False       a Table in, one bool per row out
-
-The result for a row must depend only on that row, because machine and plan decide which rows a call gets.
+A map returns a table with as many rows, a filter one bool per row. The result for a row must depend only on that
+row, because machine and plan decide which rows a call gets.
 
 A ready function, one of `pipelines.filters`, is pinned by its version, any other by the text of its module. The text is
-part of the fingerprint, travels in the job, is stored with the dataset, and is executed under a unique name. For a
-function from a notebook or a script, it is the function's own text with the imports that it uses.
+executed under a unique name. For a function from a notebook or a script, it is the function's own text with the imports
+that it uses.
 """
 
 import ast
