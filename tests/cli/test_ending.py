@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from pipelines.terminal.ending import TerminatedError, terminable
-from tests.support import limits
+from tests.support import limits, processes
 
 PROGRAM = """
 import os, signal, subprocess, sys, tempfile
@@ -98,13 +98,7 @@ def test_a_user_without_home_folder_has_a_temporary_one(tmp_path: Path, group: s
     program = PROGRAM.replace("    tempfile.mkdtemp()\n", f"    import pathlib\n    {home}", 1)
     program = program.replace("console.Program", f"console.{group}")
     environment = {name: value for name, value in os.environ.items() if name != "HOME"} | {"TMPDIR": str(tmp_path)}
-    ended = subprocess.run(
-        [sys.executable, "-c", unknown + program, "run", "return"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    ended = processes.run([sys.executable, "-c", unknown + program, "run", "return"], env=environment)
     assert ended.stdout.startswith(f"True {tmp_path}/prep-tfrecords-"), ended.stderr
     assert [*tmp_path.iterdir()] == []
 

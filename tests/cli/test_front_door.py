@@ -11,21 +11,13 @@ import pytest
 from pipelines.cli import commands
 from pipelines.train import cli as train_tpu
 from tests import building
-from tests.support import limits
+from tests.support import processes
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run Python with a folder that comes first on its path."""
-    environment = building.environment()
-    environment["PYTHONPATH"] = f"{folder}:{environment['PYTHONPATH']}"
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    path = f"{folder}:{processes.REPOSITORY}"
+    return processes.run([sys.executable, *arguments], cwd=folder, env={**processes.environment(), "PYTHONPATH": path})
 
 
 @pytest.mark.parametrize("name", ["pipelines/__init__.py", "pipelines.py"])

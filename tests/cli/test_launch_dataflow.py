@@ -1,13 +1,12 @@
 """The launcher script with a fake gcloud: its checks, its messages, and the commands it runs."""
 
 import dataclasses
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests import building
-from tests.support import limits
+from tests.support import processes
 
 SCRIPT = building.REPOSITORY / "scripts" / "launch_dataflow.sh"
 BUILD = ("--", "imdb", "--output", "gs://bucket/imdb", "--tokenizer", "gpt2")
@@ -71,13 +70,7 @@ def run(folder: Path, *arguments: str, **changes: str) -> Ended:
     for name, text in (("gcloud", GCLOUD), ("prep-tfrecords", PREP)):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
-    ended = subprocess.run(
-        [str(SCRIPT), *arguments],
-        env={"PATH": f"{tools}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    ended = processes.run([SCRIPT, *arguments], env={"PATH": f"{tools}:/usr/bin:/bin"})
     return Ended(ended.returncode, ended.stdout.splitlines(), ended.stderr.splitlines())
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import building
-from tests.support import limits
+from tests.support import processes
 
 NOTE = "I0000 00:00:1 1 port.cc:153] oneDNN custom operations are on.\n"
 GPU_NOTE = "E0000 00:00:1 1 cuda_platform.cc:52] failed call to cuInit\n"
@@ -42,9 +42,7 @@ def started(
     environment = {**building.environment(), "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
     environment["PYTHONPATH"] = f"{folder}:{building.REPOSITORY}"
     program = START.format(before=before, verbose=verbose)
-    return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=limits.PROCESS
-    )
+    return processes.run([sys.executable, "-c", program], env=environment)
 
 
 def test_its_notes_are_not_shown_and_ours_are(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Rows by number from a bucket: the rows of a local copy, by a few ranged requests, and damage that is named."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from tests import building
 from tests.cloud.emulator import Gcs
 from tests.cloud.proxy import Proxy, refusal
-from tests.support import limits
+from tests.support import processes
 from tfrecord_io import random_access
 from tfrecord_io.errors import ReaderError
 
@@ -113,7 +112,7 @@ assert pickle.loads(pickle.dumps(rows))[41]["input_ids"].tolist() == expected
 @pytest.mark.slow
 def test_a_fork_while_open_reads_on_in_both_processes(gcs: Gcs, bucket: str) -> None:
     command = [sys.executable, "-c", FORKING, f"gs://{bucket}/small"]
-    ended = subprocess.run(command, env=gcs.environment(), capture_output=True, text=True, timeout=limits.PROCESS)
+    ended = processes.run(command, env=gcs.environment())
     assert ended.returncode == 0, ended.stderr
 
 

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import os
 import re
-import subprocess
 import sys
 import urllib.parse
 from collections.abc import Mapping
@@ -22,9 +21,8 @@ import tfrecord_io
 from pipelines.cli import commands as prep_tfrecords
 from pipelines.train import cli as train_tpu
 from pipelines.train import errors as training_errors
-from tests import building
 from tests.building import REPOSITORY
-from tests.support import limits, pages
+from tests.support import pages, processes
 from tfrecord_io import errors
 
 # Where nothing answers: a build that asks for anything fails.
@@ -57,14 +55,9 @@ class Page(html.parser.HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site, made as `mkdocs build --strict` makes it, without a network."""
     folder = tmp_path_factory.mktemp("docs") / "site"
-    ended = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=REPOSITORY,
-        env={**building.environment(), **NO_NETWORK, "NO_PROXY": "", "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
+    variables = {**processes.environment(), **NO_NETWORK, "NO_PROXY": "", "NO_MKDOCS_2_WARNING": "1"}
+    ended = processes.run(words, cwd=REPOSITORY, env=variables)
     assert ended.returncode == 0, ended.stderr[-4000:]
     return folder
 

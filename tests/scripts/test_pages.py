@@ -10,7 +10,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +21,9 @@ from click.shell_completion import BashComplete
 
 from pipelines.cli import commands as prep_tfrecords
 from pipelines.train import cli as train_tpu
-from tests import building
-from tests.building import REPOSITORY
-from tests.support import in_process, limits, pages
+from tests.support import in_process, pages, processes
 from tests.support.pages import Block, Command
+from tests.support.processes import REPOSITORY
 
 pytestmark = pytest.mark.longest
 
@@ -188,7 +186,7 @@ def failure_of(command: Command) -> str:
         return (outcome.err or str(outcome)) if outcome.status else ""
     assert name in COMMON, f"{name}: a block of commands uses our programs and {sorted(COMMON)}"
     line = shlex.join(command).replace(" '>' ", " > ")  # what printf says may go to a file
-    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=limits.PROCESS)
+    ended = processes.run(["bash", "-c", line])
     return ended.stderr or str(ended) if ended.returncode else ""
 
 
@@ -210,14 +208,9 @@ def can_import(block: Block) -> bool:
 
 def run_with_tensorflow(steps: list[tuple[str, str, list[str] | str]], *, folder: Path) -> list[Any]:
     """The steps that failed, and why."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.support.page_runner", json.dumps(steps)],
-        cwd=folder,
-        env={**building.environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    words = [sys.executable, "-m", "tests.support.page_runner", json.dumps(steps)]
+    variables = {**processes.environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    ended = processes.run(words, cwd=folder, env=variables)
     assert ended.returncode == 0, ended.stderr[-2000:]
     failed: list[Any] = json.loads(ended.stdout.splitlines()[-1])
     return failed

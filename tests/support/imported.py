@@ -1,11 +1,9 @@
 """The modules that a fresh process imports."""
 
 import json
-import subprocess
 import sys
 
-from tests import building
-from tests.support import limits
+from tests.support import processes
 
 _LIST = "\nimport json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))\n"
 
@@ -18,7 +16,7 @@ def imported_by(program: str, *arguments: object) -> set[str]:
 def imported_in_turn(programs: list[str], *arguments: object) -> list[set[str]]:
     """As `imported_by`, after each of several programs that one fresh process runs one after another."""
     command = [sys.executable, "-c", _LIST.join([*programs, ""]), *map(str, arguments)]
-    ended = subprocess.run(command, env=building.environment(), capture_output=True, text=True, timeout=limits.PROCESS)
+    ended = processes.run(command)
     assert ended.returncode == 0, ended.stderr
     listings = [set(json.loads(line)) for line in ended.stdout.splitlines() if line.startswith('["')]
     assert len(listings) == len(programs)

@@ -1,7 +1,6 @@
 """The input runs on a worker that shares neither files nor network with the client: see `isolated_worker`."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from tests import building
 from tests.cloud import namespace
-from tests.support import isolated_worker, limits
+from tests.support import isolated_worker, processes
 
 
 @pytest.mark.slow
@@ -18,11 +17,5 @@ def test_a_worker_elsewhere_makes_the_batches_of_a_local_run_and_sees_nothing_el
         pytest.skip("neither root nor user namespaces here: no worker with mounts and a network of its own")
     shutil.copytree(building.reviews(), tmp_path / "out")
     arguments = ["client", str(tmp_path), str(tmp_path / "out"), str(building.reviews())]
-    done = subprocess.run(
-        [sys.executable, "-m", isolated_worker.__name__, *arguments],
-        env=building.environment(),
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    done = processes.run([sys.executable, "-m", isolated_worker.__name__, *arguments])
     assert done.returncode == 0, done.stderr

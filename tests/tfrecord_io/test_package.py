@@ -1,14 +1,13 @@
 """`import tfrecord_io` and no more: its modules come when they are used."""
 
 import re
-import subprocess
 import sys
 
 import pytest
 
 import tfrecord_io
 from tests import building
-from tests.support import limits, pages
+from tests.support import pages, processes
 
 # As a new user types it, in a process where nothing is imported yet.
 USED_AT_ONCE = """
@@ -27,13 +26,7 @@ except AttributeError as error:
 
 
 def test_a_module_is_imported_when_it_is_used_and_no_sooner() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", USED_AT_ONCE],
-        env=building.environment(),
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    ended = processes.run([sys.executable, "-c", USED_AT_ONCE])
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "module 'tfrecord_io' has no attribute 'no_such_name'\n"
 

@@ -8,7 +8,6 @@ Writes a line of JSON for each command line: its exit status, stdout and stderr.
 import dataclasses
 import functools
 import json
-import subprocess
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.train import backends
-from tests import building
 from tests.building import Outcome
-from tests.support import limits
+from tests.support import processes
 from tests.train import training
 
 __all__ = ["outcomes", "program", "run", "with_known_weights"]
@@ -31,13 +29,8 @@ def run(
     """Run command lines of `train-tpu` in a process of a backend, with more environment variables. `how`: "nudged",
     with first weights that differ by one rounding; "float64", where all is computed in it; "one layer", of *-tiny.
     """
-    ended = subprocess.run(
-        [sys.executable, *program(backend, commands), *how],
-        env={**building.environment(), **variables},
-        text=True,
-        capture_output=True,
-        timeout=limits.PROCESS,
-    )
+    words = [sys.executable, *program(backend, commands), *how]
+    ended = processes.run(words, env={**processes.environment(), **variables})
     assert ended.returncode == 0, ended.stderr
     return outcomes(ended.stdout)
 

@@ -2,7 +2,6 @@
 
 import gc
 import shutil
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -14,8 +13,7 @@ import tensorflow as tf
 
 from pipelines.train.checkpoints import Saves
 from pipelines.train.on_tensorflow.backend import TensorFlowSaves
-from tests import building
-from tests.support import limits
+from tests.support import processes
 from tfrecord_io.errors import OutputError
 
 
@@ -167,11 +165,5 @@ divided = {
 assert int(digest(state)) == int(digest(divided)) != int(digest({**state, "n": jnp.int32(8)}))
 assert int(digest(state)) != int(digest({**state, "w": state["w"][::-1]}))
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env=building.environment(),
-        text=True,
-        capture_output=True,
-        timeout=limits.PROCESS,
-    )
+    ended = processes.run([sys.executable, "-c", program])
     assert ended.returncode == 0, ended.stderr

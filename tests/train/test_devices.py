@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from pipelines.train import targets
 from pipelines.train.errors import DeviceError
 from pipelines.train.on_tensorflow import backend
 from pipelines.train.targets import Target
-from tests import building
-from tests.support import limits
+from tests.support import processes
 from tests.train import training
 from tfrecord_io.errors import ConfigError
 
@@ -129,7 +127,7 @@ except PrepError as error:
 @pytest.mark.slow
 def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
     words = [sys.executable, "-c", CONNECT]
-    done = subprocess.run(words, env=building.environment(), capture_output=True, text=True, timeout=limits.PROCESS)
+    done = processes.run(words)
     assert done.stdout.startswith("DeviceError tpu-node grpc://127.0.0.1:"), done.stderr
     assert "the TPU does not exist" in done.stdout
 

@@ -16,7 +16,7 @@ from pipelines.train.preflight import compiler, tpu_slices
 from pipelines.train.preflight.compiler import Compiled
 from pipelines.train.preflight.tpu_slices import Slice
 from tests import building
-from tests.support import limits
+from tests.support import processes
 from tests.train import rule_breakers, training
 
 pytestmark = pytest.mark.slow
@@ -146,10 +146,7 @@ for generation in tpu_slices.GENERATIONS.values():
 
 
 def test_the_compiler_knows_every_generation_with_the_memory_of_our_table() -> None:
-    environment = compiler.environment(building.environment())
-    ended = subprocess.run(
-        [sys.executable, "-c", ASKS], env=environment, capture_output=True, text=True, timeout=limits.PROCESS
-    )
+    ended = processes.run([sys.executable, "-c", ASKS], env=compiler.environment(processes.environment()))
     lines = [line.split(maxsplit=2) for line in ended.stdout.splitlines()]
     assert [name for name, *_ in lines] == list(tpu_slices.GENERATIONS), ended.stderr
     for name, flops, said in lines:

@@ -18,7 +18,7 @@ from tests import building
 from tests.building import read_rows, reviews
 from tests.prepare.sources.resolve.fake_hub import Hub, Repository
 from tests.prepare.sources.web import serving
-from tests.support import limits
+from tests.support import processes
 
 TOKEN = "hf_SecretSecretSecretSecret"
 _READ = "import datasets; print(datasets.load_dataset('me/reviews', split='train')['label'][:])"
@@ -66,7 +66,7 @@ def run(hub: Receiver, folder: Path, *arguments: object) -> subprocess.Completed
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environment |= {"HF_HOME": str(folder / "home"), "HF_ENDPOINT": hub.address, "HF_TOKEN": TOKEN}
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=limits.PROCESS)
+    return processes.run(command, env=environment)
 
 
 def push(hub: Receiver, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.prepare.process import hub_libraries
 from tests import building
-from tests.support import limits, seams
+from tests.support import processes, seams
 from tests.support.tokenizers_zoo import Zoo
 
 # Python runs a module of this name first in every process, the workers included.
@@ -31,14 +31,9 @@ def online_build(dataset: object, folder: Path, **changes: object) -> building.O
     left_out = ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
     environment = {name: value for name, value in building.environment().items() if name not in left_out}
     path = f"{folder}{os.pathsep}{environment['PYTHONPATH']}"
-    ended = subprocess.run(
-        building.program("build", dataset, *building.options(folder / "out", **changes)),
-        env={**environment, "PYTHONPATH": path, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(folder / "home")},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=limits.PROCESS,
-    )
+    words = building.program("build", dataset, *building.options(folder / "out", **changes))
+    environment |= {"PYTHONPATH": path, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(folder / "home")}
+    ended = processes.run(words, env=environment, cwd=folder)
     return building.Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 
 
@@ -111,7 +106,5 @@ main()
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc lists the threads")
 def test_the_program_gives_libraries_no_threads_of_their_own(zoo: Zoo) -> None:
     command = [sys.executable, "-c", _THREADS, str(zoo.path("byte_bpe") / "tokenizer.json")]
-    ended = subprocess.run(
-        command, env=building.environment(), check=True, capture_output=True, text=True, timeout=limits.PROCESS
-    )
+    ended = processes.run(command, check=True)
     assert ended.stdout == "1\n"

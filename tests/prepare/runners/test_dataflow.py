@@ -5,7 +5,6 @@ import importlib.util
 import io
 import json
 import re
-import subprocess
 import time
 import types
 import zipfile
@@ -34,7 +33,7 @@ from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.cloud import emulator
 from tests.cloud.emulator import Gcs
-from tests.support import dataflow_service, limits, seams
+from tests.support import dataflow_service, processes, seams
 from tests.support.dataflow_service import JOB_IDS, End, Service
 from tfrecord_io import manifest
 from tfrecord_io.errors import RowsRejectedError
@@ -74,7 +73,7 @@ def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Any:
     with dataflow_service.running(dataflow_service.worker_in_new_environment(store, folder)) as service:
         environment = store.environment(HF_TOKEN=TOKEN, HF_HUB_OFFLINE="1", no_proxy="localhost,127.0.0.1")
         command = building.program(*arguments(bucket, service))
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limits.PROCESS)
+        ended = processes.run(command, env=environment)
     assert ended.returncode == 0, ended.stderr
     return types.SimpleNamespace(
         out=ended.stdout,

@@ -3,14 +3,13 @@
 import os
 import pathlib
 import pickle
-import subprocess
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support import limits
+from tests.support import processes
 from tests.tfrecord_io.conftest import WriteDataset, pad_rows, pad_shards
 from tfrecord_io import objectives, random_access
 from tfrecord_io.random_access import Rows
@@ -33,7 +32,7 @@ def losses_of(example: str, root: pathlib.Path, *options: str) -> list[float]:
     """Return the losses that an example prints in a separate process, since some of these packages conflict."""
     command = [sys.executable, str(EXAMPLES / example), str(root), *options]
     env = {**os.environ, "PYTHONPATH": str(EXAMPLES.parents[1])}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=limits.PROCESS)
+    ended = processes.run(command, env=env)
     assert ended.returncode == 0, ended.stderr
     return [float(line.split()[-1]) for line in ended.stdout.splitlines()]
 

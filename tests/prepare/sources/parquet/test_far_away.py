@@ -2,7 +2,6 @@
 
 import collections
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests import building
 from tests.prepare.sources import stored
 from tests.prepare.sources.stored import data_file, in_place
 from tests.prepare.sources.web import Web, serving
-from tests.support import limits, seams
+from tests.support import processes, seams
 from tfrecord_io.errors import SourceError
 
 SHA = "a" * 40
@@ -129,7 +128,7 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_what_it_refuses_is_sa
     names = ["train/a b.parquet", "401.parquet", "403.parquet", "404.parquet"]
     command = [sys.executable, "-c", _ON_HUB, str(len(server.content)), *names]
     environment = {**building.environment(), **hub}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limits.PROCESS)
+    done = processes.run(command, env=environment)
     assert done.returncode == 0, done.stderr
     rows, *said = json.loads(done.stdout.splitlines()[-1])
     assert rows == [f"row {row}" for row in range(15, 25)]

@@ -6,7 +6,6 @@ The hub's client reads its settings when it is imported, so that the requests ar
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from tests.prepare.sources.resolve.fake_hub import SHA, Hub, Repository
 from tests.prepare.sources.web import Web, serving
-from tests.support import limits
+from tests.support import processes
 
 OTHER_SHA = "b" * 40
 TOKEN = "hf_SecretSecretSecretSecret"
@@ -127,7 +126,7 @@ def _run(program: str, home: Path, endpoint: str, *arguments: Any, offline: bool
         "NO_PROXY": "127.0.0.1",
     }
     command = [sys.executable, "-c", program, json.dumps(arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=limits.PROCESS)
+    done = processes.run(command, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
