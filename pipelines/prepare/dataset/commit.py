@@ -79,7 +79,6 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
 def _merge(
     job: Job, before: Manifest | None, splits: dict[str, Split], receipts_of: Mapping[str, list[Receipt]]
 ) -> tuple[dict[str, Split], dict[str, Any], dict[str, str], dict[str, Any]]:
-    """Merge the job's splits into the previous manifest; return splits, row ranges, origins and engines by split."""
     old_splits, old_engines = (before.splits, before.engines.get("splits", {})) if before else ({}, {})
     source = before.source if before else {}
     ranges, origins, engines = dict(source.get("splits", {})), dict(source.get("origins", {})), dict(old_engines)
@@ -156,7 +155,6 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
 
 
 def _manifest_before(job: Job) -> Manifest | None:
-    """Return the manifest of the same job's earlier run, or of the dataset to append to."""
     before = own_files.read_manifest(job.root)
     if before is None and job.appends_to is not None:
         raise OutputError(

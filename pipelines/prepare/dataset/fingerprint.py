@@ -5,8 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Increase this number whenever the same request gives other bytes; `tests/project/test_golden_bytes.py` fails until
-# then. A dataset never mixes shards of different algorithms.
+# Increase this number whenever the same request gives other bytes (see `tests/project/test_golden_bytes.py`).
 ALGORITHM = 1
 
 _LISTED = 20

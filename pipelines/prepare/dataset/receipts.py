@@ -31,8 +31,8 @@ def _integers(value: Any) -> tuple[int, ...] | None:  # thirty times as fast as 
 class Receipt:
     """Result of one task: its shard, or one shard per record length.
 
-    `engine`: name and version of the engine. `rows_checked`: rows that the reference engine also tokenized, with the same
-    result. `labels`: the distinct unnamed integer labels, from `with_labels`; None for other labels.
+    `engine`: name and version. `rows_checked`: rows that the reference engine also tokenized, with the same result.
+    `labels`: the distinct unnamed integer labels, from `with_labels`; None for other labels.
     """
 
     fingerprint: Fingerprint

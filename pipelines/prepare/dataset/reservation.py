@@ -54,7 +54,7 @@ def reserve(
     overwrite: bool,
     former: Manifest | None = None,
 ) -> None:
-    """Check the output as `check` does; write `items`, the location of the source, and the tokenizer.
+    """Check the output like `check`; write `items`, the source's location and the tokenizer.
 
     Raises: as `check`.
     """
@@ -165,7 +165,6 @@ def _own_shards(root: str) -> list[str]:
 
 
 def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | None) -> None:
-    """Check that `root` holds nothing but this dataset or `former`, the dataset to append to."""
     fingerprint, committed = fingerprint_of(items), read_manifest(root)
     existing = committed and committed.fingerprint
     if former is None:

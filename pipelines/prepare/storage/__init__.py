@@ -1,5 +1,9 @@
 """Read, write, list and delete files by path: local folders, gs:// and every other fsspec scheme.
 
+    storage ──┬── local_storage       local folders and their lock
+              ├── gcs                 gs://
+              └── object_storage      other services, through fsspec
+
 Writes are atomic. Transient errors are retried. Listings leave out temporary files. Every function may raise
 OutputError, for example for a missing bucket. A read passes FileNotFoundError on; `storage_errors` turns all other
 errors into a PrepError with a remedy.

@@ -1,10 +1,7 @@
 """Google Cloud Storage, with the user's credentials or anonymously.
 
-    metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage
-    reading                                 `open_fs`, of gcsfs
-
-The `GCSFileSystem` of `gcsfs.core` is used, because the one that `gcsfs` exports may ask another service for the
-bucket's type.
+Reads use gcsfs, all other requests google-cloud-storage. The `GCSFileSystem` of `gcsfs.core` is used, because the
+one that `gcsfs` exports may ask another service for the bucket's type.
 
 An upload of more than one block is a session of parts. After an error the client sends the part again
 (https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session

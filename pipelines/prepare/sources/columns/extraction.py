@@ -105,7 +105,7 @@ class ColumnPlan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """N usable rows: texts, nested columns, and arrays for features.
+    """N usable rows.
 
     `texts`: N valid UTF-8 strings per text column, no nulls. `arrays`: [N, ...] by feature name. `nested`: columns by
     purpose, top-level nulls only in optional ones. `numbers` int64 [N]: row numbers.

@@ -12,8 +12,7 @@
     [0, 1], [1, 1]              hot: vectors of one length
     List(ClassLabel(O, PER))    class, one per word
 
-In `datasets`, a class id of -1 means "no label". Training and evaluation ignore it. docs/reference/difficult-data.md
-has the rule for --label-classes.
+In `datasets`, a class id of -1 means "no label". docs/reference/difficult-data.md has the rule for --label-classes.
 """
 
 import dataclasses

@@ -60,8 +60,8 @@ class IngestTask(NamedTuple):
 class SplitStream:
     """Split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
 
-    `shard_files`: index into `files` of each shard, empty if not known. `in_groups`: each
-    shard is a Parquet row group, to be read without `datasets`. `delimiter`: from `cells.delimiter_of`.
+    `shard_files`: index into `files` of each shard, empty if not known. `in_groups`: each shard is a Parquet row group,
+    to be read without `datasets`. `delimiter`: from `cells.delimiter_of`.
     """
 
     dataset: Any
@@ -143,7 +143,7 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
     """Return the number of child processes for reading: 0, 1 if there is little to do, or `most`.
 
-    0 means to read in this process, because a child can't see the files, or starts too slowly.
+    0 means to read in this process, because a child can't see the files, or takes longer to start than to read.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]

@@ -1,6 +1,6 @@
 """Store a Python object as a source: write a Dataset, IterableDataset, data frame or table to Parquet parts.
 
-The folder `object-DIGEST` has files such as `train-00000-of-00001.parquet`. Objects with the same rows are one source.
+Objects with the same rows are one source, in the folder `object-DIGEST`.
 """
 
 import os

@@ -45,8 +45,8 @@ def opened(
 ) -> Iterator[pa.NativeFile]:
     """Open a file for pyarrow. `addresses`: see `RowReader`.
 
-    `ahead`: ranges [start, stop) of a remote file to fetch once; reads inside them need no further request. Raises:
-    SourceError if it is missing or has changed since the plan; errors of the local disk and of decoders.
+    `ahead`: ranges [start, stop) of a remote file to fetch in advance. Raises: SourceError if it is missing or has
+    changed since the plan; errors of the local disk and of decoders.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):

@@ -59,8 +59,8 @@ def united(
 ) -> tuple[Columns, dict[str, NewIds]]:
     """Return the columns with the classes of all files, in order of appearance, and the new ids by path.
 
-    `columns`: of the first file. `schemas`: by path. `names`: the columns to examine. Raises: SourceError if a column
-    has classes in one file but not in another.
+    `columns`: of the first file. `names`: the columns to examine. Raises: SourceError if a column has classes in
+    one file but not in another.
     """
     by_path: dict[str, Columns] = {}
     for path, schema in schemas.items():

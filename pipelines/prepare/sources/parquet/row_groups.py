@@ -25,13 +25,14 @@ from tfrecord_io.shown import some, visible_line, without_access
 # Limits for reading row groups in place. Row groups are shuffled and decoded as a whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
-# Footer keys of an ingested part: rows per shard, and notes for the user by kind.
+# Footer keys of an ingested part.
 SHARD_ROWS = b"prep_tfrecords.shard_rows"
 NOTES = b"prep_tfrecords.notes"
 
 _THREADS = 32
-# Threads for remote files. Serialized bytes of cached footers; parsed ones take about eight times as much.
+# Threads for remote files.
 _READERS = 8
+# Serialized bytes; parsed footers take about eight times as much.
 _CACHED_BYTES = 8 << 20
 # Largest request for neighbouring row groups, their largest decoded size, and the largest hole between two columns that
 # is cheaper to fetch than to skip.

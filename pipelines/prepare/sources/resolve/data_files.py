@@ -1,11 +1,7 @@
 """List the data files of a dataset, and identify them by digest, etag or commit.
 
 Listings omit hidden files, hidden and special folders (`.git`, `__pycache__`) and outputs of builds inside the folder.
-A file is identified by
-
-    local       XXH3-128 of the whole file
-    remote      the service's digest or etag, from the listing or a request for the file; without either, XXH3-128
-    hub         the commit in the address
+A file is identified by the XXH3-128 of its content, the service's digest or etag, or the commit in its hub address.
 """
 
 from __future__ import annotations

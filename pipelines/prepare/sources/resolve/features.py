@@ -16,7 +16,7 @@ import pyarrow as pa
 class Column:
     """Column of a split: its Arrow type `kind`, and its feature in `datasets` as `text` for messages.
 
-    `names`: class names of a ClassLabel. `item_names`: class names in a list. `fields`: columns inside a struct.
+    `names`: class names of a ClassLabel. `item_names`: class names in a list.
     """
 
     kind: pa.DataType

@@ -1,14 +1,12 @@
 """Resolve DATASET to splits and files with `datasets`, before rows are read.
 
-    DATASET                          resolved by
-    Parquet parts of an object       the split names in the file names
-    a folder of `save_to_disk`       the Arrow files that its state.json names
-    a local folder                   load_dataset(FOLDER)
-    other folders, files, globs      load_dataset(READER, data_files=...), with the reader and splits that load_dataset
-                                     chooses for a folder with these file names
-    anything else                    load_dataset(NAME) of the hub, at a pinned revision
-
---format, --data-files and --source-option add arguments to these calls.
+DATASET                          resolved by
+Parquet parts of an object       the split names in the file names
+a folder of `save_to_disk`       the Arrow files that its state.json names
+a local folder                   load_dataset(FOLDER)
+other folders, files, globs      load_dataset(READER, data_files=...), with the reader and splits that load_dataset
+                                 chooses for a folder with these file names
+anything else                    load_dataset(NAME) of the hub, at a pinned revision
 """
 
 import contextlib

@@ -81,8 +81,8 @@ def describe_rows(first: int, count: int, *, split: str) -> str:
 class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Marks rows that `hold_out` gives to other splits, and `decided` rows (see `unused_rows`).
-    `addresses`: addresses with credentials, by address without; only on the launcher.
+    Marks rows that `hold_out` gives to other splits, and `decided` rows (see `unused_rows`). `addresses`: addresses
+    with credentials, by address without; only on the launcher.
     """
 
     split: str
@@ -140,8 +140,8 @@ class RowReader:
 class SplitSource:
     """Rows of one split: [start, stop) ranges of row numbers in `source_split`, in the requested order.
 
-    `groups`: the located rows; empty on workers, because tasks hold their pieces. In an append, `ranges` has only the
-    new rows; the dataset already has the rows `ranges_before`.
+    `groups`: the located rows; empty on workers. In an append, `ranges` has only the new rows; the dataset already has
+    the rows `ranges_before`.
     """
 
     name: str
@@ -171,8 +171,7 @@ class SplitSource:
 class Source:
     """Dataset with located rows.
 
-    `splits`: splits of the output. `all_splits`: whole splits of the source. `columns`: by source split. `identity`: see
-    `SourceListing`.
+    `splits`: splits of the output. `all_splits`: whole splits of the source. `identity`: see `SourceListing`.
     """
 
     splits: Mapping[str, SplitSource]

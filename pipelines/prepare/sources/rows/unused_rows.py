@@ -6,8 +6,7 @@ A column of reasons marks filtered rows, which keep their numbers:
     'Good. Really.'      ''                    stays
     null                 'filtered'            left out by one of the user's filters
 
-A batch has the column only if it has filtered rows. Their other values are meaningless. Duplicate and contaminated rows
-are found before the plan.
+A batch has the column only if it has filtered rows. Their other values are meaningless.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Load and call user functions, which change rows (`--map`) or drop some (`--filter`), in command-line order.
 
-A map returns a table with as many rows, a filter one bool per row. The result for a row must depend only on that
-row, because machine and plan decide which rows a call gets.
+A map returns a table with as many rows, a filter one bool per row. The result for a row must depend only on that row,
+because machine and plan decide which rows a call gets.
 
 A ready function, one of `pipelines.filters`, is pinned by its version, any other by the text of its module. The text is
 executed under a unique name. For a function from a notebook or a script, it is the function's own text with the imports
