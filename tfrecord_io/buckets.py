@@ -84,7 +84,6 @@ def read(
         options={
             "order": order,
             "objective": objective,
-            # The buckets share the number of open shards of one dataset.
             "shuffle": shuffle or (global_order.USUAL_SHUFFLE if order == "global" else Shuffle().shared(len(parts))),
         },
     )
@@ -211,7 +210,7 @@ class Buckets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Training rounds over K buckets. `rows` and `batch_rows`: the rows of each bucket, and of its batches.
+    """Training rounds. `rows` and `batch_rows`: rows of each bucket, and of its batches.
 
     A round has the batches of one pass over every bucket, shuffled. A pass is seldom a whole number of batches, so a
     bucket yields floor(r * rows / batch_rows) batches in r rounds.

@@ -1,13 +1,7 @@
 """Encode arrays as `tf.train.Example` records and decode them, thousands of rows at a time, without TensorFlow.
 
-Row i of the arrays becomes record i, here with an int64 feature `ids` and a float32 feature `score`:
-
-    ids   int32[N, 3] ──► 0a 24 │ 0a 0f  0a 03 "ids"  12 08  1a 06  0a 04  07 80 02 00 │ ... "score" ...
-    score float32[N]            │ └ one entry of the map: 7, 256 and 0 as varints
-                                └ size of the map
-
-`encode` writes the same bytes as `SerializeToString(deterministic=True)` in Python. `decode` treats any other bytes as
-damage.
+`encode` writes the same bytes as `SerializeToString(deterministic=True)` in Python (docs/format.md). `decode` treats
+any other bytes as damage.
 """
 
 import dataclasses

@@ -197,10 +197,7 @@ def _seal(document: Mapping[str, Any]) -> str:
 
 
 def _seal_of(content: bytes | str, document: Mapping[str, Any]) -> str:
-    """Return `_seal(document)`, in a third of the time if `content` is canonical.
-
-    Raises: ValueError for an escaped lone surrogate.
-    """
+    """Return `_seal(document)`, in a third of the time if `content` is canonical."""
     content, stored = content.encode() if isinstance(content, str) else content, document.get(_SEAL)
     head, line, rest = content.partition(f'\n  "{_SEAL}": "{stored}",'.encode())
     if line and not _SURROGATE.search(content) and hashlib.sha256(head + rest).hexdigest() == stored:

@@ -7,19 +7,12 @@
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
 Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They hold at every step: each
-dataset has supplied its share of the rows so far, to within one row. With rates 0.7 and 0.3 and elements (a replica's
-part of a batch) of 4 rows:
+dataset has supplied its share of the rows so far, to within one row, or on each of several hosts to within two rows.
+Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone.
 
-    element          0          1          2          3          4      │
-    rows of wiki     3          3          3          3          2      │  14 of 20, then the cycle repeats
-    rows of code     1          1          1          1          2      │   6
-
-Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone. With several hosts, each
-host keeps the rates to within two rows.
-
-Stages change the weights at global steps, which may add one or two rows to the differences above. Each dataset
-continues where it was. Batches do not depend on later stages, so these may be edited during a training. In the order of
-hosts, each later stage adds 1 CPU s to the opening of 100 datasets.
+Stages change the weights at global steps, which may add one or two rows to these differences. Each dataset continues
+where it was. Batches do not depend on later stages, so these may be edited during a training. In the order of hosts,
+each later stage adds 1 CPU s to the opening of 100 datasets.
 
 Only training is mixed. Evaluate each of `datasets` separately.
 """
@@ -50,7 +43,7 @@ class Mixture(InputFunctions):
 
     A dataset's name seeds its order, so the order does not change if other datasets are added.
 
-    weights: one per dataset; rates are proportional to them.
+    weights: one per dataset.
     stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. For a
         temperature with stages, take the weights from the `rates` of a mixture with that temperature.
     most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.

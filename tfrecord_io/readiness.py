@@ -43,7 +43,6 @@ _BOUND = {
     ),
 }
 _MANY_BYTES = 16 * 1024 * 1024
-# Operations that read or write files named in the graph.
 _FILES = re.compile(
     r"(TFRecord|TextLine|FixedLengthRecord|CSV|Cache|Snapshot|Save|Load|MatchingFiles)Dataset(V2)?$"
     r"|ReadFile$|WriteFile$|MatchingFiles$"
@@ -205,7 +204,6 @@ def _bound_findings(nodes: Iterable[tuple[str, Any]], *, remote: bool) -> Iterat
 
 
 def _path_findings(constants: Iterable[Any], *, gs_only: bool) -> Iterator[Finding]:
-    """Find files that a host may not have: a TPU Node reads only gs://, and other hosts have their own disks."""
     texts: dict[str, None] = {}
     for constant in constants:
         if constant.dtype == tf.string.as_datatype_enum:
@@ -233,7 +231,6 @@ def _is_out_of_reach(text: str, *, gs_only: bool) -> bool:
 
 
 def _components(spec: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a spec with their places, such as `component [0]['input_ids']`."""
     if isinstance(spec, (Mapping, tuple, list)):
         items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
         for name, inner in items:

@@ -1,9 +1,7 @@
-"""Read and write TFRecord shards: framed messages, one after the other, without header or index.
+"""Read and write TFRecord shards: framed messages, one after the other, without header or index (docs/format.md).
 
-    uint64 size │ uint32 masked crc of the size │ data │ uint32 masked crc of the data        (little-endian)
-
-The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`: rotated right by 15 bits,
-plus a constant. A shard cut between two records has correct crcs; only the manifest's counts detect the cut.
+The crc is CRC-32C (RFC 3720, appendix B.4), masked as in `tensorflow/core/lib/hash/crc32c.h`. A shard cut between two
+records has correct crcs; only the manifest's counts detect the cut.
 """
 
 from __future__ import annotations
@@ -111,10 +109,7 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 def _take(
     data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
 ) -> Payloads:
-    """Return the messages of the complete frames at the start of `data`. In the `last` data, nothing else may follow.
-
-    `record` and `byte`: position of `data`, for error messages.
-    """
+    """Return the messages of the complete frames at the start of `data`. Nothing else may follow in the `last` data."""
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
     count, end, is_damaged = kernels.read_frames(data, out, offsets)
     rest, place = data[end:], f"{place}, record {record + count} at byte {byte + end}"

@@ -4,7 +4,6 @@ A schema adds a fixed shape per feature to `tf.train.Example`. `ROLES` defines h
 decoded, shown and exported.
 
 Only a column can have dtype `string` or `bytes`: one value per record, UTF-8 text or any bytes, in arrays of objects.
-A reader returns such columns only on request, since devices don't accept them.
 """
 
 from __future__ import annotations
@@ -75,8 +74,6 @@ class RoleSpec:
     feature_name: the usual feature name; "" for the role's name.
     marks_tokens: whether values are 0 on padding and nowhere else.
     marks_learned: whether values are 1 on the learned tokens.
-    is_label: whether values are class ids.
-    shown_as: how decoded rows show the values.
     exported_as: the column in Parquet exports: None for the feature's name, "" if other columns imply the values.
     """
 
@@ -203,16 +200,13 @@ ROLES: Mapping[Role, RoleSpec] = {
         shown_as="value",
     ),
 }
-# Roles with one value per token of a row.
 OF_TOKENS = tuple(role for role, spec in ROLES.items() if spec.shape == "[L]")
-# Roles with token ids, one per side.
 TOKEN_IDS = tuple(role for role, spec in ROLES.items() if spec.values == "ids")
 
 UNLABELLED = -1
 
 # Maximum values per record, 160 MB. A row of a million tokens has 2 to 7 million values.
 MOST_VALUES = 1 << 24
-# Maximum bytes of a string or bytes value.
 MOST_VALUE_BYTES = 1 << 20
 _MOST_DIMENSIONS = 8
 _MOST_BYTES = {"int64": 10, "float32": 4, "string": MOST_VALUE_BYTES, "bytes": MOST_VALUE_BYTES}

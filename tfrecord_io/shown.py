@@ -1,8 +1,4 @@
-r"""Format text for messages, without secrets and invisible characters.
-
-    https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
-    Authorization: Bearer hf_...                               Authorization: ...
-    a text with ESC [ 2 J, or right-to-left override           \x1b[2J, \u202e
+"""Format text for messages, without secrets and invisible characters.
 
 Secrets are recognized by form: the user, password and query of an address, values with a name such as `password`, and
 tokens of known services. A secret that looks like an ordinary word is not recognized.

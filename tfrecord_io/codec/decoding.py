@@ -122,7 +122,6 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
 
 @jit
 def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int]:
-    """Return the start and end of an entry's payload, both -1 if a tag, size or key is wrong."""
     position, entry_end = _take_size(data, position, 0x0A, end)
     if position < 0 or entry_end - position < len(key):
         return np.int64(-1), np.int64(-1)
@@ -182,8 +181,6 @@ def _read_examples(
     """Decode N Examples. Return the number of the first damaged one, or N.
 
     entries_F4: for each feature, in record order: start and end of its key in `keys`, list tag, number of values.
-    ints: int64 output, feature by feature. floats: the same for float32, as uint8.
-    spans_FN2: int64 output, the bounds of text and bytes values.
     """
     num_rows = len(begins_N)
     for n in range(num_rows):

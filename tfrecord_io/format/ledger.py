@@ -2,13 +2,8 @@
 
     rows_in  =  rows_used  +  rejected by reason  +  filtered by reason
 
-`rejected` counts unusable rows. `filtered` counts rows that the user asked to leave out:
-
-    filtered            removed by the user's filter; filtered:NAME for a filter of `pipelines.filters`
-    duplicate           an earlier row has the same text
-    contaminated:SET    shares a run of words with a text of evaluation set SET
-    held_out            held out for another split
-    not_held_out        not selected for this split of held-out rows
+`rejected` counts unusable rows. `filtered` counts rows that the user asked to leave out. docs/format.md lists the
+reasons.
 """
 
 from __future__ import annotations
@@ -41,8 +36,7 @@ class Ledger:
     """Counts of input rows; `rejected` and `filtered` count them by reason.
 
     tokens_cut: tokens of used rows that no record contains, since they were truncated (`pad`) or left over (`concat`).
-    fim: rows drawn for fill-in-the-middle: rewritten rows by order (`psm`, `spm`), rewritten rows that span several
-        records (`longer_than_row`), and rows without room for the extra tokens (`unchanged`).
+    fim: rows drawn for fill-in-the-middle, by kind (docs/format.md).
     """
 
     rows_in: Count

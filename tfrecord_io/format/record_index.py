@@ -1,8 +1,4 @@
-"""Record index: a small file per uncompressed shard, for reading from its middle.
-
-index/NAME-SPLIT-00000-of-00012.tfrecord.offsets      uint64 [ceil(num_examples / STRIDE)], little-endian:
-                                                      byte offsets of the records 0, STRIDE, 2 STRIDE, ...
-"""
+"""Record index: a small file per uncompressed shard, for reading from its middle (docs/format.md)."""
 
 import numpy as np
 

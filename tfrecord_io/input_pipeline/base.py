@@ -52,7 +52,7 @@ class InputFunctions(abc.ABC):
 
     @abc.abstractmethod
     def _sources(self, split: str, *, seed: int, training: bool) -> tuple[SplitShards, ...]:
-        """Return the shards of a split, by dataset. Raises: ReaderError if the split is missing or empty."""
+        """Return the shards of a split, by dataset."""
 
     def _rates(self, split: str) -> Rates:
         return {0: {"": 1.0}}
@@ -90,7 +90,6 @@ class InputFunctions(abc.ABC):
         An element is one replica's part of the global batch.
 
         Args:
-            split: one of `splits`.
             global_batch_size: rows per step over all replicas, a multiple of their number.
             seed: determines the order and the objective's random choices, for a given number of hosts.
             objective: see `tfrecord_io.objectives`. By default, elements are dicts of features.
@@ -98,15 +97,14 @@ class InputFunctions(abc.ABC):
             shuffle: sizes of the levels of shuffling, for training.
             order: "hosts": each host shuffles its share of the shards. "global": a global batch depends only on seed
                 and step, so a run may resume on other hosts and replicas; splits of over 64 MB need an index (no gzip).
-                Both have every row once per epoch. See `ordering.global_order`, and `global_records` for the cost.
+                Both have every row once per epoch.
             start_step: number of global batches to skip. The next ones equal those of a run from step 0 with the same
                 arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
             steps: length of the whole training. A mixture with `most_epochs` raises at once if a dataset reaches its
                 maximum earlier; without `steps`, its batches end there.
             keep: columns of text or bytes to add, string [B], which no TPU accepts. With an objective: features of any
                 kind, and elements are (inputs, labels, weights, {name: values}).
-            names: {present name: new name} of inputs, or "keras-hub" for the names in KerasHub's models (token_ids,
-                segment_ids, padding_mask, mask_positions).
+            names: {present name: new name} of inputs, or "keras-hub" for the names in KerasHub's models.
 
         Raises:
             ReaderError: here or from the input function, for an impossible request.

@@ -1,11 +1,7 @@
 """Build the reader's graph, from a split's shards to batches of features.
 
-    shards ─► serialized records in their order ─► batch of B strings          (shard_reading, record_order)
-    (other datasets of a mixture) ─────────────────────►│                      (mixing_plan)
-                                                        │ one parse for all of them
-                                              dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
-
-Records are shuffled and batched as strings, a quarter of the size of parsed rows. Random choices are stateless
+Records are shuffled and batched as strings, a quarter of the size of parsed rows (`record_order`, `global_records`).
+Each batch, of one dataset or a mixture, is parsed once and then passed to the objective. Random choices are stateless
 functions of (seed, purpose, host, epoch or batch), so a run can start at any batch.
 """
 
@@ -82,14 +78,13 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
         stream = random_stream(request.seed, record_order.MIXTURE_ORDER, host.index, index)
         return tf.random.experimental.stateless_shuffle(serialized_B, stream)
 
-    # Rows are mixed as strings, for a single parse.
     return batches.enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
     """Return a host's batches of records and fill rows from the first step on, string [B], and its number of records.
 
-    All hosts have the same number of batches. In the global order each host reads all records, at 1 us per record.
+    In the global order each host reads all records, at 1 us per record.
     """
     source, size = request.sources[0], request.global_batch_size
     steps = host_plan.evaluation_steps(source.num_rows, global_batch_size=size)
@@ -111,7 +106,6 @@ def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -
 
 @in_graph
 def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
-    """Parse features to int32 or float32 [B, *shape], and to string [B] if in `keep`."""
     read = [feature for feature in manifest.schema.features if not feature.is_bytes or feature.name in keep]
     spec = {
         feature.name: tf.io.FixedLenFeature(feature.shape, tf.string if feature.is_bytes else feature.dtype)

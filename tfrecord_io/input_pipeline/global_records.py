@@ -1,8 +1,5 @@
 """Read training records in the global order: each host reads its columns of every global batch.
 
-    window number ─► this host's rows ─► their blocks ─► concurrent reads ─► one gather of the rows
-                     (global_order)
-
 The graph contains the byte offset of each block of 64 records, 12.5 MB for 100 million records. A split of up to 64 MB
 is read once and kept as serialized records instead.
 
@@ -11,8 +8,6 @@ CPU microseconds per row of 512 tokens from a local disk, on one of H hosts. Eac
     global batch 256       H = 1    2    4    8        global batch 2,048     H = 8
     order of hosts        10.4 11.2 12.4 14.7                                10.9
     global order          11.4 11.8 16.1 20.7                                12.4
-
-TensorFlow's client for gs:// requests 64 MiB at each position; GCS_READ_CACHE_BLOCK_SIZE_MB=0 limits it to the blocks.
 """
 
 import concurrent.futures
@@ -85,7 +80,6 @@ def _in_columns(*parts: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
 
 
 def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
-    """Return the byte offset for reading each block, int64 [G]; empty for a split in memory."""
     if fits_in_memory(source.shards, compression=source.compression):
         return np.empty(0, np.int64)
     if source.index_stride is None:
@@ -110,8 +104,8 @@ def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
 class _Streams:
     """Records of K datasets in S stages, for some columns of every batch. All datasets fit in memory, or none does.
 
-    One function makes all streams, since TensorFlow prepares every function: with one function per dataset, a mixture
-    of 50 needed 35 CPU s. `orders` has the K orders of the first stage, then of the next.
+    One function makes all streams, as in `record_order.training_batches`. `orders` has the K orders of the first stage,
+    then of the next.
     """
 
     def __init__(
@@ -146,7 +140,6 @@ class _Streams:
         )
 
     def batches(self, stage: tf.Tensor) -> tf.data.Dataset:
-        """Return the serialized records, string [n], and columns, int64 [n], of each batch."""
         count = self._num_sources
         streams = tf.data.Dataset.range(stage * count, (stage + 1) * count).interleave(
             functools.partial(self.stream, whole_batches=True),
@@ -240,7 +233,7 @@ def _read_blocks(
     compression: tf.Tensor,
     buffer_size: tf.Tensor,
 ) -> tf.Tensor:
-    """Read records, string [n], by their rows in the split, int64 [n], n ≥ 1. `length`: records per block."""
+    """Read at least one record, by rows of the split. `length`: records per block."""
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
         records = shard_reading.records_at(

@@ -1,9 +1,7 @@
 """Arithmetic of reading, without TensorFlow: each host's records, the number of steps, and resuming at a step.
 
 Each of H hosts has a piece of an epoch's N rows. In the first e epochs, host h has (e N + h) // H rows, so each row
-comes once per epoch, and no host is more than a row ahead of another:
-
-    N = 7, H = 2        epoch 0   0 0 0 1 1 1 1        epoch 1   0 0 0 0 1 1 1
+comes once per epoch, and no host is more than a row ahead of another.
 
 `tf.data` interleaves shards deterministically, so a run can resume without reading earlier records. With 2 slots and
 shards a, b, c of 3, 1, 2 blocks:
@@ -188,7 +186,6 @@ def resume(
 
 
 def _schedule(blocks: np.ndarray, *, cycle_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the slot and first round of each shard."""
     slot, first_round = np.empty_like(blocks), np.empty_like(blocks)
     # (round, slot) in which each slot's shard has ended.
     ends: list[tuple[int, int]] = []

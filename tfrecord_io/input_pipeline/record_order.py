@@ -76,7 +76,6 @@ class Training:
         return epoch + 1, left, [epoch, window, skip, skip_block]
 
     def _rest(self, epoch: int, row: int) -> tuple[tuple[Any, ...], int]:
-        """Return an epoch's pieces from `row` on, and the rows to skip in their first block."""
 
         def whole() -> list[np.ndarray]:
             columns = epoch_pieces(*self.source.columns, tf.constant(self.settings), tf.constant(epoch, tf.int64))

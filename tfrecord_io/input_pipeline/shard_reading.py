@@ -1,11 +1,7 @@
 """Read shards with `tf.data`, from any row on.
 
-The shard's index (`record_index`) has the byte offset of every `stride`-th record:
-
-    bytes      0 ............ offsets[row // stride] ............................ end
-    records    not read      │ skipped: row % stride │ returned: num_examples - row
-
-A compressed shard has no index, and is read from its start.
+The shard's index (`record_index`) has the byte offset of every `stride`-th record, so at most `stride - 1` records
+are read and skipped. A compressed shard has no index, and is read from its start.
 """
 
 import dataclasses
@@ -33,7 +29,7 @@ NO_INDEX = 2**62
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitShards:
-    """Shards of one split in folder `root`. `seed` determines the order of records; `name` names the dataset."""
+    """Shards of one split in folder `root`. `seed` determines the order of records."""
 
     name: str
     root: str
@@ -81,7 +77,7 @@ class SplitShards:
 
 
 def pieces(paths_S: tf.Tensor, rows_S: tf.Tensor, first: Any, last: Any) -> tuple[tf.Tensor, ...]:
-    """Return the pieces of shards with the rows [first, last), given the paths and record counts of all shards.
+    """Return the pieces of shards with the rows [first, last).
 
     Returns: the tensor arguments of `records_from` for n pieces: string [n] and three int64 [n].
     """
@@ -148,7 +144,7 @@ def records_at(
 class InputRequest:
     """Checked arguments of `input_fn`, the same on every host. An evaluation has one source.
 
-    rates: rates of the sources, by stage. end_step: the step before which the stream ends, None if endless.
+    end_step: the step before which the stream ends, None if endless.
     """
 
     manifest: Manifest

@@ -3,15 +3,14 @@
 An element of B rows times a rate is seldom a whole number. So the schedule repeats a cycle of elements with whole
 numbers of rows. With rates 0.5, 0.3 and 0.2 and B = 4:
 
-    element     0    1    2    3    4   │  0  ...
-    a           2    2    2    2    2   │  2            10 of 20 rows
-    b           2    1    1    1    1   │  2             6
-    c           0    1    1    1    1   │  0             4
+    element     0    1    2    3    4
+    a           2    2    2    2    2       10 of 20 rows
+    b           2    1    1    1    1        6
+    c           0    1    1    1    1        4
 
 After n elements, a dataset has had its quota of n * B * rate rows, to within one. Row j is released when the quota
 exceeds j - 1, and due when the quota reaches j. Taking rows by earliest deadline meets all deadlines (Tijdeman, The
-chairman assignment problem, Discrete Mathematics 32, 1980). The rows before an element need only a division and a sum,
-so a run can start anywhere. Each stage has its own cycle.
+chairman assignment problem, Discrete Mathematics 32, 1980). Each stage has its own cycle.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from tfrecord_io.shown import some
 _MOST_ELEMENTS = 4096
 # Maximum error of a rate, in rows per element.
 _EXACT = 1e-9
-# More elements than any training has.
 ENDLESS = 1 << 62
 
 
@@ -227,7 +225,6 @@ def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
 
 
 def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list[int]]:
-    """Spread the datasets' totals over elements, always within one row of the quota."""
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):

@@ -7,7 +7,7 @@ On NumPy arrays of `random_access`, a batch or a row, objectives need no TensorF
 
     inputs, labels, weights = masked_lm().bind(rows.manifest)(rows.batch(indices), rng=np.random.default_rng([0, step]))
 
-    a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
+    a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]
 
     classification   inputs         [CLS] a  b  c  [SEP] [PAD]        labels [B], weights [B]
     masked_lm        inputs         [CLS] a [MASK] c [SEP] [PAD]

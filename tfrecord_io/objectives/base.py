@@ -160,7 +160,6 @@ class NumpyOps:
     arange, sort = staticmethod(np.arange), staticmethod(np.sort)
     table = staticmethod(lambda values, indices: values[indices])
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
-    # Sum and running sums of each row.
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
     # Rows of one value, as many as in `like`, of its dtype.

@@ -1,15 +1,4 @@
-"""Objectives without randomness: stored labels and targets, and the next token.
-
-causal_lm on a packed row     a  b  c  d  e  [PAD]…      documents "a b c" and "d e"
-segment_ids                   1  1  1  2  2   0 0 0
-positions                     0  1  2  0  1   0 0 0
-labels                        b  c  d  e [PAD] …
-weights                       1  1  0  1  0   0 0 0      "c" does not predict "d" of another document
-
-and on a conversation         u  u  a  a  [PAD]
-loss_mask                     0  0  1  1   0             1 on the assistant's tokens
-weights                       0  1  1  0   0             the loss_mask of the predicted token
-"""
+"""Objectives without randomness: stored labels and targets, and the next token."""
 
 import functools
 from typing import Any, Literal, get_args
@@ -22,7 +11,6 @@ from tfrecord_io.manifest import LabelRange, Manifest
 from tfrecord_io.objectives import base
 from tfrecord_io.schema import UNLABELLED
 
-# Inputs that are not features of the dataset.
 DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
 
 StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
@@ -216,8 +204,8 @@ def segment_attention_mask(segment_ids_BL: Any, *, causal: bool) -> Any:
 
     It hides other segments and, with `causal`, later tokens (arXiv:2107.02027).
 
-        segment_ids  1 1 2 0      causal=True   1 0 0 0      row: the query token,
-                                                1 1 0 0      column: the key token
+        segment_ids  1 1 2 0      causal=True   1 0 0 0
+                                                1 1 0 0
                                                 0 0 1 0
                                                 0 0 0 0
 

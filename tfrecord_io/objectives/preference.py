@@ -1,12 +1,4 @@
-"""Objective for preference pairs: predict the next tokens of both answers to a prompt.
-
-a row, L = 6           p  p  c  c  _  _        chosen_input_ids, with chosen_loss_mask     0 0 1 1 0 0
-                       p  p  r  _  _  _        rejected_input_ids, with rejected_loss_mask 0 0 1 0 0 0
-
-inputs                 chosen_token_ids, chosen_padding_mask, rejected_token_ids, rejected_padding_mask
-labels  chosen         p  c  c  _  _  _        weights  0 1 1 0 0 0
-        rejected       p  r  _  _  _  _        weights  0 1 0 0 0 0
-"""
+"""Objective for preference pairs: predict the next tokens of both answers to a prompt."""
 
 from __future__ import annotations
 

@@ -66,7 +66,6 @@ def _split(seed: tf.Tensor, count: int) -> list[tf.Tensor]:
 
 
 def _uniform(shape: Sequence[int], seed: tf.Tensor, *, maxval: int | None = None) -> tf.Tensor:
-    """Draw for B rows, `shape` [B] or [B, n]: float32 in [0, 1), or int32 below `maxval`."""
     if not _is_by_row(seed):
         if maxval is None:
             return tf.random.stateless_uniform(shape, seed, alg="philox")

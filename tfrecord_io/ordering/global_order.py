@@ -16,7 +16,7 @@ Splits of up to 64 MB are kept in memory and fully permuted (K = 1). Blocks neve
 all shards form the last blocks.
 
 A mixture spreads each dataset's rows evenly over the batch's columns, so that every replica gets its share: row i of n
-comes before row k of m if (2 i + 1) / n < (2 k + 1) / m. Five rows of a and three of b: a b a a b a b a.
+comes before row k of m if (2 i + 1) / n < (2 k + 1) / m.
 
 If the weights change within a window, the earlier rows keep their slots, and the later rows share the other slots. So a
 change never alters earlier batches, and every row comes once per epoch.
@@ -91,7 +91,7 @@ class GlobalOrder:
         stage: Stage,
         part: int = 0,
     ) -> GlobalOrder:
-        """Return the order of a split's rows in a stage, for dataset number `part` of a mixture."""
+        """Return the order of a split's rows in a stage."""
         past = [other for other in schedule if other.first < stage.first and other.rows_PK[:, part].any()]
         # The dataset's first stage determines the window of all its stages.
         rows_PK = (past or [stage])[0].rows_PK
@@ -185,7 +185,6 @@ class GlobalOrder:
 
     @functools.cached_property
     def _in_cycle(self) -> np.ndarray:
-        """For each element of the cycle: this dataset's rows up to its end, and in it; int64 [P, 2]."""
         counts_P = self.rows_PK[:, self.part]
         return np.stack([np.cumsum(counts_P), counts_P], axis=1)
 
@@ -223,7 +222,7 @@ class GlobalOrder:
         return steps, columns, self._in_shards(self._numbers(slots, window, ops), ops)
 
     def _in_slots(self, window: Any, first: int, last: int, ops: Any) -> tuple[Any, Any, Any, Any]:
-        """Return steps, columns, rows of the stream and slots of the epoch, int64 [n], ignoring the stage's end."""
+        """Return steps, columns, rows of the stream and slots of the epoch, ignoring the stage's end."""
         line = window // self._windows_per_epoch * self.num_rows
         begin = window % self._windows_per_epoch * self._window
         end, begin = ops.minimum(begin + self._window, self.num_rows), ops.maximum(begin, self.first_row - line)

@@ -84,7 +84,6 @@ class NUMPY:
     arange = staticmethod(lambda start, stop: np.arange(start, stop, dtype=np.int64))
     gather = staticmethod(lambda values, indices: values[indices])
     shifted = staticmethod(lambda values, bits: values >> bits)
-    # Indices and number of a mask's true values.
     indices, count = staticmethod(np.flatnonzero), staticmethod(np.count_nonzero)
     order = staticmethod(lambda keys: np.argsort(keys, kind="stable"))
     total = staticmethod(lambda values: values.sum(axis=1))

@@ -134,7 +134,6 @@ class GlobalBatches:
         return origins
 
     def _placed(self, step: SupportsIndex, *, replica: int, replicas: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
-        """Return each dataset's name, columns in this part of the batch, and rows in them, both int64 [n]."""
         at = step.__index__()
         if at < 0:
             raise IndexError(f"step is {at}, expected at least 0")

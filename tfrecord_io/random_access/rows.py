@@ -47,15 +47,10 @@ def open(root: str | os.PathLike[str], *, check: bool = True) -> Data:
 class Rows(ShardFiles):
     """Rows of one split, in the order of its shards; made by `random_access.open`.
 
-        len(rows), rows[5], rows[-1]        one row: arrays [*shape]
-        rows[10:20], rows.batch([7, 7, 3])  several rows: arrays [N, *shape]
-        rows.__getitems__([7, 7, 3])        a list of rows, for PyTorch
-
     Arrays are int64 or float32; text and bytes are `str` and `bytes`, in object arrays for several rows. Bind
     objectives to `manifest`.
 
-    `torch.utils.data.DataLoader` and `grain.MapDataset.source` accept a `Rows`. Can be pickled; threads and processes,
-    even forks, may read concurrently.
+    Can be pickled; threads and processes, even forks, may read concurrently.
     """
 
     def __repr__(self) -> str:
@@ -79,7 +74,7 @@ class Rows(ShardFiles):
         return unstacked(self._decode(self._read_one(shard, record), (shard,), (record,)), 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """Return a list of rows, read together. Raises: as `rows[index]`."""
+        """Return a list of rows, read together, for PyTorch. Raises: as `rows[index]`."""
         return unstacked(self.batch(indices), len(indices))
 
     _getitems = __getitems__

@@ -1,12 +1,9 @@
 """Read serialized records from a split's files, by row number.
 
-The smallest readable unit is a group of `stride` records:
+The smallest readable unit is a group of `stride` records. The edges of a shard are the starts of its groups and the end
+of the last one. Neighbouring groups are read together, as one span.
 
-    row of the split   ─►  shard, record of it  ─►  group = record // stride,  skip = record % stride
-    groups of a shard        │ 0 ........ │ 1 ........ │ 2 ...... │         edges: starts of groups, end of the shard
-    to read                  └────── one span ─────────┘                    neighbours are read together
-
-A shard without an index is unpacked from its start, so read it in order. The last few such shards are cached.
+A shard without an index is unpacked from its start, so read it in order.
 """
 
 import bisect
@@ -149,7 +146,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _edges(self) -> Any:
-        """Function from a shard to its group starts and the end of the last group, int64 [groups + 1]."""
+        """Function from a shard to its edges, int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:
