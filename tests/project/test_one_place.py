@@ -17,7 +17,7 @@ import pytest
 from pipelines.option_fields import declared
 from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
-from pipelines.prepare.layouts import LAYOUTS
+from pipelines.prepare.layouts import LAYOUTS, inputs_of
 from pipelines.prepare.options.addresses import ADDRESS, STORES
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LayoutName
@@ -46,6 +46,8 @@ COMPARED_LOGITS = "scripts/clients/transformers_checkpoints.py"
 HELP = "pipelines/train/config.py"
 # Their remedies name families from scratch.
 OF_PACKED_ROWS, OF_EXPORTS = "pipelines/train/models/backbones.py", "pipelines/train/export/exporting.py"
+PACKED, PAGE_OF_PACK = "tests/train/test_packed_rows.py", "docs/how-to/layouts/pack.md"
+ADVICE = "pipelines/prepare/options/suggestions.py"
 
 
 def text(path: str) -> str:
@@ -61,6 +63,13 @@ def in_tables(path: str) -> set[str]:
     cells = [cell.split(",") for line in text(path).splitlines() if line.startswith("|") for cell in line.split("|")]
     words = {word.strip().lower() for cell in cells for word in cell}
     return words | {re.sub("[ -]", "", word) for word in words}
+
+
+def part(path: str, start: str, end: str) -> str:
+    """The text of a page from `start` to the next `end`."""
+    found = re.search(re.escape(start) + "(.*?)" + re.escape(end), text(path), flags=re.DOTALL)
+    assert found, f"{path} has no text from {start!r} to {end!r}"
+    return found[1]
 
 
 def missing(names: Iterable[str], places: Mapping[str, Iterable[str]], *, exactly: Iterable[str] = ()) -> list[str]:
@@ -106,6 +115,24 @@ def test_every_option_of_a_layout_is_on_a_page() -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "docs/how-to/layouts").glob("*.md"))
     flags = [each.flag for config in (LayoutConfig, SourceConfig) for each in declared(config) if each.taken_with]
     nothing_lacks(missing(flags, {"docs/how-to/layouts/": re.findall(r"--[\w-]+", pages)}))
+
+
+def test_every_column_of_a_layout_is_one_of_its_inputs() -> None:
+    lacking = []
+    for option in declared(SourceConfig):
+        for layout in option.taken_with:
+            texts = ("text", "context") if layout == "qa" else ("text",)
+            columns: dict[str, str] = {"target_column": "target", option.field: "given"}
+            source = SourceConfig(dataset="d", text_columns=texts, **columns)  # type: ignore[arg-type]
+            inputs = inputs_of(LayoutConfig(name=layout), source)  # type: ignore[arg-type]
+            lacking += missing(["given"], {f"the inputs of layout {layout} with {option.flag}": inputs.names})
+    nothing_lacks(lacking)
+
+
+def test_advice_against_padding_knows_every_option_that_pack_refuses() -> None:
+    options = [each for each in declared(LayoutConfig) if "pad" in each.taken_with and "pack" not in each.taken_with]
+    known = re.findall(r'options(?:\.get\(|\[)"(\w+)"', text(ADVICE))
+    nothing_lacks(missing([each.key or each.field for each in options], {ADVICE: known}))
 
 
 def test_every_form_of_chats_is_in_every_place() -> None:
@@ -172,9 +199,16 @@ def test_every_task_is_in_every_place() -> None:
     identity = {*TrainConfig(data="d", task="clm", model="m").identity()}
     identity |= {*re.findall(r'"(\w+)": config\.\1', text("pipelines/train/setup.py"))}
     page = "docs/how-to/predict-and-export.md"
+    sentence = part(page, "The format `transformers` takes", ". ")
+    exported = [
+        name
+        for name, kind in TASKS.items()
+        if kind.auto_class == "CausalLM" or (kind.auto_class and kind.backbone != "decoder")
+    ]
     nothing_lacks(
         missing(TASKS, places, exactly=["config.Task"]),
         missing(predicted, {page: quoted(page)}),
+        missing(exported, {f"{page}, the format transformers": re.findall(r"`(\w+)`", sentence)}),
         missing(options, {"TrainConfig.identity (or setup.identity)": identity}),
     )
 
@@ -185,6 +219,7 @@ def test_every_model_family_is_in_every_place() -> None:
     with_sizes = {path: re.findall(r"(\w+)-SIZE", text(path)) for path in (*pages, *remedies)}
     places: dict[str, Iterable[str]] = {page: with_sizes[page] for page in pages}
     places["tests/train/test_adamw.py"] = re.findall(r'"(\w+)-tiny"', text("tests/train/test_adamw.py"))
+    places[COMPARED] = re.findall(r'"(\w+)-tiny"', text(COMPARED))
     places[f"{HELP}, --model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text(HELP))
     of_types: dict[str, Iterable[str]] = {
         "FAMILIES": FAMILIES,
@@ -195,6 +230,9 @@ def test_every_model_family_is_in_every_place() -> None:
     exported = [name for name, family in FAMILIES.items() if family.causal_class]
     page = "docs/how-to/predict-and-export.md"
     packed = [name for name in scratch if FAMILIES[name].keeps_apart]
+    paragraphs = {OF_PACKED_ROWS: text(OF_PACKED_ROWS), PAGE_OF_PACK: text(PAGE_OF_PACK)}
+    paragraphs[f"{pages[0]}, Packed rows"] = part(pages[0], "**Packed rows.**", "\n\n")
+    kept_apart = {family.backbone for family in FAMILIES.values() if family.keeps_apart}
     rotary = [name for name, kind in TYPES.items() if kind.rope]
     nothing_lacks(
         missing(scratch, places),
@@ -202,7 +240,8 @@ def test_every_model_family_is_in_every_place() -> None:
         missing(rotary, {"fit._ROTARY": [name for name in TYPES if fit._ROTARY.search(name)]}),
         missing({*FAMILIES} - {*scratch}, {"settings.TYPES": TYPES}),
         missing(exported, {page: in_tables(page)}),
-        missing(packed, {OF_PACKED_ROWS: with_sizes[OF_PACKED_ROWS]}),
+        missing(packed, {place: re.findall(r"(\w+)-SIZE", words) for place, words in paragraphs.items()}),
+        missing(kept_apart, {PACKED: re.findall(r'"(\w+Backbone)"', text(PACKED))}),
         missing({*exported} & {*scratch}, {OF_EXPORTS: with_sizes[OF_EXPORTS]}),
     )
 
@@ -250,11 +289,15 @@ def test_every_package_is_one_that_setup_py_installs_or_brings_along(package: st
 
 
 def test_every_storage_is_in_every_place() -> None:
-    pages = ("docs/how-to/cloud-storage.md", "docs/design.md", "docs/explanation/security.md")
+    pages = [
+        f"docs/{page}.md" for page in ("how-to/cloud-storage", "how-to/dataflow", "design", "explanation/security")
+    ]
+    others = part(pages[0], "**Other stores**", "- **")
     drawing = "pipelines/prepare/storage/__init__.py"
     local = "tests/project/test_rooms.py"
     nothing_lacks(
         missing(ADDRESS.split(" or "), {page: re.findall(r"\w+://", text(page)) for page in pages}),
+        [f"{pages[0]}, Other stores, has {scheme}://" for scheme in STORES if f"{scheme}://" in others],
         missing(STORES.values(), {drawing: re.findall(r"─ (\w+) ", text(drawing))}),
         missing(STORES.values(), {local: re.findall(r"'(\w+)' in name", text(local))}),
     )
