@@ -1,12 +1,7 @@
 """Write and read checkpoints (weights, optimizer state and step), with the identity of their training.
 
-    MODEL_DIR/run.json                 identity: the dataset's fingerprint, task, model, batch size, seed …
-    MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps, in the backend's format (ckpt_120/ with JAX)
-    MODEL_DIR/best/ckpt-80.*           the best evaluation's checkpoint, with --keep-best
-    MODEL_DIR/evaluations.json         [{"step": 10, "metrics": {"loss": 0.61, "accuracy": 0.70}}, ...]
-
-Runs with the same identity have the same batches. Checkpoints are found by name, so users may delete them. A training
-resumed at step S repeats the evaluations after S.
+docs/reference/training.md lists the files of a model folder. Runs with the same identity have the same batches.
+Checkpoints are found by name, so users may delete them. A training resumed at step S repeats the evaluations after S.
 """
 
 import abc
@@ -43,7 +38,6 @@ COURSE = "course"
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
 # Key in the identity for the weights of a mixture's later stages, by first step.
 STAGES = "stages"
-# Types of values in run.json.
 _TYPES = {
     PARTS: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("hosts", "parts"), Count))],
     COURSE: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("steps", "warmup"), Count))],

@@ -83,7 +83,6 @@ def main(ctx: click.Context, /, as_json: bool, verbose: bool, **options: Any) ->
 
 
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> dict[str, Any]:
-    """Run the training or the preflight. Return the training's result, or {} after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
         # TensorFlow would read 64 MiB at each position, see `global_records`.
         os.environ.setdefault(GCS_BLOCK_SIZE, "0")

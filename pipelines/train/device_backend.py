@@ -1,9 +1,6 @@
 """Interface of the backends (TensorFlow or JAX), and their batches.
 
-Keras' backend determines which one is used. Each row length has a separate stream of batches and compiled step:
-
-    rows of one length         {64: input_fn}                      64, 64, 64, 64, ...
-    a dataset with buckets     {32: input_fn, 64: input_fn}        64, 32, 64, 64, ...      see `tfrecord_io.buckets`
+Keras' backend determines which one is used. Each row length has a separate stream of batches and compiled step.
 """
 
 from __future__ import annotations
@@ -41,13 +38,8 @@ class InputParts:
     """Numbers of hosts that read a batch, and of its parts; 0 parts means one per replica.
 
     A training records the numbers at its start, because batches depend on the hosts, and masks on the parts. If it
-    began on 4 hosts of 2 devices and resumes on 2 hosts of 1 device, each host reads for two:
-
-        parts         0 1 │ 2 3 │ 4 5 │ 6 7
-        before       host 0│  1  │  2  │  3           4 streams of rows, 2 parts of a step from each
-        now          host 0      │  1                 each host reads 2 streams
-
-    With more hosts, several hosts read the same stream. The global order does not depend on hosts or parts.
+    began on 4 hosts and resumes on 2, each host reads the streams of two. With more hosts, several hosts read the same
+    stream. The global order does not depend on hosts or parts.
     TensorFlow's strategies ask each host for its own part, so they cannot resume with another number of hosts.
     """
 

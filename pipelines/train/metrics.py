@@ -1,9 +1,6 @@
 """Compute evaluation metrics from logits and labels.
 
-    on the devices                                        on the host, in float64
-    counts         [3, C] right, predicted, actual   ──►  accuracy, f1, macro_f1, matthews
-    sums           losses, weights                   ──►  loss, perplexity
-                   values of each row                ──►  mae, pearson, spearman, exact_match, token_f1
+The devices add up losses and counts. The host computes the metrics from these sums, or from values of each row.
 
 Classification metrics equal scikit-learn's, regression metrics SciPy's. The latter use all pairs in float64, because
 moments in float32 have no correct digit for labels such as years.

@@ -2,12 +2,7 @@
 
     MODEL_DIR/tokenizer/              the dataset's tokenizer
     MODEL_DIR/reference.weights.h5    the reference's weights, for dpo
-    MODEL_DIR/model.json              task, model, steps, metrics, and the manifest without splits; written last
-
-    {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
-     "backbone": {"class": "BertBackbone", "config": {…}, "has_bias": false}, "num_outputs": 2, "regression": false,
-     "mask_probability": 0.15, "beta": 1.0, "decoder_start": null, "precision": "float32", "steps": 40,
-     "eval_split": "validation", "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
+    MODEL_DIR/model.json              the fields of `TrainedModel`; written last
 
 Without model.json, the folder has no finished model.
 """

@@ -1,7 +1,5 @@
 """Report the progress of a training: lines for people, JSON lines for programs, scalars for TensorBoard.
 
-    step    120/1,000  loss 0.6312  12.1 steps/s  387 examples/s  10,140 tokens/s  0.41 MFU
-
 MFU (model FLOPs utilization) is the used share of the devices' peak rate, counted by XLA, for JAX on a TPU. Rates
 exclude compiling, evaluating and saving. Scalars are buffered, because each write to gs:// sends the whole file.
 """

@@ -1,8 +1,7 @@
 """Set up a training and check it before a device is used, because a TPU takes long to start.
 
 For a TPU, the input pipelines are built and checked (`tfrecord_io.readiness`). Elsewhere they are not, because a CPU
-can be split only before TensorFlow uses it. A mixture's datasets have the names in their manifests; the second with the
-same name is NAME-2.
+can be split only before TensorFlow uses it.
 """
 
 import dataclasses
@@ -101,7 +100,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """Return the identity of a training, for its model folder (see `checkpoints`)."""
+    """Return the identity of a training, for its model folder."""
     # The fingerprint covers the first stage.
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
     more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}

@@ -1,9 +1,6 @@
 """Choose the accelerator (--tpu) and its backend (--backend), before TensorFlow or JAX is imported.
 
---tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
---tpu NAME | grpc://IP:8470     a TPU Node, with another machine as host, which reads only gs://; TensorFlow
---tpu local                     a TPU VM, with the chips in this machine; JAX, unless tensorflow-tpu is installed
---tpu none                      GPUs, or the CPU, which --replicas N splits into N devices; TensorFlow by default
+docs/reference/training.md explains the values of both options.
 """
 
 import contextlib

@@ -25,8 +25,8 @@ def _manifest(value: Any) -> Manifest:
 class TrainedModel:
     """Description of a finished model.
 
-    pooling: how rows are pooled for classify, None for other tasks. backbone: KerasHub's class and config, None for a
-    user's own model. manifest: the dataset's, without splits. metrics: on `eval_split`, if any.
+    pooling: as in `BuiltModel`. backbone: KerasHub's class and config, None for a user's own model. manifest: the
+    dataset's, without splits. metrics: on `eval_split`, if any.
     """
 
     task: Task

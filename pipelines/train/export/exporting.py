@@ -1,9 +1,6 @@
 """Export a trained model: make the folder in a temporary directory, then copy it to `--output`.
 
 A local folder appears complete, by one rename. On gs://, README.md is written last.
-
-KerasHub's exporter writes the decoders of `clm`. This module adds the class and the tokenizer's special ids to
-config.json.
 """
 
 import json
@@ -68,7 +65,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 
 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
-    """Write config.json and model.safetensors, and return the model's number of positions, 0 without a limit."""
+    """Write the model's files, and return its number of positions, 0 without a limit."""
     families = ["BertBackbone", *(family.backbone for family in FAMILIES.values() if family.causal_class)]
     if backbones.is_users(trained.model):
         raise ConfigError(

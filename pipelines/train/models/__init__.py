@@ -1,12 +1,11 @@
 """Models for a task on a dataset, with the manifest's features as inputs and logits as outputs.
 
-inputs by the dataset's feature names              backbone (KerasHub)                 head
-input_ids        int32 [B, L]  ─► token_ids    ─┐
-attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
-token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (if it takes them) └─ tied embedding ─► logits [B, L, V]
-                   for tokens and span: sequence ─► dense ─► logits [B, L, classes], [B, L, 2]
-masked_positions int32 [B, P]  ─► for mlm: sequence at these positions ─► logits [B, P, V]
-decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: decoder's sequence ─► logits [B, T, V]
+KerasHub's backbone maps the features, int32 [B, L], to a sequence [B, L, D]. The head maps the sequence to logits:
+
+    classify         [B, classes]       after pooling
+    tokens, span     [B, L, classes], [B, L, 2]
+    clm, mlm         [B, L, V], and [B, P, V] at masked positions, by the tied embedding
+    seq2seq          [B, T, V], from the decoder's sequence
 
 `building` combines `backbones`, `heads`, and the heads in checkpoints of transformers (`checkpoint`).
 """

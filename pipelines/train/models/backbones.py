@@ -1,11 +1,8 @@
 """Names for --model, and KerasHub's backbones: from scratch, or with a preset's weights or architecture.
 
-In packed rows, a token attends only to tokens of its document (in a decoder, only to earlier ones):
-
-    a row           a b c | d e .        documents 1 1 1 1 2 2 0      positions 0 1 2 3 0 1 0
-
-KerasHub's backbones take only a padding mask, but their layers take any mask and positions. So the layers are connected
-again under the same names. A document has the same logits as in a separate row (arXiv:2107.02027).
+In packed rows, a token attends only to tokens of its document (in a decoder, only to earlier ones). KerasHub's
+backbones take only a padding mask, but their layers take any mask and positions. So the layers are connected again
+under the same names. A document has the same logits as in a separate row (arXiv:2107.02027).
 """
 
 import difflib

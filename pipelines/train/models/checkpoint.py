@@ -1,12 +1,7 @@
 """Read a checkpoint of `transformers`: KerasHub reads the backbone, this module the head and missing weights.
 
-    task       tensors of the file                              layers here
-    mlm        cls.predictions.*, lm_head.*, … (`FAMILIES`)     head_dense, head_norm, head_bias
-    classify   classifier.* after a pooler                      logits, with the classes in the dataset's order
-    tokens     classifier.*                                     logits, with the classes in the dataset's order
-    span       qa_outputs.*                                     logits
-
-A checkpoint of BERT or ALBERT may lack the pooler, as masked language models do. Then a random one is used.
+The names of a head's tensors are in `FAMILIES` for mlm, and in `TASKS` for classify, tokens and span. A checkpoint of
+BERT or ALBERT may lack the pooler, as masked language models do. Then a random one is used.
 """
 
 import contextlib

@@ -21,7 +21,6 @@ class Family:
         cannot be trained from scratch.
     keeps_apart: whether `backbones.keeping_apart` supports the family.
     masked_head: dense layer, norm and bias of the masked language model in a checkpoint.
-    pooler: name of the pooler in a checkpoint.
     causal_class: class of exported decoders in transformers.
     """
 

@@ -32,7 +32,7 @@ _DIMENSIONS = re.compile(r"\w*(size|dim|model|embd|ff|inner|heads?|experts|group
 _NARROW = re.compile("albert|electra", re.IGNORECASE)
 # Models that compute positions and store none.
 _ROTARY = re.compile("llama|mistral|mixtral|gemma|qwen|phi", re.IGNORECASE)
-# Settings for the reach of attention, which are no dimensions of weights.
+# Settings of attention, not dimensions of weights.
 _REACH = re.compile("window|chunk")
 
 

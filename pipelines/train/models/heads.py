@@ -70,7 +70,6 @@ def with_head(
 def _fed(
     backbone: Any, manifest: Manifest, inputs: dict[str, Any], tokens: TokenFeatures
 ) -> tuple[keras.Model, dict[str, Any]]:
-    """Return the model from tokens to states, which keeps documents of packed rows apart, and its inputs."""
     schema = manifest.schema
     ids, mask = inputs[tokens.ids], inputs[tokens.mask]
     if DECODER_INPUTS in inputs:

@@ -46,7 +46,7 @@ def _at(name: str, *, divided_by: str | None = None) -> Callable[[Mapping[str, A
     return lambda config: (None, config.get(name) if divided_by is None else config[name] // config[divided_by])
 
 
-# Names of activations: in transformers, and here.
+# Names of activations, by name in transformers.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "relu": "relu"}
 _OF_DECODERS = {"use_bidirectional_attention": (None, (None, False)), "attention_bias": (False, (False,))}
 _SIZES = dict.fromkeys(
@@ -319,7 +319,6 @@ def read(model: str, config: Mapping[str, Any]) -> Settings:
 
 
 def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Return unsupported and unknown settings, with their values and the expected values."""
     refused = {}
     for name, (default, allowed) in kind.required.items():
         values = allowed(config) if callable(allowed) else allowed
@@ -341,7 +340,6 @@ def _refused(kind: ModelType, config: Mapping[str, Any]) -> dict[str, tuple[Any,
 
 
 def _rope(kind: ModelType, config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, str]]]:
-    """Return the keywords for rotary positions, and unsupported settings."""
     field = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     rope = {name: value for name, value in (config.get(field) or {}).items() if value is not None}
     scaling = str(rope.get("rope_type", rope.get("type", "default")))

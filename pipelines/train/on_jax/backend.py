@@ -224,7 +224,6 @@ def _join_hosts(target: Target) -> None:
 
 
 def _on_the_host() -> Any:
-    """Return a context that keeps Keras' variables in host memory."""
     try:
         return jax.default_device(jax.local_devices(backend="cpu")[0])
     except RuntimeError:  # JAX_PLATFORMS names only an accelerator

@@ -1,10 +1,8 @@
 """Training step of all devices as one program, partitioned by XLA according to the sharding of batch and state.
 
-    state   {"weights": [...], "others": [...], "means": [...], "squares": [...], "step": int32 []}
-    batch   rows are divided equally among the devices, along the mesh's axis "batch"
-
-Sums are over the global batch, dropout seeds depend on (seed, step), and a mask is an array over all devices. So the
-result does not depend on the number of devices.
+The rows of a batch are divided equally among the devices, along the mesh's axis "batch". Sums are over the global
+batch, dropout seeds depend on (seed, step), and a mask is an array over all devices. So the result does not depend on
+the number of devices.
 """
 
 from typing import Any

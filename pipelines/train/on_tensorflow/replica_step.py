@@ -1,10 +1,7 @@
 """Training and evaluation steps of a replica of a strategy.
 
-    each replica                                     all replicas     each replica
-    rows ─► logits ─► weighted losses, gradients ─►  sum           ─► clip, AdamW ─► assigned to its copy of the weights
-            └──── a pure function, traced once ───┘                   └─ another ─┘
-
-Dropout seeds also depend on the replica's number. Each row length has its own graph.
+The gradients are summed over all replicas. Then each replica clips them and updates its copy of the weights. Dropout
+seeds also depend on the replica's number.
 """
 
 import itertools

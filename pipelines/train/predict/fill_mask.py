@@ -58,7 +58,6 @@ def show(masks: Sequence[Sequence[Mapping[str, Any]]]) -> None:
 
 
 def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the probabilities of all tokens at each masked position, float32 [P, V]."""
     tokens, facts, length = TokenFeatures.of(trained.manifest), trained.manifest.tokenizer, trained.manifest.row_length
     before = length - len(ids) if facts.padding_side == "left" else 0
     features = {name: np.zeros((1, length), np.int32) for name in tokens.inputs}

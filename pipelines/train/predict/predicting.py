@@ -1,15 +1,9 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
 Every record is an output row, with the dataset's kept text columns. A source row with several windows has an output row
-per window, unless the task joins them. These columns locate a record:
-
-    row     int64  number of the row in the source's split, from 0; null if unknown
-    window  int32  number of the window in the row, from 0; only for data with windows
-    shard   int32  index of the shard in the split
-    record  int64  index of the record in the shard
-
-`row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads.
-Predictions stay in memory until they are written.
+per window, unless the task joins them. The columns `row`, `window`, `shard` and `record` locate a record, all from
+0. `row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads,
+and is null if unknown. Predictions stay in memory until they are written.
 """
 
 import base64
@@ -112,7 +106,6 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
 
 
 def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backend: DeviceBackend) -> pa.Table:
-    """Return the predictions and the columns of `_beside`, one row per record, by row length."""
     trained = predictor.trained
     loads = [loading.load_model, *[loading.load_reference] * tasks.TASKS[trained.task].reference]
     models = [
@@ -183,7 +176,6 @@ def _with_rows(table: pa.Table, data: Data, split: str) -> pa.Table:
 
 
 def _planned(data: Data, split: str) -> np.ndarray | None:
-    """Return each record's row from the plan, int64 [N]. If the rows are unknown, warn and return None."""
     from pipelines.prepare.audit import trace
 
     try:

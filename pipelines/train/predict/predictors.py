@@ -1,7 +1,5 @@
 """Predictors, one class per task: convert a model's logits to the columns of the output.
 
-    batch of B rows ─► outputs (on each replica, static shapes) ─► columns (Arrow, without fill rows) ─► joined
-
 docs/how-to/predict-and-export.md lists the columns of each task.
 """
 
@@ -35,7 +33,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Predictor(abc.ABC):
-    """Predictor for the rows of a dataset. `manifest`: the dataset's. `trained`: the model.
+    """Predictor for the rows of a dataset, which `manifest` describes.
 
     `tokenizer`: loads the tokenizer, which takes a second, only if needed.
     """
@@ -150,7 +148,6 @@ class TokenPredictor(Predictor):
         return {name: pa.ListArray.from_arrays(offsets, column) for name, column in values.items()}
 
     def _words(self, features: Arrays, marks_NL: np.ndarray) -> Iterable[np.ndarray]:
-        """Yield the ids from each marked token to the next, without padding and special tokens."""
         ids_NL = features[self.tokens.ids]
         special_NL = np.isin(ids_NL, self.manifest.tokenizer.special_ids)
         belonging_NL = ((features[self.tokens.mask] > 0) & ~special_NL) | marks_NL

@@ -2,9 +2,6 @@
 
     python -m pipelines.train.preflight.compile_step REQUEST.json RESULT.json
 
-    REQUEST.json   {"config": {...TrainConfig}, "slice": "v5e-8", "folder": folder of the user's modules}
-    RESULT.json    {"compiled": {...Compiled}} | {"out_of_memory": text} | {"refused": [kind of error, cause, remedy]}
-
 The compiler in libtpu needs no chip (ahead-of-time compilation, jax.experimental.topologies). Only the model's initial
 weights are allocated.
 """

@@ -27,7 +27,7 @@ _FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLA
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """The compiler's figures for one device. `seconds`: compilation time."""
+    """The compiler's figures for one device."""
 
     argument_bytes: int
     memory_bytes: int

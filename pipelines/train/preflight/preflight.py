@@ -27,7 +27,7 @@ from pipelines.train.setup import TrainingSetup
 from pipelines.train.targets import Target
 from tfrecord_io.shown import some
 
-# Maximum ratio of the second batch to the first, whose line may be far off.
+# Maximum ratio of the second batch to the first, since the first estimate may be far off.
 _LEAP = 16
 _PROBES = 4
 _GIB = 2**30
@@ -43,7 +43,6 @@ class Preflight:
     """Result of a preflight. Batches are per device. Rates are upper bounds over all devices.
 
     `shares`: see `Mixture.describe`. `step`: the compiled step, or the compiler's message if the step does not fit.
-    `bounds`: bounds of the largest batch, if requested.
     """
 
     slice: Slice

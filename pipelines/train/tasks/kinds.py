@@ -39,9 +39,7 @@ class TaskKind:
 
     objective: makes the reader's objective from the options.
     bound, settings: class with loss and metrics, and its further fields from the options.
-    predictor: class for `train-tpu predict`, or None.
-    head: whether logits are for rows, for tokens, or over the vocabulary, at each token or only at masked positions.
-    backbone: kind of model that the task needs.
+    head: whether logits are for rows, tokens, or the vocabulary (at each token, or only at masked positions).
     side: side of a row that the task reads. labels: role of the predicted labels.
     num_outputs: number of outputs, unless labels or vocabulary determine it.
     auto_class, hub_task: class AutoModelFor… of transformers, and the hub's name of the task.

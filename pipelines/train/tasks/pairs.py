@@ -95,7 +95,6 @@ def scores(logits: Any, labels: Mapping[str, Any], weights: Mapping[str, Any]) -
 
 
 def _with_margin(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind the objective `preference`, and add the dataset's margin, if any, to the labels."""
     del tokens
     pairs = objectives.preference().bind(manifest)
     if MARGIN not in manifest.schema.names:
