@@ -6,14 +6,14 @@
 Needs the network. Not part of scripts/check. FOLDER is a temporary one by default, and is reused otherwise. It gets the
 bundled examples in all layouts and exports, and these environments when a client needs them:
 
-    clients         this project's packages and 20 MB
+    clients         this project's packages and 140 MB
     torch           the same with PyTorch, 5 GB, because its wheel for Linux needs CUDA's libraries; 1 GB if
                     PIP_EXTRA_INDEX_URL names an index with builds for the CPU. No client needs an accelerator
-    axolotl         torch with Axolotl and its pinned releases, without packages for GPUs, 200 MB
-    tunix           clients with tunix, 20 MB
-    readers         torch with torchtitan, Megatron and OLMo-core, without what their readers don't import, 120 MB
-    transformers4   torch with the last release of transformers 4, 20 MB
-    maxtext         MaxText with JAX for the CPU and TensorFlow, in Python 3.12, 2 GB
+    axolotl         torch with Axolotl and its pinned releases, without packages for GPUs, 270 MB
+    tunix           clients with tunix, 40 MB
+    readers         torch with torchtitan, Megatron and OLMo-core, without what their readers don't import, 130 MB
+    transformers4   torch with the last release of transformers 4, 160 MB
+    maxtext         MaxText with JAX for the CPU and TensorFlow, in Python 3.12, 3 GB
 
 A client is a program in scripts/clients. It prints figures, and fails if they differ from the shards. A client that
 passes prints a line for the table in docs/reference/clients.md. Exit status: 0 if none fails.

@@ -108,7 +108,9 @@ def theirs(kind: str, tokenizer: Any) -> list[float]:
     )
     models = [load.from_pretrained(str(HERE / kind)) for _ in range(1 + (kind == "dpo"))]
     rows = datasets.Dataset.from_list(_rows(kind))
-    Recording(*models, args=settings, train_dataset=rows, processing_class=tokenizer).train()
+    made = Recording(*models, args=settings, train_dataset=rows, processing_class=tokenizer)
+    made.remove_callback(transformers.PrinterCallback)
+    made.train()
     return found
 
 
