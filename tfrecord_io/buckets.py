@@ -109,7 +109,7 @@ class Buckets:
         return tuple(self.parts)
 
     def rows(self, length: int) -> int:
-        """Return the rows in a batch of one length. Raises: ReaderError if the split has no such length."""
+        """Return the number of rows in a batch of one length. Raises: ReaderError if the split has no such length."""
         self._part(length)
         return self.batch_rows[length]
 

@@ -258,7 +258,7 @@ class Feature:
         is_int64 = type(self.constant) is int and -(2**63) <= self.constant < 2**63
         if self.constant is not None and not (is_int64 and self.dtype == "int64"):
             raise SchemaError(
-                f"feature {self.name!r}: constant {self.constant!r:.100}, expected an int64 value of an int64 feature"
+                f"feature {self.name!r}: constant {self.constant!r:.100}, expected an int64 value, and dtype int64"
             )
 
     @property

@@ -136,7 +136,7 @@ class WithBeam(BeamArguments, WithFunctions, ShortHelp):
 
 
 def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
-    """Map each long name, without dashes, to its parameter, and to whether the name switches the parameter on."""
+    """Map each long option name, without dashes, to its parameter, and to whether the name switches it on."""
     parameters = {}
     for parameter in command.params:
         names = (

@@ -63,7 +63,7 @@ class InputParts:
         )
 
     def read(self, make: Callable[[tf.distribute.InputContext], tf.data.Dataset], *, host: int, hosts: int) -> Any:
-        """Return the arrays [parts / hosts, rows, ...] of each global batch that host `host` of `hosts` reads."""
+        """Return, for each global batch, the arrays [parts / hosts, rows, ...] that host `host` of `hosts` reads."""
         parts_per_stream = self.parts // self.hosts
         first, last = (self.parts // hosts * at for at in (host, host + 1))
 

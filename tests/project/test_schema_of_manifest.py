@@ -229,7 +229,7 @@ def test_what_the_damage_was_done_to_is_valid() -> None:
 
 def test_a_constant_of_a_float_feature_is_refused_by_both() -> None:
     content = changed(document(), ("features", 1, "dtype"), "float32")
-    with pytest.raises(ManifestError, match="expected an int64 value of an int64 feature"):
+    with pytest.raises(ManifestError, match="expected an int64 value, and dtype int64"):
         manifest.parse(json.dumps(content))
     assert not validates(content)
 

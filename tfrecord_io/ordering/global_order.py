@@ -193,7 +193,7 @@ class GlobalOrder:
         return int(self._in_cycle[-1, 0])
 
     def begin(self, row: int, *, first: int = 0, last: int | None = None) -> tuple[int, int]:
-        """Return the window of a row of the stream, and the number of earlier rows in columns [first, last) there."""
+        """Return the index of a row's window, and the number of earlier rows in the window's columns [first, last)."""
         if self.block > 1:  # a window never crosses epochs
             epoch, slot = divmod(row, self.num_rows)
             number, before = divmod(slot, self._window)

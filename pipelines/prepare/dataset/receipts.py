@@ -67,7 +67,7 @@ def parse(text: bytes, *, path: str) -> Receipt:
         receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
         # A manifest would refuse such shards.
         if not receipt.shards or not all(shard.num_examples and shard.ledger.balanced for shard in receipt.shards):
-            raise ValueError("no shard, no example, or rows that are neither used nor rejected")
+            raise ValueError("it lists no shard, no example, or rows that are neither used nor rejected")
     except WRONG as error:
         raise FormatError(
             f"{path}: not a receipt ({error!r})", remedy="delete the file; a resumed build makes its shard again"

@@ -17,7 +17,7 @@ from tfrecord_io.shown import without_access
 
 @contextlib.contextmanager
 def by_file(opened: OpenJob) -> Iterator[None]:
-    """Name rows by file in a RowsRejectedError of the context."""
+    """If the context raises a RowsRejectedError, name its rows by file."""
     try:
         yield
     except RowsRejectedError as error:

@@ -90,9 +90,9 @@ def choose(
 
 
 def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[int]:
-    """Return the indices of at most `count` of M `lengths` with the least padding; the last length is always included.
+    """Choose at most `count` of the M `lengths` so that padding is least, always with the last; return their indices.
 
-    `rows_before` float64 [M + 1]: the number of rows that need a smaller length than the one at each index.
+    `rows_before` float64 [M + 1]: the number of rows that fit into a length before each index.
     """
     import numpy as np
 

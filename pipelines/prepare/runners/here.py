@@ -238,7 +238,7 @@ def _take_idle() -> Child | None:
 
 
 def _serve_stem(pipe: Connection, most_memory: int) -> None:
-    """Run in the stem: receive one message with all tasks, and run them in forked children."""
+    """Run in the stem process: receive one message with all tasks, and run them in forked children."""
     child_process.begin(most_memory)
     channel = child_process.Channel(pipe)
     launcher = multiprocessing.parent_process()

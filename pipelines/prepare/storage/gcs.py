@@ -207,7 +207,7 @@ def delete(path: str, *, inside: str | None = None) -> None:
 
 
 def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
-    """Delete the existing objects, one request each."""
+    """Delete the objects that exist, with one request each."""
 
     def delete_one(path: str) -> None:
         with contextlib.suppress(FileNotFoundError), bucket(path) as (handle, key):

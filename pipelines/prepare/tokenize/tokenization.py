@@ -203,7 +203,7 @@ def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
     sampling = getattr(tokenizer, "sp_model_kwargs", None) or {}
     if sampling.get("enable_sampling"):
         raise TokenizerError(
-            f"tokenizer {name!r} splits texts by chance (enable_sampling), {_NOT_REPRODUCIBLE}",
+            f"tokenizer {name!r} splits texts at random (enable_sampling), {_NOT_REPRODUCIBLE}",
             remedy="set enable_sampling to false in the sp_model_kwargs of its tokenizer_config.json",
         )
     if not tokenizer.is_fast:

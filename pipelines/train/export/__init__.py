@@ -1,1 +1,1 @@
-"""`train-tpu export`: write a trained model as a folder that other programs open."""
+"""`train-tpu export`: write a trained model as a folder that other programs can open."""

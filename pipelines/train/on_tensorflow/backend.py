@@ -223,7 +223,7 @@ def connect(
         raise explained(error, target=str(target)) from error
     if replicas not in (None, strategy.num_replicas_in_sync):
         raise ConfigError(
-            f"--replicas {replicas}, but {target} has {strategy.num_replicas_in_sync}",
+            f"--replicas {replicas}, but {target} has {some(strategy.num_replicas_in_sync, 'core')}",
             remedy="leave --replicas out; a training uses all cores of a TPU",
         )
     return strategy

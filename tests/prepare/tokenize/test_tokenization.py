@@ -159,7 +159,7 @@ def test_a_tokenizer_that_chance_or_a_search_without_end_decides_is_refused(
 
 def test_a_tokenizer_in_python_that_samples_is_refused() -> None:
     sampling = SimpleNamespace(is_fast=False, sp_model_kwargs={"enable_sampling": True, "alpha": 0.1})
-    with pytest.raises(TokenizerError, match="splits texts by chance"):
+    with pytest.raises(TokenizerError, match="splits texts at random"):
         require_deterministic(sampling, "mine")
 
 

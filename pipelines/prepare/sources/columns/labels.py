@@ -99,10 +99,10 @@ def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool
 
 
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
-    """Complete the plan with the classes in rows, or with the length of vectors of 0 and 1.
+    """Complete the plan with the classes found in the rows, or with the length of their vectors of 0 and 1.
 
     Classes come from all splits, sorted, so ids don't depend on the requested splits. Raises: ColumnError for too many
-    or no classes, fractions or unequal vectors; SourceError if a string is not UTF-8.
+    or no classes, fractions, or vectors of different lengths; SourceError if a string is not UTF-8.
     """
     if not plan.from_rows:
         return plan

@@ -171,7 +171,7 @@ def naming_files(source: IngestSource) -> Iterator[None]:
 
 
 def find_parts(source: IngestSource, tasks: Sequence[IngestTask]) -> dict[IngestTask, DataFile]:
-    """Return the existing parts by task. Raises: OutputError."""
+    """Return the parts that exist already, by task. Raises: OutputError if the folder cannot be listed."""
     sizes = storage.sizes(source.folder) if tasks else {}
     paths = {task: source.path(task) for task in tasks}
     return {

@@ -317,7 +317,7 @@ class SourceListing:
 
     @functools.cached_property
     def streams(self) -> dict[str, Any]:
-        """IterableDataset by split, with features: by default of the first rows, which a child process reads."""
+        """IterableDatasets by split. Features that are not given are inferred from the first rows, in a child process."""
         return in_child(_open, self.builders, self.named)
 
 

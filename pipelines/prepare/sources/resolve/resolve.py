@@ -63,7 +63,7 @@ def resolve(config: SourceConfig) -> SourceListing:
         reader_options.require_reader(config.format)
         for path in (config.dataset, *config.more_paths):
             if "::" in (real := os.path.realpath(path)) and os.path.exists(real):
-                raise SourceError(f"{real}: '::' in its name, which joins addresses in `datasets`", remedy="rename it")
+                raise SourceError(f"{real}: its name has '::', which joins addresses in `datasets`", remedy="rename it")
     with reader_options.as_source_error(config):
         return _resolve(config)
 

@@ -31,7 +31,7 @@ _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HashFilter:
-    """Filter of rows by the hash of `columns`: keeps hashes in [low, high) if `held_out`, or else all others.
+    """Filter of rows by the hash of `columns`: keeps hashes in [low, high) if `held_out`, otherwise all other rows.
 
     A row with a null is never held out, unless the column is `optional`.
     """

@@ -118,7 +118,7 @@ def _refuse_text(kind: str) -> NoReturn:
 
 
 def fixed(value: Any) -> Any:
-    """Return the value; for a callable or an iterator, return a wrapper that cannot be written as text."""
+    """Return the value; for a callable or an iterator, return a wrapper that raises if it is written as text."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Dict, Undefined, Macro, LoopContext)):
         return value

@@ -228,7 +228,7 @@ def _notes_of_trial(renderer: ChatRenderer) -> tuple[str, ...]:
     details = {rendered.reasons[row]: detail for row, detail in reversed(rendered.details.items())}
     if OVER_LIMIT in details:
         raise TokenizerError(
-            f"the chat template exceeds a limit for a question and its answer: {details[OVER_LIMIT]}",
+            f"the chat template exceeds a limit when it writes a question and its answer: {details[OVER_LIMIT]}",
             remedy="choose another tokenizer, or repair the template in a copy of this one",
         )
     if "template_rejected" in (rendered.reasons[0], rendered.reasons[1]):

@@ -100,7 +100,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 @jit
 def child(units, base, byte):  # type: ignore[no-untyped-def]
-    """Return the id + 1 (0 for none) and the base of a trie node's child for `byte`; -1 and 0 without a child."""
+    """Return (id + 1, base) of a trie node's child for `byte`, with 0 for no id; (-1, 0) without a child."""
     unit = units[base + np.int64(byte)]
     if unit & np.uint64(255) != np.uint64(byte):
         return -1, 0

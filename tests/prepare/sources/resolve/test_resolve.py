@@ -201,7 +201,7 @@ def test_names_that_datasets_reads_otherwise_are_refused(tmp_path: Path, memory:
     _write(tmp_path / "a::b", "a.jsonl")
     (tmp_path / "link").symlink_to(tmp_path / "a::b")
     for name in ("a::b", "a::b/a.jsonl", "link"):
-        with pytest.raises(SourceError, match="'::' in its name, which joins addresses in `datasets`; rename it"):
+        with pytest.raises(SourceError, match="its name has '::', which joins addresses in `datasets`; rename it"):
             _resolve(tmp_path / name)
     memory.pipe("/b//x/a.jsonl", ROW)
     with pytest.raises(

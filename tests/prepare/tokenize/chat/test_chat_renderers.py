@@ -107,7 +107,7 @@ def test_a_row_over_the_limits_costs_itself_only(trap: str) -> None:
 
 
 def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
-    with pytest.raises(TokenizerError, match="exceeds a limit for a question and its answer") as caught:
+    with pytest.raises(TokenizerError, match="exceeds a limit when it writes a question and its answer") as caught:
         open_template(tokenizer("{{ ('x' * 10 ** 10) | length }}"))
     assert "repair the template" in caught.value.remedy
 
