@@ -161,7 +161,7 @@ def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> 
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return duplicate rows with the rows kept instead. The split `train` comes last, and is compared with all splits."""
+    """Return duplicate rows with the rows kept instead. Split `train` comes last, and is compared with all splits."""
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)

@@ -245,7 +245,10 @@ class _Job:
 
 
 def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
-    """Export one shard; return counts by name. Raises: CorruptRecordError if the shard does not match the manifest; OutputError."""
+    """Export one shard; return counts by name.
+
+    Raises: CorruptRecordError if the shard does not match the manifest; OutputError.
+    """
     place = storage.join(task.root, task.shard.name)
     batches = (
         examples.decode(payloads, task.manifest.schema, place=place)

@@ -317,7 +317,7 @@ class SourceListing:
 
     @functools.cached_property
     def streams(self) -> dict[str, Any]:
-        """IterableDatasets by split. Features that are not given are inferred from the first rows, in a child process."""
+        """IterableDatasets by split. Features not given are inferred from the first rows, in a child process."""
         return in_child(_open, self.builders, self.named)
 
 

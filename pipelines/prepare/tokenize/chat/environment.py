@@ -1,4 +1,4 @@
-"""Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare texts and masks with its own.
+"""Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare texts and masks.
 
 `transformers` itself is not used, because it renders today's date and reports no masks of characters.
 """
@@ -134,7 +134,10 @@ _HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create a Jinja environment. `date` (ISO): the date that `strftime_now` writes; without it, a template that calls it raises Rejected."""
+    """Create a Jinja environment.
+
+    `date` (ISO): the date that `strftime_now` writes; without it, a template that calls it raises Rejected.
+    """
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:

@@ -164,7 +164,7 @@ class FastEngine(abc.ABC):
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot encode.
 
         `parts`: the reference's `parts()`, if already read.
-        Raises: NotQualified if this tokenizer is not of a kind that docs/explanation/engines.md shows to give equal ids.
+        Raises: NotQualified if this tokenizer is of no kind that docs/explanation/engines.md shows to give equal ids.
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
