@@ -31,7 +31,7 @@ import time
 from collections.abc import Iterator
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-# MaxText's imports in a training. It declares them in extras alone, which are for accelerators.
+# MaxText's imports in a training run. It declares them in extras alone, which are for accelerators.
 MAXTEXT = (
     *("maxtext==0.2.5", "jax[cpu]", "flax", "optax", "grain", "orbax-checkpoint", "tensorflow-cpu"),
     *("tensorflow-datasets", "transformers", "datasets", "omegaconf", "aqtp", "qwix", "tensorboardx", "sentencepiece"),

@@ -1,11 +1,12 @@
 #!/usr/bin/env python
-"""Kill trainings at random moments, resume them, and compare their weights with an uninterrupted training's.
+"""Kill training runs at random moments, resume them, and compare their weights with an uninterrupted run's.
 
     python scripts/kill_trainings.py --kills 40 --backend jax
 
 Each attempt gets SIGKILL after a random time, at most the duration of the last one that ended, and the next attempt
-resumes. A training that survives must have the same bits in all weights; then another one begins. Attempts are forked
-from a process that has imported the trainer, which saves most of their time. Exit status: 0 if all weights are equal.
+resumes. A training run that survives must have the same bits in all weights; then another one begins. Attempts are
+forked from a process that has imported the trainer, which saves most of their time. Exit status: 0 if all weights are
+equal.
 """
 
 import argparse

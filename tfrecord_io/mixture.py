@@ -11,8 +11,8 @@ dataset has supplied its share of the rows so far, to within one row, or on each
 Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone.
 
 Stages change the weights at global steps, which may add one or two rows to these differences. Each dataset continues
-where it was. Batches do not depend on later stages, so these may be edited during a training. In the order of hosts,
-each later stage adds 1 CPU s to the opening of 100 datasets.
+where it was. Batches do not depend on later stages, so these may be edited during a training run. In the order of
+hosts, each later stage adds 1 CPU s to the opening of 100 datasets.
 
 Only training is mixed. Evaluate each of `datasets` separately.
 """
@@ -41,7 +41,7 @@ __all__ = ["Mixture", "source_seed"]
 class Mixture(InputFunctions):
     """Opened datasets, by names of your choice, that are read as one (see `InputFunctions`).
 
-    A dataset's name seeds its order, so the order does not change if other datasets are added.
+    A dataset's name seeds its order. The default size of the shuffle buffers depends on the number of datasets.
 
     weights: one per dataset.
     stages: instead of weights: {first step: weights}, from step 0 on. A weight may be 0 in some stages. For a
@@ -49,7 +49,7 @@ class Mixture(InputFunctions):
     most_epochs: maximum epochs of some datasets, see `steps` of `input_fn`.
     temperature, maximum: instead of weights, rates by size (`mixing_plan.rates`). By default rates are proportional to
         the numbers of examples.
-    manifest: the merged manifest. Its fingerprint covers the rates of the first stage, since a resumed training may
+    manifest: the merged manifest. Its fingerprint covers the rates of the first stage, since a resumed training run may
         change later stages.
 
     Without `shuffle`, the datasets share the usual open shards and window, with at least 4 shards and 1,024 records

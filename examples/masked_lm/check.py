@@ -1,4 +1,4 @@
-"""Checks what a model has learned: `python examples/masked_lm/check.py MODEL_DIR`, the folder of a finished training.
+"""Checks what a model has learned: `python examples/masked_lm/check.py MODEL_DIR`, a finished training run.
 
 Fills every gap of a fixed list, two for each animal and two for each day, and compares with the facts of the text. The
 status is 1 unless more than half are right.

@@ -17,7 +17,7 @@ prep-tfrecords build "$out/text/train.jsonl" --output "$out/data" --tokenizer "$
   --layout concat --special-tokens tokenizer --max-length 16 --hold-out validation=5%
 
 training=(--data "$out/data" --task mlm --model bert-tiny --global-batch-size 64)
-# 4. Does this training fit a TPU? Its own compiler says so, without a TPU, where it is installed.
+# 4. Does this training run fit a TPU? Its own compiler says so, without a TPU, where it is installed.
 if python -c 'import importlib.util as util, sys; sys.exit(not all(map(util.find_spec, ("jax", "libtpu"))))'; then
   train-tpu "${training[@]}" --preflight v3-8
 else

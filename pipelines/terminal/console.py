@@ -238,7 +238,7 @@ def _signal_status(error: BaseException | None) -> int:
         return 128 + int(number)
     if isinstance(error, KeyboardInterrupt):
         return 128 + signal.SIGINT
-    # Remote jobs and trainings raise a PrepError after a signal.
+    # Remote jobs and training runs raise a PrepError after a signal.
     return _signal_status(error.__context__) if isinstance(error, PrepError) else 0
 
 

@@ -1,7 +1,7 @@
 """Write and read checkpoints (weights, optimizer state and step), with the identity of their training.
 
 docs/reference/training.md lists the files of a model folder. Runs with the same identity have the same batches.
-Checkpoints are found by name, so users may delete them. A training resumed at step S repeats the evaluations after S.
+Checkpoints are found by name, so users may delete them. A run resumed at step S repeats the evaluations after S.
 """
 
 import abc
@@ -59,7 +59,7 @@ def claimed(
     The course may differ, and so may stages of a mixture after the last checkpoint and, with `may_change`, the options
     in TUNED. Then run.json is replaced, but the result has the earlier course.
 
-    Raises: FingerprintMismatchError if the folder contains another training; OutputError if it cannot be used.
+    Raises: FingerprintMismatchError if the folder contains another training run; OutputError if it cannot be used.
     """
     folder = model_dir.rstrip("/")
     with usable(folder):
@@ -69,14 +69,14 @@ def claimed(
                 raise OutputError(
                     f"--model-dir {folder} has a checkpoint of step {steps[-1]:,} but no {_IDENTITY} to identify the "
                     "training",
-                    remedy=f"copy {_IDENTITY} from the training's original folder, or give another --model-dir",
+                    remedy=f"copy {_IDENTITY} from the training run's original folder, or give another --model-dir",
                 )
             if writes:
                 write_json(folder, _IDENTITY, dict(identity))
             return identity
         with tf.io.gfile.GFile(path) as file:
             if file.size() > _MOST_BYTES:
-                raise ValueError(f"{path} was not written by a training")
+                raise ValueError(f"{path} was not written by a training run")
             try:
                 recorded = json_fields.checked(json_fields.load(file.read()), {}, _TYPES)
             except json_fields.WRONG as error:
@@ -94,8 +94,8 @@ def claimed(
             f"{_NAMED.get(name, name)} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items())
         )
         raise FingerprintMismatchError(
-            f"--model-dir {folder} contains another training: {listing}",
-            remedy="give another --model-dir, or continue that training with the same data and options; the data "
+            f"--model-dir {folder} contains another training run: {listing}",
+            remedy="give another --model-dir, or continue that training run with the same data and options; the data "
             "before an append is at DATA/manifest-0.json, manifest-1.json, …"
             if not differing.keys() <= set(TUNED)
             else "give another --model-dir, or the same options, or --allow-changes to continue with the new options",
@@ -108,7 +108,7 @@ def claimed(
 
 @contextlib.contextmanager
 def locked(model_dir: str) -> Iterator[None]:
-    """Lock a local model folder during the context. Raises: OutputError if another training has the lock."""
+    """Lock a local model folder during the context. Raises: OutputError if another training run has the lock."""
     with contextlib.ExitStack() as stack:
         if "://" not in model_dir:
             with usable(model_dir):
@@ -119,8 +119,8 @@ def locked(model_dir: str) -> Iterator[None]:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise OutputError(
-                    f"--model-dir {model_dir}: another training is using this folder",
-                    remedy="wait until that training ends, or give another --model-dir",
+                    f"--model-dir {model_dir}: another training run is using this folder",
+                    remedy="wait until that training run ends, or give another --model-dir",
                 ) from error
             except OSError:  # a file system without locks
                 pass
@@ -207,7 +207,7 @@ def require_savable(model: keras.Model, *, model_name: str) -> None:
         json.dumps(keras.saving.serialize_keras_object(model))
     except Exception as error:  # from get_config of any layer
         raise ConfigError(
-            f"--model {model_name}: Keras could not save it at the end of the training ({said(error)})",
+            f"--model {model_name}: Keras could not save it at the end of the training run ({said(error)})",
             remedy="give each layer a get_config that returns the arguments of its constructor",
         ) from error
 
@@ -259,7 +259,7 @@ def usable(folder: str) -> Iterator[None]:
     except (tf.errors.OpError, ValueError, OSError) as error:
         raise OutputError(
             f"--model-dir {folder}: the folder cannot be used ({_first_line(error)})",
-            remedy="give an empty folder, or one that this training has written and that can be written",
+            remedy="give an empty folder, or one that this training run has written and that can be written",
         ) from error
 
 
@@ -292,7 +292,7 @@ class History:
                     self.evaluations[int(entry["step"])] = values
         except (tf.errors.OpError, PrepError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise OutputError(
-                f"{path}: cannot be read ({type(error).__name__}), expected the evaluations of this training",
+                f"{path}: cannot be read ({type(error).__name__}), expected the evaluations of this training run",
                 remedy="delete it; the best evaluation is then chosen from the next ones",
             ) from error
 

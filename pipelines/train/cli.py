@@ -153,7 +153,7 @@ def _predicted(options: dict[str, Any], *, verbose: bool) -> Any:
 
 
 @click.command(context_settings={"show_default": True}, short_help="Write a trained model for other programs.")
-@click.option("--model", "model_dir", required=True, metavar="MODEL_DIR", help="The --model-dir of a training.")
+@click.option("--model", "model_dir", required=True, metavar="MODEL_DIR", help="The --model-dir of a training run.")
 @click.option(
     "--format",
     "kind",

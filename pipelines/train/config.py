@@ -1,4 +1,4 @@
-"""Options of trainings and predictions, as frozen dataclasses that validate themselves.
+"""Options of training runs and predictions, as frozen dataclasses that validate themselves.
 
 `log_every`, `eval_every` and `save_every` are multiples of `steps_per_call`, because Python runs only between calls of
 a compiled function.
@@ -26,7 +26,7 @@ DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
 GROUPS = ("Data", "Task and model", "Length and rate", "Evaluate and keep", "Where and how", "Preflight")
 _data, _model, _length, _kept, _where, _preflight = (functools.partial(option, group=title) for title in GROUPS)
 
-# Options that only --allow-changes may change in a resumed training.
+# Options that only --allow-changes may change in a resumed training run.
 TUNED = ("learning_rate", "schedule", "weight_decay", "clip_norm", "dropout", "label_smoothing", "precision")
 _SUFFIXES = (".parquet", ".jsonl")
 PREDICT_GROUPS = ("What to predict", "Where and how")
@@ -35,7 +35,7 @@ _what, _place = (functools.partial(option, group=title) for title in PREDICT_GRO
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Options of a training. Raises: ConfigError if they are wrong or contradictory.
+    """Options of a training run. Raises: ConfigError if they are wrong or contradictory.
 
     `model_dir` may be empty for a preflight. `steps` is None with `epochs`; `sized` sets it.
     """
@@ -147,7 +147,7 @@ class TrainConfig:
                 )
         if self.steps is not None and self.warmup >= self.steps:
             raise ConfigError(
-                f"--warmup {self.warmup}, expected fewer than the {some(self.steps, 'step')} of the training",
+                f"--warmup {self.warmup}, expected fewer than the {some(self.steps, 'step')} of the training run",
                 remedy="give a smaller --warmup or more --steps",
             )
         if self.replicas is not None:
@@ -261,7 +261,7 @@ class TrainConfig:
             )
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that identify a training in its model folder."""
+        """Return the options that identify a training run in its model folder."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         more = ("decoder_start", "from_scratch", "order")
         return {name: getattr(self, name) for name in (*names, *more, *TUNED)}
@@ -275,7 +275,7 @@ def _flag(field: str) -> str:
 class PredictConfig:
     """Options of a prediction. Raises: ConfigError if they are wrong or contradictory."""
 
-    model_dir: str = _what("The --model-dir of a training.", flags="--model", metavar="MODEL_DIR")
+    model_dir: str = _what("The --model-dir of a training run.", flags="--model", metavar="MODEL_DIR")
     data: str = _what("Folder of a dataset built by prep-tfrecords, local or gs://.", "", metavar="OUT")
     split: str = _what("Split to predict.", "test")
     output: str = _what("FILE.parquet or FILE.jsonl, local or gs://.", "", metavar="FILE")
@@ -284,7 +284,7 @@ class PredictConfig:
     beams: int = _what("For seq2seq and --generate: beams of the search; 1 is greedy.", 1, least=1)
     build: str | None = _what("Your own function that built the model, if any.", None, metavar="MODULE:FUNCTION")
     tpu: str = _place("auto, local, none, a TPU's name, or grpc://IP:8470.", "auto", metavar="WHERE")
-    backend: Backend = _place("Framework, as for a training.", "auto")
+    backend: Backend = _place("Framework, as for a training run.", "auto")
     zone: str | None = _place("Zone of the TPU that --tpu names.", None)
     project: str | None = _place("Project of the TPU that --tpu names.", None)
     replicas: int | None = _place("GPUs to use, or parts to split the CPU into.", None, least=1)

@@ -37,7 +37,7 @@ Feed = tuple[Mapping[int, Any], Iterator[int]]
 class InputParts:
     """Numbers of hosts that read a batch, and of its parts; 0 parts means one per replica.
 
-    A training records the numbers at its start, because batches depend on the hosts, and masks on the parts. If it
+    A training run records the numbers at its start, because batches depend on the hosts, and masks on the parts. If it
     began on 4 hosts and resumes on 2, each host reads the streams of two. With more hosts, several hosts read the same
     stream. The global order does not depend on hosts or parts.
     TensorFlow's strategies ask each host for its own part, so they cannot resume with another number of hosts.
@@ -47,7 +47,7 @@ class InputParts:
     parts: int = 0
 
     def kept(self, recorded: Mapping[str, Any], *, order: str, model_dir: str) -> InputParts:
-        """Return the hosts and parts to resume with. `recorded`: those at the training's start.
+        """Return the hosts and parts to resume with. `recorded`: those at the training run's start.
 
         Raises: FingerprintMismatchError if the present hosts cannot make the same batches.
         """
@@ -56,8 +56,8 @@ class InputParts:
             return self if order == "global" else began
         fitting = [hosts for hosts in range(1, began.parts + 1) if began.parts % hosts == 0] or [began.hosts]
         raise FingerprintMismatchError(
-            f"--model-dir {model_dir} contains a training that began on {some(began.hosts, 'host')}, now {self.hosts}; "
-            f"with --order hosts, batches depend on the number of hosts, expected one of {fitting}",
+            f"--model-dir {model_dir} contains a training run that began on {some(began.hosts, 'host')}, now "
+            f"{self.hosts}; with --order hosts, batches depend on the number of hosts, expected one of {fitting}",
             remedy="continue on such a number of hosts, or begin in another --model-dir with --order global, which "
             "allows any number",
         )
@@ -81,7 +81,7 @@ class InputParts:
 
 
 class DeviceBackend(Protocol):
-    """Devices of a training. `is_first`: whether this process writes files and messages for all processes."""
+    """Devices of a training run. `is_first`: whether this process writes files and messages for all processes."""
 
     replicas: int
     input_parts: InputParts

@@ -44,11 +44,11 @@ class DeviceError(PrepError):
 
 
 class TrainingError(PrepError):
-    """The training cannot start or continue."""
+    """The training run cannot start or continue."""
 
 
 class StoppedError(PrepError):
-    """A signal stopped the training. Its state is saved."""
+    """A signal stopped the training run. Its state is saved."""
 
     signal_number = 0
 

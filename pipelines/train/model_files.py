@@ -1,4 +1,4 @@
-"""Write and read the files of a finished training that `predict` and `export` need, besides the weights.
+"""Write and read the files of a finished training run that `predict` and `export` need, besides the weights.
 
     MODEL_DIR/tokenizer/              the dataset's tokenizer
     MODEL_DIR/reference.weights.h5    the reference's weights, for dpo
@@ -75,8 +75,8 @@ def read(model_dir: str) -> TrainedModel:
             content = file.read()
     except tf.errors.OpError as error:
         raise ReaderError(
-            f"--model {model_dir}: {error.message}, expected the --model-dir of a finished training",
-            remedy="give the --model-dir of a finished training; to finish an interrupted one, run its command again",
+            f"--model {model_dir}: {error.message}, expected the --model-dir of a finished training run",
+            remedy="give the --model-dir of a finished training run; to finish one, run its command again",
         ) from error
     try:
         if (document := mapping(load(content)))["version"] != _VERSION:
@@ -85,7 +85,7 @@ def read(model_dir: str) -> TrainedModel:
         return model
     except (*WRONG, FormatError) as error:
         raise FormatError(
-            f"{path}: damaged or edited ({error!r:.200})", remedy="run the training's command again"
+            f"{path}: damaged or edited ({error!r:.200})", remedy="run the training run's command again"
         ) from error
 
 

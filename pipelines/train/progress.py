@@ -1,4 +1,4 @@
-"""Report the progress of a training: lines for people, JSON lines for programs, scalars for TensorBoard.
+"""Report the progress of a training run: lines for people, JSON lines for programs, scalars for TensorBoard.
 
 MFU (model FLOPs utilization) is the used share of the devices' peak rate, counted by XLA, for JAX on a TPU. Rates
 exclude compiling, evaluating and saving. Scalars are buffered, because each write to gs:// sends the whole file.
@@ -20,7 +20,7 @@ _BUFFERED = 10_000  # scalars of about 100 bytes
 
 @dataclasses.dataclass(kw_only=True)
 class TrainingProgress:
-    """Clock and reporter of a training. `speaks`: whether this host reports.
+    """Clock and reporter of a training run. `speaks`: whether this host reports.
 
     `tokens_per_example`: mean at a step. `peak_flops`: FLOPs per second and device, 0 if unknown. `since`: step, time
     and FLOPs at the start of the clock.

@@ -135,7 +135,7 @@ class _Run:
         if self._config.keep_best and self._history.best == start not in self._best_saves.steps:
             self._best_saves.save()  # the earlier run was killed before this
         if start < total and self._ends_early():
-            self._progress.note("nothing left to train, since --early-stopping ended the training; only evaluating")
+            self._progress.note("nothing left to train, since --early-stopping ended the training run; only evaluating")
         return start
 
     def _note_course(self, start: int, *, before: Mapping[str, Any]) -> None:

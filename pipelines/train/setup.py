@@ -1,4 +1,4 @@
-"""Set up a training and check it before a device is used, because a TPU takes long to start.
+"""Set up a training run and check it before a device is used, because a TPU takes long to start.
 
 For a TPU, the input pipelines are built and checked (`tfrecord_io.readiness`). Elsewhere they are not, because a CPU
 can be split only before TensorFlow uses it.
@@ -29,7 +29,7 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSetup:
-    """Checked setup of a training. `warnings`: lines about inputs that are slow on a TPU."""
+    """Checked setup of a training run. `warnings`: lines about inputs that are slow on a TPU."""
 
     config: TrainConfig
     target: Target
@@ -40,7 +40,7 @@ class TrainingSetup:
 
 
 def check(config: TrainConfig) -> TrainingSetup:
-    """Check a training's options, data and model folder. Raises: a PrepError."""
+    """Check a training run's options, data and model folder. Raises: a PrepError."""
     targets.require_whole_cluster(os.environ)
     target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
@@ -100,7 +100,7 @@ def _unfit(job: TrainingSetup) -> list[str]:
 
 
 def identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    """Return the identity of a training, for its model folder."""
+    """Return the identity of a training run, for its model folder."""
     # The fingerprint covers the first stage.
     stages = {str(step): list(weights) for step, weights in config.data_stages.items() if step}
     more: dict[str, Any] = {checkpoints.STAGES: stages} if stages else {}

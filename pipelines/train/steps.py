@@ -1,6 +1,6 @@
 """Training step as pure functions in `keras.ops`, for both backends: loss, gradients and AdamW.
 
-Dropout's seeds are functions of (seed, step), so a resumed training draws the same numbers as an uninterrupted one.
+Dropout's seeds are functions of (seed, step), so a resumed training run draws the same numbers as an uninterrupted one.
 
 The optimizer is AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping, because Keras' AdamW
 (3.15.1) differs on TensorFlow: it squares an embedding's gradient token by token instead of summing it by id first, and

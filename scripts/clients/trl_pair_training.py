@@ -20,7 +20,7 @@ STEPS, BATCH, LENGTH, RATE = 20, 8, 32, 1e-3
 
 
 def batches() -> None:
-    """Write the features of the batches that a training takes, as JSON lines."""
+    """Write the features of the batches that a training run takes, as JSON lines."""
     from tfrecord_io import reader
 
     data = reader.open(str(HERE / "data")).dataset("train", global_batch_size=BATCH, seed=0, training=True)

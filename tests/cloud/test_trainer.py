@@ -1,4 +1,4 @@
-"""The trainer in a bucket: a training that goes on where one ended, `predict`, `export`.
+"""The trainer in a bucket: a training run that goes on where one ended, `predict`, `export`.
 
 TensorFlow's own gs:// client reads and writes, see tests.cloud.namespace.
 """
@@ -30,7 +30,7 @@ OPTIONS = {"save_every": SAVE_EVERY, "keep_checkpoints": 2, "schedule": "constan
 
 @dataclasses.dataclass
 class Ran:
-    """Output of commands, their objects in the bucket by name, and a folder for the same training on this machine."""
+    """Output of commands, their objects in the bucket by name, and a folder for the same run on this machine."""
 
     said: dict[str, Outcome]
     objects: dict[str, bytes]
@@ -44,7 +44,7 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """A training that ends early and goes on, `predict` and `export`, each of these run twice into the same place."""
+    """A training run that ends early and goes on, `predict` and `export`, each run twice into the same place."""
     folder, bucket = tmp_path_factory.mktemp("trained"), gcs.bucket()
     there = f"gs://{bucket}"
     for name, content in building.files(training.data()).items():
@@ -70,7 +70,7 @@ def ran(gcs: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 @pytest.fixture(scope="module")
 def whole(ran: Ran) -> str:
-    """Report of the same training without interruption, on the local disk, from the same weights."""
+    """Report of the same training run without interruption, on the local disk, from the same weights."""
     with pytest.MonkeyPatch.context() as patched:
         seams.put(patched, build_model=backend_runs.with_known_weights(models.build))
         return training.done(ran.local / "model", steps=STEPS, **OPTIONS).out

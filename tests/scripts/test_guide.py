@@ -70,7 +70,7 @@ def commands_of(script: str, *, folder: Path) -> list[list[str]]:
 def run_script(script: str, *shorter: str, folder: Path) -> str:
     """Return the output of a script's programs, which must all succeed.
 
-    A training has one layer, and `shorter` as its last options. A preflight, of half a minute, is left
+    A training run has one layer, and `shorter` as its last options. A preflight, of half a minute, is left
     out, since it has separate tests.
     """
     said = ""
@@ -122,7 +122,7 @@ class TestAcceptability:
         truth = runpy.run_path(str(copy / "examples" / "acceptability" / "make_data.py"))["splits"]()["test"]
         rows = pq.read_table(copy / "out" / "acceptability" / "test.parquet").to_pylist()
         found = matthews_corrcoef([row["label"] for row in truth], [row["prediction_id"] for row in rows])
-        assert found > 0.3, "chance gives 0; the whole training gives 0.99 or 1.0"
+        assert found > 0.3, "chance gives 0; the whole training run gives 0.99 or 1.0"
 
 
 def test_the_data_of_acceptability_are_those_of_its_script() -> None:
@@ -185,7 +185,7 @@ def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, cells: dict[s
     assert [each.output_type for each in build.outputs] == ["execute_result"], "nothing but the result is printed"
 
 
-# Without them, `!` starts processes. A training of epochs takes ten steps.
+# Without them, `!` starts processes. A training run of epochs takes ten steps.
 IN_KERNEL = """
 import shlex, sys
 from pipelines.train.models import backbones

@@ -4,7 +4,7 @@ Each limit is at least ten times its longest use on a quiet machine with two cor
 
     limit     quiet   its longest use
     ANSWER        8   Flink's job server starts; a thread, a server or an ending process answers in under a second
-    PROCESS     145   trainings with JAX in one process (tests/train/test_jax.py); a build takes 5
+    PROCESS     145   training runs with JAX in one process (tests/train/test_jax.py); a build takes 5
     TEST        277   every command of the pages (tests/scripts/test_pages.py)
 
 Tests also rely on limits of the product. A test that shortens one shows what happens after it.

@@ -1,11 +1,11 @@
-"""Run the steps of pages that need TensorFlow, in one separate process: trainings first, then blocks of Python.
+"""Run the steps of pages that need TensorFlow, in one separate process: training runs first, then blocks of Python.
 
     python -m tests.support.page_runner STEPS        STEPS: JSON, a list of [place, kind, what]
 
 The working directory is the copy in which the pages' other commands ran. A step of kind "train" is a list of words for
-`train-tpu`; a training is cut to two steps on one part of the CPU, since with more parts TensorFlow's collectives would
-allow only one training per process. A step of kind "python" is source text. Prints JSON: place and reason of each
-failed step.
+`train-tpu`; a training run is cut to two steps on one part of the CPU, since with more parts TensorFlow's collectives
+would allow only one training run per process. A step of kind "python" is source text. Prints JSON: place and reason of
+each failed step.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _trained: dict[tuple[tuple[str, str], ...], str] = {}
 
 
 def _train(words: list[str]) -> None:
-    """Run a command line. A training of data, a task and a model that were trained before is that one, copied."""
+    """Run a command line. A training run of data, a task and a model that were trained before is that one, copied."""
     from pipelines.train import cli
 
     training = words[0] not in cli.main.commands  # `predict` and `export` have no steps

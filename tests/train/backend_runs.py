@@ -1,4 +1,4 @@
-"""Trainings of one backend in one process, all with the same initial weights, since Keras has one backend per process:
+"""Training runs of one backend in one process, with the same initial weights; Keras has one backend per process:
 
     python -m tests.train.backend_runs jax '[["--data", ...], ["predict", ...]]'
 

@@ -2,8 +2,8 @@
 
     HF_HOME=$(mktemp -d) python -m tests.train.compare_backends --steps 100 --learning-rate 1e-3 --replicas 8 chat clm
 
-All trainings begin with the same weights and have no dropout. The last column compares TensorFlow with itself after one
-rounding of the initial weights, to show how far float32 alone drives two trainings apart. --float64 computes
+All training runs begin with the same weights and have no dropout. The last column compares TensorFlow with itself after
+one rounding of the initial weights, to show how far float32 alone drives two training runs apart. --float64 computes
 everything in float64, so a remaining difference is mathematical.
 """
 
@@ -66,7 +66,7 @@ def main() -> None:
             training.options(folder / name / kind, **{**options_of(kind), **sizes}, backend=backend)
             for kind in asked.kinds
         ]
-        # Replicas of TensorFlow on one CPU: a second training in a process meets the collectives of the first.
+        # Replicas of TensorFlow on one CPU: a second training run in a process meets the collectives of the first.
         processes = [[each] for each in commands] if asked.replicas > 1 else [commands]
         outcomes = [each for some in processes for each in backend_runs.run(backend, some, how=how)]
         assert not any(each.status for each in outcomes), [each.err for each in outcomes]

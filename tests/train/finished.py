@@ -1,4 +1,4 @@
-"""Models as a training leaves them, without the training: their weights are the first ones, moved a little."""
+"""Models as a training run leaves them, without the training run: their weights are the first ones, moved a little."""
 
 import functools
 from pathlib import Path

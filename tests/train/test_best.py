@@ -1,4 +1,4 @@
-"""Choice of the best evaluation, trainings that end early or keep it, and resumed trainings."""
+"""Choice of the best evaluation, training runs that end early or keep it, and resumed training runs."""
 
 import json
 import math
@@ -101,7 +101,7 @@ def test_it_ends_after_evaluations_that_are_not_better_and_keeps_the_best(tmp_pa
     kept = keras.models.load_model(tmp_path / "model.keras").get_weights()
 
     again = training.done(tmp_path, **options, early_stopping=2)
-    assert "--early-stopping ended the training; only evaluating" in again.err
+    assert "--early-stopping ended the training run; only evaluating" in again.err
     assert not training.losses(again.out)
     for one, other in zip(kept, keras.models.load_model(tmp_path / "model.keras").get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -1,4 +1,4 @@
-"""Trainings from a checkpoint of transformers: loaded heads, their labels, and messages."""
+"""Training runs from a checkpoint of transformers: loaded heads, their labels, and messages."""
 
 import json
 import shutil

@@ -198,5 +198,7 @@ def unwritable(manifest: Any) -> keras.Model:
 def test_a_model_that_cannot_be_saved_is_refused_before_the_first_step(tmp_path: Path) -> None:
     outcome = training.command(tmp_path, model=f"{__name__}:unwritable")
     assert outcome.status == 2
-    assert "Keras could not save it at the end of the training (AttributeError: no such attribute)" in outcome.error[0]
+    assert (
+        "Keras could not save it at the end of the training run (AttributeError: no such attribute)" in outcome.error[0]
+    )
     assert '"step"' not in outcome.out

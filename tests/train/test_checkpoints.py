@@ -86,7 +86,7 @@ def test_the_newest_whole_checkpoint_is_taken_whatever_was_damaged_or_deleted(op
     [note] = notes
     assert "4: the checkpoint does not fit this model or is damaged" in note
     assert note.endswith("trying the previous checkpoint")
-    again.save()  # as a training that goes on
+    again.save()  # as a training run that goes on
     again.close()
     assert again.steps == [2, 3], "what was given up is gone"
     with pytest.raises(OutputError):

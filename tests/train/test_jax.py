@@ -57,8 +57,8 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def on_hosts(folder: Path) -> list[list[Outcome]]:
-    """What each of two processes says that train together: a training in global order, one in the order of hosts, and
-    one without an end, until a signal comes to the second of them.
+    """What each of two processes says that train together: a run in global order, one in the order of hosts, and one
+    without an end, until a signal comes to the second of them.
     """
     with contextlib.closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
@@ -90,7 +90,7 @@ def on_hosts(folder: Path) -> list[list[Outcome]]:
 
 @pytest.fixture(scope="module")
 def on_jax(folder: Path, on_hosts: list[list[Outcome]]) -> dict[str, Outcome]:
-    """What JAX says of each kind, of one training in several ways, and of one that two hosts began."""
+    """What JAX says of each kind, of one training run in several ways, and of one that two hosts began."""
     commands = {kind: training.options(folder / kind, **options_of(kind), backend="jax") for kind in KINDS}
     commands |= {
         "one": training.options(folder / "one", **of_hosts()),

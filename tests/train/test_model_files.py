@@ -1,4 +1,4 @@
-"""Files of a training for `predict` and `export`: the tokenizer, and a description of the model."""
+"""Files of a training run for `predict` and `export`: the tokenizer, and a description of the model."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ from tfrecord_io.errors import ConfigError, FormatError, ReaderError
 
 def test_a_training_that_was_not_finished_has_no_description(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ReaderError, match="--model-dir of a finished training") as caught:
+    with pytest.raises(ReaderError, match="--model-dir of a finished training run") as caught:
         model_files.read(str(tmp_path))
     assert "interrupted" in caught.value.remedy
 

@@ -91,7 +91,7 @@ def test_options_that_contradict_each_other_are_named(changes: dict[str, object]
 
 
 def test_a_warm_up_longer_than_the_epochs_is_refused_once_that_is_known() -> None:
-    with pytest.raises(ConfigError, match="--warmup 50, expected fewer than the 10 steps of the training"):
+    with pytest.raises(ConfigError, match="--warmup 50, expected fewer than the 10 steps of the training run"):
         config(epochs=1, warmup=50).sized(rows=320)
 
 

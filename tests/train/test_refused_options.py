@@ -128,9 +128,9 @@ def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch
 
 def test_the_folder_of_a_finished_training_is_recognised(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text("{}")
-    with pytest.raises(ConfigError, match="the folder of a finished training") as caught:
+    with pytest.raises(ConfigError, match="the folder of a finished training run") as caught:
         backbones.require_known(str(tmp_path))
-    assert caught.value.remedy.startswith(f"to continue that training, give --model-dir {tmp_path}")
+    assert caught.value.remedy.startswith(f"to continue that training run, give --model-dir {tmp_path}")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.train.finished import finished, predicted
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[dict[str, Any]]]:
-    """Output of a training on four replicas, and their predictions with another model."""
+    """Output of a training run on four replicas, and their predictions with another model."""
     folder = tmp_path_factory.mktemp("four")
     predict = {"model": finished("classify", "tests.train.small:bag"), "data": training.data(), "split": "validation"}
     predict |= {"tpu": "none", "replicas": 4, "batch_size": 36, "output": folder / "four.parquet"}

@@ -77,7 +77,7 @@ def test_two_trainings_are_not_at_work_in_one_folder(tmp_path: Path) -> None:
     with checkpoints.locked(str(tmp_path / "model")):
         refused = training.command(tmp_path / "model")
         assert refused.status == 1
-        assert refused.error[0] == f"--model-dir {tmp_path}/model: another training is using this folder"
+        assert refused.error[0] == f"--model-dir {tmp_path}/model: another training run is using this folder"
     with checkpoints.locked(str(tmp_path / "model")), checkpoints.locked("gs://bucket/model"):
         pass
 

@@ -21,7 +21,7 @@ P = 3  # 15 % of 16 are 2.4
 
 
 def prepared(data: Data, *, batch_size: int = 4, **changes: Any) -> tuple[ReplicaStep, Any]:
-    """The step of a training with these options, always with the same weights, and its first batch."""
+    """The step of a training run with these options, always with the same weights, and its first batch."""
     given: dict[str, Any] = {"learning_rate": 1e-3, "steps": 10, "weight_decay": 0.0, **changes}
     job = setup.check(TrainConfig(data=data.root, model_dir="unused", tpu="none", **given))
     batches = data.dataset("train", global_batch_size=batch_size, objective=job.task.objective)

@@ -1,4 +1,4 @@
-"""Whole trainings on one replica: calls of several steps, saved files, resuming, mixtures."""
+"""Whole training runs on one replica: calls of several steps, saved files, resuming, mixtures."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def test_steps_in_one_call_are_the_same_steps(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
-    """The folder of a training of two steps (read-only), and its output."""
+    """The folder of a training run of two steps (read-only), and its output."""
     folder = tmp_path_factory.mktemp("trained")
     return folder, training.done(folder, **SHORT)
 
@@ -199,7 +199,7 @@ def test_a_training_on_two_datasets_evaluates_each_and_goes_on_where_it_stopped(
     assert "rescaled" not in training.command(tmp_path / "model", steps=8, **options).err
     assert list(training.losses(resumed.out)) == [5, 6, 7, 8]
     refused = training.command(tmp_path / "model", steps=9, **{**options, "weights": "1,1"})
-    assert "contains another training" in refused.error[0]
+    assert "contains another training run" in refused.error[0]
 
 
 def test_weights_that_change_continue_bit_for_bit_and_may_change_later_on(tmp_path: Path) -> None:

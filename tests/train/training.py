@@ -1,4 +1,4 @@
-"""Trainings for tests: through the command line, in this process or in a separate one."""
+"""Training runs for tests: through the command line, in this process or in a separate one."""
 
 import contextlib
 import functools

@@ -100,8 +100,8 @@ class InputFunctions(abc.ABC):
                 Both have every row once per epoch.
             start_step: number of global batches to skip. The next ones equal those of a run from step 0 with the same
                 arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
-            steps: length of the whole training. A mixture with `most_epochs` raises at once if a dataset reaches its
-                maximum earlier; without `steps`, its batches end there.
+            steps: length of the whole training run. A mixture with `most_epochs` raises at once if a dataset reaches
+                its maximum earlier; without `steps`, its batches end there.
             keep: columns of text or bytes to add, string [B], which no TPU accepts. With an objective: features of any
                 kind, and elements are (inputs, labels, weights, {name: values}).
             names: {present name: new name} of inputs, or "keras-hub" for the names in KerasHub's models.

@@ -38,7 +38,7 @@ ENDLESS = 1 << 62
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Elements [first, last) of a training. The last stage ends at `ENDLESS`.
+    """Elements [first, last) of a training run. The last stage ends at `ENDLESS`.
 
     rows_PK: the cycle: rows of each of K datasets in each of P elements, int64. before: rows in earlier stages.
     """
@@ -63,7 +63,7 @@ class Stage:
 
 
 class Schedule(tuple[Stage, ...]):
-    """Stages of a training, in order."""
+    """Stages of a training run, in order."""
 
     def rows_before(self, element: int) -> tuple[int, ...]:
         """Count each dataset's rows before an element."""

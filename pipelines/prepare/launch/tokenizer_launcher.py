@@ -38,7 +38,7 @@ Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """Result of a training on `columns`. `splits`: number of rows of each split, sampled or not."""
+    """Result of a training run on `columns`. `splits`: number of rows of each split, sampled or not."""
 
     request: TokenizerRequest
     columns: tuple[str, ...]
@@ -77,7 +77,7 @@ class TrainedTokenizer:
 def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) -> TrainedTokenizer:
     """Train a tokenizer and write its folder.
 
-    `watch(num_rows, progress)`: a context manager that is open during the training.
+    `watch(num_rows, progress)`: a context manager that is open during the training run.
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no complete tokenizer is written.
     """
@@ -122,7 +122,7 @@ def _train(source: TrainingTexts, template: StyleTemplate, request: TokenizerReq
         characters = training.characters_of(source, template)
     try:
         with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
-            # The trainers do not check for signals, so only a training in the background can be ended by Ctrl-C.
+            # The trainers do not check for signals, so only a training run in the background can be ended by Ctrl-C.
             learned = in_background(
                 lambda: training.train(source.read(progress), template, request, characters=characters)
             )

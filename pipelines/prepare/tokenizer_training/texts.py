@@ -78,7 +78,7 @@ class TrainingTexts:
         for split in self._splits:
             for _, batch in split.read(split.ranges, self._columns.content):
                 if self.stop.is_set():
-                    raise RuntimeError("the training was interrupted")
+                    raise RuntimeError("the training run was interrupted")
                 rows, reasons = extraction.extract(batch, self._columns)
                 unused.update(reasons[reasons != ""].tolist())
                 trained += len(rows)

@@ -58,7 +58,7 @@ def check(folder: str) -> None:
 
 
 def write(folder: str, files: Mapping[str, bytes], record: Mapping[str, Any]) -> None:
-    """Write the files, then the record of the training with the files' digests. Raises: as `check`."""
+    """Write the files, then the record of the training run with the files' digests. Raises: as `check`."""
     check(folder)
     storage.make_folder(folder)
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}

@@ -201,7 +201,7 @@ def write_decoder(backbone: Any, trained: TrainedModel, folder: Path) -> None:
     family = type(backbone).__name__
     if TASKS[trained.task].auto_class != "CausalLM":
         raise ConfigError(
-            f"--format transformers with a {family} trained for {trained.task}, expected a model trained for clm",
+            f"--format transformers with a {family} trained for {trained.task}, expected one trained for clm or dpo",
             remedy="give --format saved-model or keras, or train a BERT",
         )
     if getattr(backbone.token_embedding, "tie_weights", True):

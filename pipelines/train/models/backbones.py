@@ -53,9 +53,9 @@ def require_known(name: str) -> None:
     """Check a value of --model. Raises: ConfigError, with similar names."""
     if os.path.isfile(os.path.join(name, "model.json")):
         raise ConfigError(
-            f"--model {name}: this is the folder of a finished training, expected a model to start from",
-            remedy=f"to continue that training, give --model-dir {name} and its original --model; to use the trained "
-            "model, run `train-tpu predict` or `train-tpu export`",
+            f"--model {name}: this is the folder of a finished training run, expected a model to start from",
+            remedy=f"to continue that training run, give --model-dir {name} and its original --model; to use the "
+            "trained model, run `train-tpu predict` or `train-tpu export`",
         )
     if name in FROM_SCRATCH or is_users(name) or "://" in name or os.path.isdir(name):
         return

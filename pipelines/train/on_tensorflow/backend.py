@@ -224,7 +224,7 @@ def connect(
     if replicas not in (None, strategy.num_replicas_in_sync):
         raise ConfigError(
             f"--replicas {replicas}, but {target} has {some(strategy.num_replicas_in_sync, 'core')}",
-            remedy="leave --replicas out; a training uses all cores of a TPU",
+            remedy="leave --replicas out; a training run uses all cores of a TPU",
         )
     return strategy
 

@@ -1,4 +1,4 @@
-"""Load the model and the tokenizer from the folder of a finished training."""
+"""Load the model and the tokenizer from the folder of a finished training run."""
 
 import contextlib
 import os
@@ -94,14 +94,14 @@ def _rebuilt(model_dir: str, trained: TrainedModel, *, stored: fit.Stored) -> Bu
 
 
 def _unreadable(path: str, error: Exception) -> ReaderError:
-    remedy = "run the training's command again to write this file"
+    remedy = "run the training run's command again to write this file"
     return ReaderError(f"{path}: cannot be loaded ({said(error)})", remedy=remedy)
 
 
 def _damaged(model_dir: str, problem: str) -> FormatError:
     return FormatError(
         f"{model_dir.rstrip('/')}/model.json: a model with this description cannot be built ({problem})",
-        remedy="copy the folder again from its origin, or run the training's command again",
+        remedy="copy the folder again from its origin, or run the training run's command again",
     )
 
 
@@ -137,6 +137,6 @@ def local_copy(path: str) -> Iterator[str]:
         except tf.errors.OpError as error:
             raise ReaderError(
                 f"{path}: cannot be read ({error.message})",
-                remedy="run the training's command again to write this file",
+                remedy="run the training run's command again to write this file",
             ) from error
         yield copy

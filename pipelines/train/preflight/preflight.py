@@ -74,7 +74,7 @@ class Preflight:
 
     @property
     def hours(self) -> float | None:
-        """Least hours for all steps of the training."""
+        """Least hours for all steps of the training run."""
         return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
 

@@ -1,4 +1,4 @@
-"""From a step of a training to its source rows: the rows that the reader gives, found without TensorFlow."""
+"""From a step of a training run to its source rows: the rows that the reader gives, found without TensorFlow."""
 
 from pathlib import Path
 

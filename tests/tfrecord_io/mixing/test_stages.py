@@ -1,4 +1,4 @@
-"""Mixtures with weights that change during a training, and with caps."""
+"""Mixtures with weights that change during a training run, and with caps."""
 
 from collections.abc import Mapping
 from typing import Any

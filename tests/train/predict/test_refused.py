@@ -58,7 +58,7 @@ def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> N
         ({"batch_size": 0}, "--batch-size 0"),
         ({"beams": 2}, "--beams 2 with a model for classify"),
         ({"generate": 3}, "--generate with a model for classify"),
-        ({"model": "nowhere"}, "--model-dir of a finished training"),
+        ({"model": "nowhere"}, "--model-dir of a finished training run"),
         ({"data": "nowhere"}, "no such folder"),
         ({"fill_mask": "a [MASK]"}, "--fill-mask was given with --data"),
         ({"build": "tests.train.small:apart"}, "do not fit"),
