@@ -67,7 +67,7 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
 def _save(tokenizer: Any, home: str) -> str:
     if not hasattr(tokenizer, "save_pretrained"):
         raise ConfigError(
-            f"tokenizer={tokenizer!r:.100}, expected a hub id, a folder, or a tokenizer of `transformers`",
+            f"tokenizer={tokenizer!r:.100}, expected a Hub id, a folder, or a tokenizer of `transformers`",
             remedy="wrap a tokenizer of `tokenizers`: transformers.PreTrainedTokenizerFast(tokenizer_object=...)",
         )
     stem = os.path.basename(str(getattr(tokenizer, "name_or_path", "")).rstrip("/"))
@@ -88,7 +88,7 @@ def _check_object(datasets: Sequence[Any], options: Mapping[str, Any]) -> None:
     for_files = ("config", "revision", "format", "data_files", "source_option", "sample_by", "append")
     if unfit := [name for name in for_files if options.get(name)]:
         raise ConfigError(
-            f"{', '.join(unfit)} with an object as dataset, expected a path or a hub id as dataset",
+            f"{', '.join(unfit)} with an object as dataset, expected a path or a Hub id as dataset",
             remedy=f"leave {', '.join(unfit)} out; all rows of the object are used",
         )
 
@@ -101,7 +101,7 @@ def parsed(
         raise ConfigError(f"beam_args={beam_args!r}, expected a list of arguments", remedy=f"give [{beam_args!r}]")
     if not datasets:
         raise ConfigError(
-            "no dataset was given", remedy="give a hub id, files, a folder or an object as the first argument"
+            "no dataset was given", remedy="give a Hub id, files, a folder or an object as the first argument"
         )
     known = keywords()
     params: dict[str, Any] = {"datasets": tuple(map(os.fspath, datasets)), "functions": (), "beam_args": beam_args}
@@ -116,7 +116,7 @@ def parsed(
             params[option.name] = _typed(option, value, name=name, means_yes=means_yes)
     if params.get("tokenizer") is None:
         raise ConfigError(
-            "tokenizer=None, expected a tokenizer", remedy="give a hub id, a folder or a tokenizer object"
+            "tokenizer=None, expected a tokenizer", remedy="give a Hub id, a folder or a tokenizer object"
         )
     return params
 

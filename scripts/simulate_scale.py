@@ -41,7 +41,7 @@ HUB_REQUESTS_A_SECOND = 3_000 / 300
 
 
 def source_of(num_bytes: int) -> Groups:
-    """Return the row groups of a source with `num_bytes` bytes, in files of 300 MB on the hub."""
+    """Return the row groups of a source with `num_bytes` bytes, in files of 300 MB on the Hub."""
     index = np.arange(num_bytes // GROUP_BYTES, dtype=np.int32)
     file, num_bytes_G = index // FILE_GROUPS, np.full_like(index, GROUP_BYTES)
     rows = np.full_like(index, GROUP_ROWS)
@@ -120,9 +120,9 @@ def figures(num_bytes: int) -> dict[str, float]:
         "plan file that a worker reads, kB": max(sizes) / 1e3,
         "manifest.json, MB": len(text) / 1e6,
         "manifest.json: open, CPU s": time.process_time() - began,
-        "requests to the hub for the source's rows, a shard": requests / plan.num_shards,
+        "requests to the Hub for the source's rows, a shard": requests / plan.num_shards,
         "requests to write, a shard (file, index, receipt)": 3,
-        "the hub's limit for one address, minutes": requests / HUB_REQUESTS_A_SECOND / 60,
+        "the Hub's limit for one address, minutes": requests / HUB_REQUESTS_A_SECOND / 60,
         **{
             f"tokenize and write, {cores:,} cores, minutes": num_bytes / CORE_BYTES / cores / 60
             for cores in (8, 64, 1024)

@@ -66,7 +66,7 @@ def file_outside(folder: str) -> str | None:
 
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
-    """Return whether a path leads into the folder, or into the `blobs` of the hub's cache, to which its files link."""
+    """Return whether a path leads into the folder, or into the `blobs` of the Hub's cache, to which its files link."""
     roots = map(os.path.realpath, (folder, os.path.join(folder, "..", "..", "blobs")))
     return any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in roots)
 

@@ -62,7 +62,7 @@ for _command in (finished.doctor, finished.inspect, finished.report, finished.tr
     interrupted=("interrupted before the dataset was complete", "run the same command again; finished shards are kept")
 )
 def build(**request: Any) -> None:
-    """Make a dataset from DATASET: a hub id, one or more files by path or glob, or a folder.
+    """Make a dataset from DATASET: a Hub id, one or more files by path or glob, or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
@@ -158,7 +158,7 @@ def export_dataset(dataset: str, beam_args: tuple[str, ...], **options: Any) -> 
         say(
             f"{settings.to} of {content} in {settings.output}: {some(exported.shards_made, 'shard')} exported, "
             f"{exported.shards_kept} kept, in {duration(exported.seconds)}"
-            + (f"; uploaded to the dataset {settings.push} on the hub" if settings.push else "")
+            + (f"; uploaded to the dataset {settings.push} on the Hub" if settings.push else "")
         )
     counts = {"shards_made": exported.shards_made, "shards_kept": exported.shards_kept}
     write_json({**counts, "rows": rows, "tokens": tokens, "seconds": round(exported.seconds, 3)})

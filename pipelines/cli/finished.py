@@ -205,7 +205,7 @@ def _check_dataset(dataset: str, *, tpu: Any, **sizes: int) -> None:
 
     if own_files.read_manifest(dataset) is None:
         raise ManifestError(
-            f"{dataset}: not the folder of a finished dataset (doctor does not look for datasets on the hub)",
+            f"{dataset}: not the folder of a finished dataset (doctor does not look for datasets on the Hub)",
             remedy=f"to check the output of a build, give --output {dataset}; to check its source, run `plan`",
         )
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")

@@ -180,7 +180,7 @@ def estimates(estimated: list[Estimate], *, free: int | None) -> None:
             if value:
                 out.print(f"{words} {value}")
     if requests := sum(split.requests for split in estimated):
-        out.print(f"requests to the hub for the rows: at most {count(requests)}")
+        out.print(f"requests to the Hub for the rows: at most {count(requests)}")
     for split in estimated:
         _print_filtered(out, split.split, split.filtered, of=split.rows - split.rows_in_other_splits)
     percents = [f"{percent} %" for percent in estimated[0].token_percentiles] if estimated else []

@@ -147,7 +147,7 @@ def test_doctor_takes_nothing_but_a_finished_dataset_for_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     cause, remedy = building.command("doctor", name).error
-    assert cause == f"{name}: not the folder of a finished dataset (doctor does not look for datasets on the hub)"
+    assert cause == f"{name}: not the folder of a finished dataset (doctor does not look for datasets on the Hub)"
     assert f"give --output {name}; " in remedy
 
 

@@ -160,7 +160,7 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
         if installed != (packed := [path.read_bytes() for path in packages]):
             _make_environment(folder / "environment", packages)
             installed[:] = packed
-        # Neither this repository nor the launcher's tokens are there, and no hub answers.
+        # Neither this repository nor the launcher's tokens are there, and no Hub answers.
         emulator = ("STORAGE_EMULATOR_HOST", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT")
         environment = {name: gcs.environment()[name] for name in emulator}
         environment |= {"HOME": str(folder), "HF_ENDPOINT": "http://127.0.0.1:1"}

@@ -1,6 +1,6 @@
 """The code on the project's pages: blocks of commands and of Python, and what each block says that it needs.
 
-A block of commands that begins with a line such as `# Needs the hub and Google Cloud.` is not run by the tests; every
+A block of commands that begins with a line such as `# Needs the Hub and Google Cloud.` is not run by the tests; every
 other one is. A block of Python that begins with a comment is a sketch; every other one is run.
 """
 
@@ -17,7 +17,7 @@ from tests.support.processes import REPOSITORY
 _SCRIPT = r"^\./scripts/(?:quickstart|check)(?: |$)"
 _HUB_ID = r"(?!(?:data|examples|out)(?:/| |$))[\w.-]+(?:/[\w.-]+)?(?= |$)"
 NEEDS = {
-    "the hub": rf"(?:--tokenizer[ =]|^prep-tfrecords (?:build|plan) ){_HUB_ID}|--push |hf://|^hf download",
+    "the Hub": rf"(?:--tokenizer[ =]|^prep-tfrecords (?:build|plan) ){_HUB_ID}|--push |hf://|^hf download",
     "Google Cloud": r"gs://|^gcloud|--runner=DataflowRunner",
     "Flink": r"--runner=FlinkRunner",
     "a TPU": r"^train-tpu .*--tpu[ =](?!none)",

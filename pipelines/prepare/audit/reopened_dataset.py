@@ -58,7 +58,7 @@ class ReopenedDataset:
 
     @property
     def source_name(self) -> str:
-        """Name of the hub dataset, or the kind of any other source."""
+        """Name of the Hub dataset, or the kind of any other source."""
         if self.manifest.source["kind"] == "object":
             return "an object given in Python"
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])

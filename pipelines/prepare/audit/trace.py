@@ -32,7 +32,7 @@ from tfrecord_io.shown import some
 class Contribution:
     """Source row of a record.
 
-    `row`: its number in the split. `file`, `file_row`: the file (None for a hub dataset) and the row's number in it.
+    `row`: its number in the split. `file`, `file_row`: the file (None for a Hub dataset) and the row's number in it.
     `tokens`: the record's tokens [start, stop) from this row; None if each record is one row.
     """
 

@@ -25,7 +25,7 @@ def identity_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def files_of(manifest: Manifest) -> list[Mapping[str, Any]]:
-    """Return the entries of the source's files; empty for the hub, or if the manifest holds only their digest."""
+    """Return the entries of the source's files; empty for the Hub, or if the manifest holds only their digest."""
     files = manifest.source.get("files", ())
     return [] if isinstance(files, Mapping) else list(files)
 

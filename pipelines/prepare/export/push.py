@@ -13,7 +13,7 @@ _LOGIN = "run `hf auth login` with a token that may write there, or set HF_TOKEN
 
 
 def prepare(name: str, output: str) -> None:
-    """Create the private dataset `name` unless it exists. Raises: ConfigError; OutputError if the hub refuses."""
+    """Create the private dataset `name` unless it exists. Raises: ConfigError; OutputError if the Hub refuses."""
     import huggingface_hub
 
     if storage.local_path(output) is None:
@@ -27,7 +27,7 @@ def prepare(name: str, output: str) -> None:
 
 
 def upload(name: str, folder: str) -> None:
-    """Upload the export in `folder`, except files that the hub dataset already has. Raises: OutputError."""
+    """Upload the export in `folder`, except files that the Hub dataset already has. Raises: OutputError."""
     import huggingface_hub
 
     with _as_output_error(name):
@@ -48,9 +48,9 @@ def _as_output_error(name: str) -> Iterator[None]:
         yield
     except errors.HFValidationError as error:
         raise ConfigError(f"--push {name}: {first_line(error)}", remedy="correct the name") from error
-    except Exception as error:  # from the hub's client, its HTTP library, or hf_xet
+    except Exception as error:  # from the Hub's client, its HTTP library, or hf_xet
         is_refused = storage_errors.status_of(error) in (401, 403)
         raise OutputError(
-            f"{name}: the hub did not accept the dataset ({first_line(error)})",
+            f"{name}: the Hub did not accept the dataset ({first_line(error)})",
             remedy=_LOGIN if is_refused else "run the same command again; finished files are kept",
         ) from cause_without_secrets(error)

@@ -67,7 +67,7 @@ class Append:
 
     @property
     def former_files(self) -> Sequence[Entry]:
-        """Source files that the manifest lists; empty for the hub, and for sources with too many files to list."""
+        """Source files that the manifest lists; empty for the Hub, and for sources with too many files to list."""
         return source_record.files_of(self.former)
 
     def require_same_request(self, config: PrepareConfig, listing: SourceListing, items: Mapping[str, Any]) -> None:

@@ -59,7 +59,7 @@ class Estimate:
     Tokens include special tokens. `rows_rejected`: a lower bound unless the split was read completely. `seconds`:
     tokenizing on this machine, without start-up. `rows_in_other_splits`: rows that --hold-out puts into another split.
     `filtered`: `rows_filtered` by reason. `fim`: rows by kind of fill-in-the-middle. `row`: the unit of a text file
-    that makes a row. `side_percentiles`: tokens of the prompt with each answer of a pair. `requests`: to the hub.
+    that makes a row. `side_percentiles`: tokens of the prompt with each answer of a pair. `requests`: to the Hub.
     """
 
     split: str

@@ -26,7 +26,7 @@ from tfrecord_io.schema import UNLABELLED
 from tfrecord_io.shown import some
 
 _MOST_PADDING = 0.9
-# Limit of the hub per IP address in five minutes without a token: https://huggingface.co/docs/hub/rate-limits.
+# Limit of the Hub per IP address in five minutes without a token: https://huggingface.co/docs/hub/rate-limits.
 _HUB_REQUESTS = 3_000
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
             num_bytes += int(groups.stored_bytes.sum())
     if requests > _HUB_REQUESTS:
         _log.warning(
-            "the rows are read from the hub by up to %s requests, and the hub allows %s per IP address in five "
+            "the rows are read from the Hub by up to %s requests, and the Hub allows %s per IP address in five "
             "minutes, so reading may take %.1f hours; copy the %.1f GB to a disk or a bucket first, which takes one "
             "request per file: hf download --repo-type dataset",
             f"{requests:,}",

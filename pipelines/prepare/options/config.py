@@ -53,7 +53,7 @@ class TokenizerConfig:
         parse=paths.tokenizer_folder,
     )
     revision: str | None = _tokenizer(
-        "Branch, tag or commit of a hub tokenizer.", None, flags="--tokenizer-revision", metavar="REV"
+        "Branch, tag or commit of a Hub tokenizer.", None, flags="--tokenizer-revision", metavar="REV"
     )
     truncation_side: Side | None = _tokenizer(
         "Side on which long texts are cut. Default: the tokenizer's.", None, fingerprint="always"
@@ -64,7 +64,7 @@ class TokenizerConfig:
     def __post_init__(self) -> None:
         if not self.name:
             raise ConfigError(
-                "the tokenizer's name is empty, expected a hub id or a folder", remedy="give --tokenizer NAME_OR_DIR"
+                "the tokenizer's name is empty, expected a Hub id or a folder", remedy="give --tokenizer NAME_OR_DIR"
             )
         check(self)
 

@@ -18,7 +18,7 @@ from tfrecord_io.shown import without_access
 
 _DATA = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-# More suffixes that distinguish a file name from a hub id.
+# More suffixes that distinguish a file name from a Hub id.
 _OTHER_FILE = re.compile(r"\.(gz|bz2|xz|zst|xlsx|xls|zip|tar|tgz|tfrecord|pkl|feather|avro|db)\Z", re.IGNORECASE)
 # Readers of `load_dataset` by name; without files, each would read the current folder.
 _READERS = frozenset(
@@ -36,7 +36,7 @@ def is_data_file(path: str) -> bool:
 
 
 def names_files(dataset: str) -> bool:
-    """Return whether `dataset` names files or a folder, existing or not, rather than a hub dataset."""
+    """Return whether `dataset` names files or a folder, existing or not, rather than a Hub dataset."""
     return (
         os.path.exists(dataset)
         or "://" in dataset
@@ -65,7 +65,7 @@ def require_dataset(dataset: str, *more: str) -> None:
         if more:
             raise SourceError(
                 f"{name}: no such file, and if several datasets are given, all must be files",
-                remedy="check the path, or give a hub dataset alone",
+                remedy="check the path, or give a Hub dataset alone",
             )
 
 
@@ -74,7 +74,7 @@ def require_tokenizer(name: str) -> None:
     path = os.path.expanduser(name)
     if os.path.isfile(path):
         raise TokenizerError(
-            f"tokenizer {name!r} is a file, expected a folder that save_pretrained wrote, or a hub id",
+            f"tokenizer {name!r} is a file, expected a folder that save_pretrained wrote, or a Hub id",
             remedy=f"give its folder, {os.path.dirname(path) or '.'}" if _is_tokenizer_file(path) else "give a folder",
         )
     if os.path.isdir(path):
@@ -92,7 +92,7 @@ def require_tokenizer(name: str) -> None:
     if near or os.path.isabs(path) or path.startswith(".") or path.endswith("/") or path.count("/") > 1:
         raise TokenizerError(
             f"tokenizer {name!r}: no such folder",
-            remedy=f"did you mean {near}?" if near else "check the path; a hub id has the form USER/NAME or NAME",
+            remedy=f"did you mean {near}?" if near else "check the path; a Hub id has the form USER/NAME or NAME",
         )
 
 
@@ -109,7 +109,7 @@ def read_template(path: str) -> str:
 def _refuse_links(folder: str, name: str) -> None:
     """Check that no tokenizer file is a pipe, or a link out of its folder, since the dataset would contain its target.
 
-    Links of the hub's cache to its `blobs` are allowed.
+    Links of the Hub's cache to its `blobs` are allowed.
     """
     own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
     inner = os.path.join(folder, "additional_chat_templates")
@@ -155,17 +155,17 @@ def _is_tokenizer_file(path: str) -> bool:
 
 def _other_dataset(path: str) -> str:
     if near := _nearest(path):
-        elsewhere = "" if names_files(path) else " (for the hub dataset of that name, run this in another folder)"
+        elsewhere = "" if names_files(path) else " (for the Hub dataset of that name, run this in another folder)"
         return f"did you mean {near}?{elsewhere}"
     if glob.has_magic(path):
         return "check the path: the glob matches nothing"
-    return "check the path; a hub dataset has the form USER/NAME or NAME"
+    return "check the path; a Hub dataset has the form USER/NAME or NAME"
 
 
 def _nearest(path: str) -> str | None:
     folder, name = os.path.split(path.rstrip("/"))
     if not folder and "." not in name:
-        return None  # a hub id may resemble any folder's name
+        return None  # a Hub id may resemble any folder's name
     try:
         near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.75)
     except OSError:

@@ -166,7 +166,7 @@ def _column(text: str, *layouts: str, brief: str = "") -> Any:
 class SourceConfig:
     """The rows to read: dataset, splits, columns and functions.
 
-    `dataset`: a hub id, a path, a glob or a folder. `object_splits`: splits of a Python object that is stored in the
+    `dataset`: a Hub id, a path, a glob or a folder. `object_splits`: splits of a Python object that is stored in the
     folder `dataset` (see `ingest.objects`). `functions`: applied in order. Columns that only some layouts use are None
     for the layout's default.
     """
@@ -175,8 +175,8 @@ class SourceConfig:
     more_paths: tuple[str, ...] = ()
     object_splits: tuple[str, ...] = ()
     functions: tuple[FunctionOption, ...] = ()
-    config: str | None = _source("Configuration of a hub dataset.", None, metavar="NAME")
-    revision: str | None = _source("Branch, tag or commit of a hub dataset.", None, metavar="REV")
+    config: str | None = _source("Configuration of a Hub dataset.", None, metavar="NAME")
+    revision: str | None = _source("Branch, tag or commit of a Hub dataset.", None, metavar="REV")
     format: str | None = _source(
         "Reader of `datasets`, such as json, csv, text or webdataset. Default: by file names.",
         None,
@@ -270,7 +270,7 @@ class SourceConfig:
 
     def __post_init__(self) -> None:
         if not self.dataset:
-            raise ConfigError("DATASET is empty, expected a hub id, a path or a glob", remedy="name the dataset")
+            raise ConfigError("DATASET is empty, expected a Hub id, a path or a glob", remedy="name the dataset")
         if not 1 <= len(self.text_columns) <= 2:
             raise ConfigError(
                 f"{len(self.text_columns)} text columns, expected one, or two for pairs",

@@ -30,7 +30,7 @@ RowRanges = tuple[tuple[int, int], ...]
 MAX_BLOCK_ROWS = 4_000
 # More blocks per shard make shards more alike, but each shard with a block of a row group decodes the whole group.
 _BLOCKS_PER_SHARD = 32
-# Runs of neighbouring blocks per shard, for the hub, which limits requests. Each run takes about one request.
+# Runs of neighbouring blocks per shard, for the Hub, which limits requests. Each run takes about one request.
 _RUNS_PER_SHARD = 5
 _BLOCKS_AT_ONCE = 1 << 18
 # Maximum bytes of a block, as a multiple of the bytes of that many average rows.

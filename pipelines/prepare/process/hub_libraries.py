@@ -1,4 +1,4 @@
-"""Settings of the Hugging Face libraries, made before their import, and a check that the hub answers.
+"""Settings of the Hugging Face libraries, made before their import, and a check that the Hub answers.
 
 Without the settings, `transformers` warns about missing PyTorch, and `datasets` reports each load to a server. Without
 the check, a machine without a network retries each request for a minute.
@@ -33,7 +33,7 @@ def configure() -> None:
 
 
 def hub_answers() -> bool:
-    """Return whether the hub answers within 10 seconds; False if HF_HUB_OFFLINE is set.
+    """Return whether the Hub answers within 10 seconds; False if HF_HUB_OFFLINE is set.
 
     A thread sends the request, because a DNS look-up has no time limit.
     """

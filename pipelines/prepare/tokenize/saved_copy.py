@@ -102,7 +102,7 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def class_for(name: str) -> Any:
-    """Return the class that loads a hub id or folder: `AutoTokenizer`, or a class that gives the same tokenizer.
+    """Return the class that loads a Hub id or folder: `AutoTokenizer`, or a class that gives the same tokenizer.
 
     Importing `AutoTokenizer` takes 0.3 CPU seconds. In a folder with a tokenizer.json but no config.json, only
     tokenizer_config.json determines the class.

@@ -248,7 +248,7 @@ def _recorded(names: set[str]) -> Iterator[None]:
 
 
 def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
-    """Open the transformers checkpoint that --model names, in a folder or on the hub, or return None.
+    """Open the transformers checkpoint that --model names, in a folder or on the Hub, or return None.
 
     Without `weights`, only settings are read. Raises: ConfigError for a model that KerasHub does not compute.
     """

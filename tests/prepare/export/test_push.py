@@ -1,6 +1,6 @@
-"""`export --push` against a hub in this process: the upload, `load_dataset` of the result, and refusals.
+"""`export --push` against a Hub in this process: the upload, `load_dataset` of the result, and refusals.
 
-The hub's client reads its settings on import, so each command is a process.
+The Hub's client reads its settings on import, so each command is a process.
 """
 
 import base64
@@ -77,7 +77,7 @@ def push(hub: Receiver, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_hub_gets_the_export_with_its_card_and_datasets_reads_it(tmp_path: Path, hub: Receiver) -> None:
     done = push(hub, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "uploaded to the dataset me/reviews on the hub" in done.stderr
+    assert "uploaded to the dataset me/reviews on the Hub" in done.stderr
     assert hub.repositories["me/reviews"].files == building.files(tmp_path / "out")
     assert hub.created == [{"name": "reviews", "organization": "me", "type": "dataset", "visibility": "private"}]
     read = run(hub, tmp_path, "-c", _READ)
@@ -91,7 +91,7 @@ def test_a_refusal_comes_before_the_export_and_shows_no_token(
     hub.refusal = status
     done = push(hub, tmp_path)
     assert done.returncode == 1
-    assert "me/reviews: the hub did not accept the dataset" in done.stderr
+    assert "me/reviews: the Hub did not accept the dataset" in done.stderr
     assert remedy in done.stderr
     assert TOKEN not in done.stdout + done.stderr
     assert not (tmp_path / "out").exists()

@@ -115,4 +115,4 @@ def test_the_requests_to_the_hub_are_counted_once_the_plan_is_there(caplog: pyte
     opened: Any = SimpleNamespace(source=SimpleNamespace(splits={"train": SimpleNamespace(groups=groups)}))
     planned: Any = {"train": (plan, None)}
     split_plans._warn_of_requests(opened, planned)
-    assert "read from the hub by up to 4,000 requests" in caplog.text
+    assert "read from the Hub by up to 4,000 requests" in caplog.text

@@ -1,5 +1,5 @@
-"""Optional libraries are imported only on demand. The hub's make no requests of their own accord, and time out soon
-if the hub does not answer.
+"""Optional libraries are imported only on demand. The Hub's make no requests of their own accord, and time out soon
+if the Hub does not answer.
 """
 
 import os
@@ -26,7 +26,7 @@ sys.addaudithook(note)
 
 
 def online_build(dataset: object, folder: Path, **changes: object) -> building.Outcome:
-    """Build in a separate process with the hub at an unused port. Record its requests."""
+    """Build in a separate process with the Hub at an unused port. Record its requests."""
     (folder / "sitecustomize.py").write_text(_SPY, encoding="utf-8")
     left_out = ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
     environment = {name: value for name, value in building.environment().items() if name not in left_out}

@@ -65,7 +65,7 @@ def arguments(bucket: str, service: Service, *more: str, dataset: object = REVIE
 
 @pytest.fixture(scope="module")
 def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A finished job, launched through the command line by a process that has a token for the hub, and all that there
+    """A finished job, launched through the command line by a process that has a token for the Hub, and all that there
     is to know of it.
     """
     folder = tmp_path_factory.mktemp("worker")

@@ -76,7 +76,7 @@ def test_no_saved_file_is_written_beside_the_folder() -> None:
 
 
 def _into_the_hub_cache(folder: Path, *, repository: str) -> None:
-    """Puts a folder where the hub's client looks for a repository's files before it asks the network."""
+    """Puts a folder where the Hub's client looks for a repository's files before it asks the network."""
     owner, _, name = repository.partition("/")
     cached = Path(os.environ["HF_HUB_CACHE"], f"models--{owner}--{name}")
     revision = "0123456789abcdef" * 2 + "01234567"

@@ -136,7 +136,7 @@ def _require_same_version(address: str, size: int, version: str) -> None:
 
 
 def is_readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Return whether the file is in a bucket, or public on the hub or the web."""
+    """Return whether the file is in a bucket, or public on the Hub or the web."""
     if file.path.startswith("hf://"):
         return not needs_token
     is_public = is_web(file.path) and without_access(file.path) == file.path

@@ -1,7 +1,7 @@
 """List the data files of a dataset, and identify them by digest, etag or commit.
 
 Listings omit hidden files, hidden and special folders (`.git`, `__pycache__`) and outputs of builds inside the folder.
-A file is identified by the XXH3-128 of its content, the service's digest or etag, or the commit in its hub address.
+A file is identified by the XXH3-128 of its content, the service's digest or etag, or the commit in its Hub address.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def with_first(files: Sequence[DataFile], entries: Sequence[Mapping[str, Any]]) 
 
 
 def is_pinned(path: str) -> bool:
-    """Return whether the address fixes the content, as a hub address with a commit does."""
+    """Return whether the address fixes the content, as a Hub address with a commit does."""
     return path.startswith("hf://") and "@" in path
 
 

@@ -1,4 +1,4 @@
-"""Resolve hub datasets to commits, and explain errors of the hub's client."""
+"""Resolve Hub datasets to commits, and explain errors of the Hub's client."""
 
 import contextlib
 import dataclasses
@@ -22,7 +22,7 @@ _NO_SUCH = "no such dataset, file or folder"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repository:
-    """Hub dataset at one commit. `needs_token`: private or gated. `folder`: its copy in the hub's cache, if offline."""
+    """Hub dataset at one commit. `needs_token`: private or gated. `folder`: its copy in the Hub's cache, if offline."""
 
     name: str
     commit: str
@@ -40,7 +40,7 @@ class Repository:
 
 
 def is_repository(dataset: str) -> bool:
-    """Return whether DATASET names a whole dataset of the hub, not files or a folder."""
+    """Return whether DATASET names a whole dataset on the Hub, not files or a folder."""
     if not dataset.startswith("hf://"):
         return not paths.names_files(dataset)
     name = re.sub("@refs/[^/]*/", "@refs%2F", dataset.removeprefix(_DATASETS).rstrip("/"))
@@ -67,7 +67,7 @@ def repository(dataset: str, *, revision: str | None) -> Repository:
 
 
 def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
-    """Pin an address in a hub dataset to a commit; return the pinned address and the dataset. Raises: SourceError."""
+    """Pin an address in a Hub dataset to a commit; return the pinned address and the dataset. Raises: SourceError."""
     owner, _, below = address.removeprefix(_DATASETS).partition("/")
     head, _, inner = below.replace("@refs/", "@refs%2F").partition("/")
     if head.partition("@")[2].startswith("refs%2F"):  # NAME@refs/convert/parquet/PATH
@@ -75,7 +75,7 @@ def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
         head = f"{head}%2F{last}"
     if not address.startswith(_DATASETS) or not inner:
         raise SourceError(
-            f"{address}: not a dataset of the hub", remedy="give hf://datasets/USER/NAME, and a path or glob in it"
+            f"{address}: not a dataset on the Hub", remedy="give hf://datasets/USER/NAME, and a path or glob in it"
         )
     dataset = repository(f"{owner}/{head}", revision=revision)
     return f"{dataset.folder or dataset.root}/{inner}", dataset
@@ -102,7 +102,7 @@ def _cached(name: str, *, revision: str | None) -> Repository:
 
 @contextlib.contextmanager
 def as_source_error(dataset: str) -> Iterator[None]:
-    """Turn errors of the hub's client into a SourceError with a remedy; let others pass."""
+    """Turn errors of the Hub's client into a SourceError with a remedy; let others pass."""
     from huggingface_hub import errors
 
     remedies = {
@@ -113,7 +113,7 @@ def as_source_error(dataset: str) -> Iterator[None]:
         errors.RevisionNotFoundError: ("no such revision", "give a branch, tag or commit of the dataset as --revision"),
         errors.RepositoryNotFoundError: (_NO_SUCH, "check the spelling; for a private dataset set HF_TOKEN"),
         errors.HFValidationError: (_NO_SUCH, "check the spelling"),
-        errors.HfHubHTTPError: ("the hub answered with an error", "run the same command again later to go on"),
+        errors.HfHubHTTPError: ("the Hub answered with an error", "run the same command again later to go on"),
     }
     try:
         yield
@@ -121,14 +121,14 @@ def as_source_error(dataset: str) -> Iterator[None]:
         raise
     except Exception as error:
         known = next((words for kind, words in remedies.items() if isinstance(error, kind)), None)
-        # Versions of the hub's client use different HTTP libraries, each with its own errors.
+        # Versions of the Hub's client use different HTTP libraries, each with its own errors.
         of_network = type(error).__module__.startswith(("http", "requests", "urllib3"))
         if known is None and not of_network and not isinstance(error, ConnectionError):
             raise
         cause, remedy = known or (
-            "no such local file or folder, and the hub cannot be reached",
-            "check the spelling of a local path; for a hub dataset check the network, or set HF_HUB_OFFLINE=1 to use "
-            "the cache of the hub",
+            "no such local file or folder, and the Hub cannot be reached",
+            "check the spelling of a local path; for a Hub dataset check the network, or set HF_HUB_OFFLINE=1 to use "
+            "the cache of the Hub",
         )
         raise SourceError(f"{dataset}: {cause} ({first_line(error)})", remedy=remedy) from error
 
@@ -157,7 +157,7 @@ def read_range(address: str, start: int, stop: int) -> bytes:
         status = storage_errors.status_of(error)
         if status in (401, 403):
             raise SourceError(
-                f"{address}: the hub refuses access (status {status})",
+                f"{address}: the Hub refuses access (status {status})",
                 remedy="ask for access on the page of the dataset, then set HF_TOKEN",
             ) from error
         if status == 404:

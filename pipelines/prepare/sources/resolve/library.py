@@ -354,7 +354,7 @@ def _open(builders: Mapping[str | None, Any], named: Sequence[str] | None) -> di
 
 
 def is_seen_by_others(paths: Iterable[str]) -> bool:
-    """Return whether other processes of this machine can read the files: all are local or on the hub."""
+    """Return whether other processes of this machine can read the files: all are local or on the Hub."""
     files = (path.rpartition("::")[2] for path in paths)
     return all("://" not in file or file.startswith("hf://") for file in files)
 

@@ -23,7 +23,7 @@ _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--re
 
 
 def require_reader(name: str | None) -> None:
-    """Check that --format names a reader, not a dataset of the hub. Raises: ConfigError."""
+    """Check that --format names a reader, not a dataset on the Hub. Raises: ConfigError."""
     if name is None:
         return
     with library.quiet():
@@ -65,7 +65,7 @@ def _instead(name: str, value: str, dataset: str) -> str:
         return f"set {', '.join(f'FSSPEC_{scheme}_{key}'.upper() for key in keys)} in the environment instead"
     if name in _OF_BUILD:
         return f"use {_OF_BUILD[name]} instead"
-    return "set HF_TOKEN in the environment for the hub, FSSPEC_PROTOCOL_KEY for another storage, or leave it out"
+    return "set HF_TOKEN in the environment for the Hub, FSSPEC_PROTOCOL_KEY for another storage, or leave it out"
 
 
 def arguments(config: SourceConfig) -> dict[str, Any]:
@@ -174,8 +174,8 @@ def _refused(error: Exception, where: str) -> SourceError:
     if "scripts are no longer supported" in str(error):
         return SourceError(
             f"{where}: {first_line(error)}; a dataset's own scripts are not run here",
-            remedy="name its data files with a glob; for a dataset of the hub add --revision refs/convert/parquet, "
-            "where the hub keeps the output of most such scripts",
+            remedy="name its data files with a glob; for a dataset on the Hub add --revision refs/convert/parquet, "
+            "where the Hub keeps the output of most such scripts",
         )
     reason = first_line(error).partition(" with any supported extension")[0]  # drops hundreds of extensions
     return SourceError(

@@ -6,7 +6,7 @@ a folder of `save_to_disk`       the Arrow files that its state.json names
 a local folder                   load_dataset(FOLDER)
 other folders, files, globs      load_dataset(READER, data_files=...), with the reader and splits that load_dataset
                                  chooses for a folder with these file names
-anything else                    load_dataset(NAME) of the hub, at a pinned revision
+anything else                    load_dataset(NAME) of the Hub, at a pinned revision
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def _resolve(config: SourceConfig) -> SourceListing:
     where = without_access(config.dataset)
     if config.revision:
         raise SourceError(
-            f"{where}: --revision is for hub datasets, but these are files", remedy="leave --revision out"
+            f"{where}: --revision is for Hub datasets, but these are files", remedy="leave --revision out"
         )
     if not config.more_paths and saved_datasets.is_saved(config.dataset):
         return _of_saved(config, where=where)
@@ -280,8 +280,8 @@ def _of_hub(config: SourceConfig) -> SourceListing:
 def _of_hub_files(config: SourceConfig) -> SourceListing:
     if config.more_paths:
         raise SourceError(
-            f"{config.dataset}: an address of the hub together with other paths, expected only the address",
-            remedy="name one folder or one glob of a dataset of the hub",
+            f"{config.dataset}: an address of the Hub together with other paths, expected only the address",
+            remedy="name one folder or one glob of a dataset on the Hub",
         )
     address, repository = hub.pin(config.dataset, revision=config.revision)
     return dataclasses.replace(

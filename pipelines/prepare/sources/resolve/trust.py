@@ -114,7 +114,7 @@ def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str
     """Check that all resolved files lie in the folder or repository `root`. Raises: SourceError."""
     from huggingface_hub import constants
 
-    # The links of a snapshot lead to the hub's cache.
+    # The links of a snapshot lead to the Hub's cache.
     allowed = list(map(os.path.realpath, (root, constants.HF_HUB_CACHE)))
     for path in (path for paths in splits.values() for path in paths):
         file = path.rpartition("::")[2]  # `zip://a.csv::FILE` is a file in an archive

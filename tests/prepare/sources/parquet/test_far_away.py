@@ -1,4 +1,4 @@
-"""Rows behind web addresses and on the hub, by ranges: counted, denied, changed, and servers without ranges."""
+"""Rows behind web addresses and on the Hub, by ranges: counted, denied, changed, and servers without ranges."""
 
 import collections
 import json
@@ -137,7 +137,7 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_what_it_refuses_is_sa
         "one that was refused, two footers and two neighbouring row groups"
     )
     assert "status 401); ask for access on the page of the dataset, then set HF_TOKEN" in said[0]
-    assert "the hub refuses access (status 403)" in said[1]
+    assert "the Hub refuses access (status 403)" in said[1]
     assert "is gone, but existed when" in said[2]
 
 

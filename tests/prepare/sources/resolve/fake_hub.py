@@ -1,4 +1,4 @@
-"""As much of the hub's interface as finding and reading small datasets needs, in this process."""
+"""As much of the Hub's interface as finding and reading small datasets needs, in this process."""
 
 import dataclasses
 import hashlib

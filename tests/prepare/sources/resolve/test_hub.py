@@ -1,7 +1,7 @@
-"""Hub datasets, against a hub that lives in this process: the revision is resolved once and pinned, nothing of the
+"""Hub datasets, against a Hub that lives in this process: the revision is resolved once and pinned, nothing of the
 dataset is run, and each way of failing has its own message.
 
-The hub's client reads its settings when it is imported, so that the requests are made by a fresh process.
+The Hub's client reads its settings when it is imported, so that the requests are made by a fresh process.
 """
 
 import json
@@ -216,19 +216,19 @@ def test_a_hub_that_is_overloaded_is_waited_for(online: Answers) -> None:
         ("me/gated", "me/gated: this dataset is gated", "ask for access on its page"),
         (
             "me/broken",
-            "me/broken: the hub answered with an error (Server error '500",
+            "me/broken: the Hub answered with an error (Server error '500",
             "run the same command again later",
         ),
-        ("me/busy", "me/busy: the hub answered with an error (", "run the same command again later"),
+        ("me/busy", "me/busy: the Hub answered with an error (", "run the same command again later"),
         ("me/script", "me/script: Dataset scripts are no longer supported", "--revision refs/convert/parquet"),
         ("me/empty", "me/empty: no file has a name that `datasets` knows", "--format"),
         ("me/lured", "me/lured, README.md: names 'hf://datasets/me/good/*.jsonl' as data", "name that file itself"),
         ("me/pickled", "me/pickled: no file has a name that `datasets` knows", "--format"),
         ("me/card config=fr", "me/card: `datasets` cannot open it (BuilderConfig 'fr' not found", "--config"),
         ("me/good config=en", "me/good: `datasets` cannot open it (BuilderConfig 'en' not found", "--config"),
-        ("a/b/c", "a/b/c: no such file or folder", "a hub dataset has the form USER/NAME"),
+        ("a/b/c", "a/b/c: no such file or folder", "a Hub dataset has the form USER/NAME"),
         ("hf://datasets/me/card/none", f"hf://datasets/me/card@{SHA}/none: no such file or folder", "check the path"),
-        ("hf://datasets/me", "hf://datasets/me: not a dataset of the hub", "hf://datasets/USER/NAME"),
+        ("hf://datasets/me", "hf://datasets/me: not a dataset on the Hub", "hf://datasets/USER/NAME"),
     ],
 )
 def test_each_failure_has_its_message_and_remedy(online: Answers, request_: str, message: str, remedy: str) -> None:
@@ -269,12 +269,12 @@ def test_offline_another_revision_is_never_passed_off_as_the_one_asked_for(offli
     assert f"me/good --revision {revision}: no such local file or folder, and while HF_HUB_OFFLINE is set" in message
     assert f"hf download me/good --repo-type dataset --revision {revision}" in message
     for name in ("me/other", "me/plain"):  # a part of a dataset is not all of it
-        assert "a dataset must be in the hub's cache with all of its files" in offline[name]["message"]
+        assert "a dataset must be in the Hub's cache with all of its files" in offline[name]["message"]
 
 
 @pytest.mark.slow
 def test_a_hub_that_does_not_answer_is_told_apart_from_a_missing_dataset(home: Path) -> None:
     answer = _ask(home, "http://127.0.0.1:9", "me/good")["me/good"]
     assert answer["error"] == "SourceError"
-    assert "the hub cannot be reached" in answer["message"]
+    assert "the Hub cannot be reached" in answer["message"]
     assert "check the network" in answer["message"]

@@ -256,7 +256,7 @@ def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> Non
 def test_several_names_are_files(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="imdb: no such file, and if several datasets are given, all must be files"):
         _resolve(_write(tmp_path, "a.jsonl") / "a.jsonl", "imdb")
-    with pytest.raises(SourceError, match="an address of the hub together with other paths"):
+    with pytest.raises(SourceError, match="an address of the Hub together with other paths"):
         _resolve(tmp_path / "a.jsonl", "hf://datasets/me/data/a.jsonl")
 
 
@@ -382,7 +382,7 @@ def test_nothing_of_the_users_settings_of_datasets_is_changed(tmp_path: Path) ->
             r"Unable to find '[^']*/b\.jsonl'\); name the files with --data-files",
         ),
         ("a.jsonl", {"source_options": ("fild=data",)}, r"its reader does not take these options, .*: fild"),
-        # `datasets` would look for it on the hub.
+        # `datasets` would look for it on the Hub.
         ("a.jsonl", {"format": "jsno"}, r"--format jsno: no such reader.*did you mean 'json'\?"),
         ("a.jsonl", {"format": "sql"}, r"--format sql: no such reader.*text reads lines"),
     ],
