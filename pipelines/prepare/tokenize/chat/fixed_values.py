@@ -118,7 +118,7 @@ def _refuse_text(kind: str) -> NoReturn:
 
 
 def fixed(value: Any) -> Any:
-    """Return the value; for a callable or an iterator, return a wrapper that cannot be written as text."""
+    """Return a wrapper without text for a callable or an iterator, else the value itself."""
     kind = type(value)
     if kind in _PLAIN or isinstance(value, (_Silent, Cycler, Dict, Undefined, Macro, LoopContext)):
         return value
@@ -138,7 +138,7 @@ def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def difference(left: Any, right: Any) -> Any:
-    """Return left - right. The difference of two sets keeps the order of `left`."""
+    """Return left - right. A difference of sets keeps the order of `left`."""
     if isinstance(left, collections.abc.Set) or isinstance(right, collections.abc.Set):
         return _OrderedKeys(dict.fromkeys(left)) - right
     return left - right
