@@ -44,7 +44,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def manifest_entry(options: LayoutConfig, *, length: int) -> dict[str, Any]:
-    """Return the manifest's entry for the layout: its facts and the options that differ from their defaults."""
+    """Return the manifest's entry for the layout, with the options that differ from their defaults."""
     facts = {"name": options.name, "max_length": length, "one_record": layout_of(options).one_record}
     return {**facts, **options.non_default_options()}
 

@@ -36,10 +36,9 @@ class Encoded:
     `ragged`: values by feature name, one sequence per row, or per entry of `owners`.
     `owners` int64, ascending: the row index of each sequence, if a row may have several sequences or none.
     `arrays`: other features by name, [N, ...].
-    `reasons` object [N]: why a row is rejected, '' if it is usable. Rejected rows are in no record.
+    `reasons` object [N]: why a row is rejected, '' if it is usable.
     `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens.
-    `side_lengths`: the full lengths with the chosen and with the rejected answer, by name, if rows have two answers;
-    `full_lengths` then has the larger of the two.
+    `side_lengths`: the full lengths with each of two answers, by name; `full_lengths` then has the larger ones.
     `tokens_cut`: tokens that truncation removed from usable rows.
     `fim`: number of usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
@@ -57,7 +56,7 @@ class Encoded:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens in the batch."""
+        """Number of tokens."""
         return sum(len(ragged.ids) for name, ragged in self.ragged.items() if name in _TOKENS)
 
     @property
@@ -118,10 +117,10 @@ Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(abc.ABC):
-    """Base class of builders, which collect the rows of one shard and make its records.
+    """Base class of builders.
 
-    `rows_used`: number of rows that are in a record. `tokens_cut`: number of tokens of used rows that are in no record.
-    These counts are final after the last chunk.
+    `rows_used`: number of rows in records. `tokens_cut`: number of tokens of used rows that are in no record. Both are
+    final after the last chunk.
     """
 
     def __init__(self) -> None:
@@ -130,7 +129,7 @@ class Builder(abc.ABC):
         self._batches: list[Encoded] = []
 
     def add(self, encoded: Encoded) -> None:
-        """Add a batch. Its usable rows become records."""
+        """Add a batch."""
         self.tokens_cut += encoded.tokens_cut
         self.fim.update(encoded.fim)
         self._batches.append(encoded)
@@ -142,19 +141,18 @@ class Builder(abc.ABC):
 
     @abc.abstractmethod
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Yield arrays [n, ...] of n records, by feature name, shuffled if `rng` is given. Empties the builder."""
+        """Yield arrays [n, ...] of n records by feature name, shuffled with `rng`. Empties the builder."""
 
     @abc.abstractmethod
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Return the lineage of the records that `chunks` would yield with the same `rng`. Empties the builder."""
+        """Return the lineage of the records that `chunks` would yield. Empties the builder."""
 
 
 class BatchEncoder(abc.ABC):
     """Base class of encoders: a tokenizer set up for one layout. Can be pickled.
 
-    `concurrent`: threads may call `encode` at once. `may_reject`: `encode` may reject rows.
-    `engine`, `engine_version`: the tokenizing engine. `reference`: the same encoder with the reference engine; None if
-    this encoder already uses it. `notes`: lines to print before the build.
+    `concurrent`: threads may call `encode` at once. `may_reject`: `encode` may reject rows. `reference`: the same
+    encoder with the reference engine; None if this encoder already uses it. `notes`: lines to print before the build.
     """
 
     may_reject = False
@@ -183,7 +181,7 @@ class BatchEncoder(abc.ABC):
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Open an encoder with the engine `fast`; its `reference` is an encoder with `slow`, if that is another engine."""
+    """Open an encoder with the engine `fast`, and its `reference` with `slow`, if that is another engine."""
     encoder = open_with(fast)
     if slow is not fast:
         encoder.reference = open_with(slow)
@@ -192,7 +190,7 @@ def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutContext:
-    """Arguments for opening an encoder: the tokenizer and its facts, the options, record length, columns and seed."""
+    """Arguments for opening an encoder."""
 
     tokenizer: HFTokenizer
     facts: TokenizerFacts
@@ -210,10 +208,9 @@ class LayoutContext:
 class Layout:
     """Description of one layout.
 
-    `open_encoder` raises ConfigError or TokenizerError if the tokenizer or engine does not suit the layout.
-    `inputs` returns the columns to tokenize; it raises ConfigError if the named columns do not suit the layout.
-    `joins_rows`: a record may hold parts of several rows, so it has no label. Otherwise each row has its own records:
-    exactly one (`one_record`) or any number.
+    `open_encoder` raises ConfigError or TokenizerError if the tokenizer or engine does not suit the layout, `inputs`
+    ConfigError if the columns do not. `joins_rows`: a record may hold parts of several rows, so it has no label.
+    Otherwise each row has its own records: exactly one (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -223,7 +220,7 @@ class Layout:
 
 
 def one_text(source: SourceConfig) -> Inputs:
-    """Return the text column as inputs. Raises: ConfigError if `source` names two text columns."""
+    """Return the text column as inputs. Raises: ConfigError if there are two."""
     if len(source.text_columns) == 2:
         raise ConfigError(
             "two text columns, but --layout concat, --layout pack and --stride accept only one",
@@ -246,7 +243,7 @@ def notes_on_ends(
 
 
 def named_columns(source: SourceConfig, *purposes: Purpose) -> dict[Purpose, str]:
-    """Return the columns that the user named for these purposes, with options such as --tools-column."""
+    """Return the columns that options such as --tools-column name for these purposes."""
     named = {purpose: getattr(source, f"{purpose}_column") for purpose in purposes}
     return {purpose: name for purpose, name in named.items() if name}
 
@@ -263,7 +260,7 @@ def input_ids(length: int) -> Feature:
 
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
-    """Return the numbers from 0 to `count` - 1, int64 [count]: shuffled, or ascending if `rng` is None."""
+    """Return the numbers below `count`, int64 [count]: shuffled, or ascending if `rng` is None."""
     order = np.arange(count)
     if rng is not None:
         rng.shuffle(order)
@@ -271,7 +268,7 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Count the tokens of each of n records without padding, int64 [n], from their masks, segments or token counts."""
+    """Count the tokens of n records without padding, int64 [n], from masks, segments or token counts."""
     marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]
     if (count := schema.with_role("num_tokens")) is not None:

@@ -211,7 +211,7 @@ class ChatEncoder(_LearningEncoder):
     ) -> tuple[dict[str, RaggedTokens], np.ndarray]:
         """Cut the conversations at indices `texts` to the most turns that fit, found by binary search.
 
-        Returns: all token ids and loss masks, by feature name; a mask of the cut conversations with a turn left, bool.
+        Returns: all token ids and loss masks, by feature name; a mask of the cut conversations with a turn left.
         """
         columns = {name: column.take(pa.array(rendered.owners[texts])) for name, column in columns.items()}
         long, counts = columns["messages"], rendered.num_messages[texts].tolist()

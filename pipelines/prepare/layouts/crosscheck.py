@@ -21,7 +21,7 @@ _ROWS_AT_ONCE = 64
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return the indices of the rows to compare, chosen by their `numbers`, int64 [N]."""
+    """Return the indices of the rows to compare, from their `numbers`, int64 [N]."""
     with np.errstate(over="ignore"):
         states = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * GAMMA + GAMMA
     return np.flatnonzero(mixed(states) < np.uint64(2**64 // _ONE_IN))
@@ -36,7 +36,6 @@ class CrossCheck:
     """Comparison of a split's rows with the reference tokenizer.
 
     It collects 64 rows per call, because with two or three the reference takes twice as long per row.
-    `rows_checked`: number of compared rows.
     """
 
     def __init__(self, encoder: BatchEncoder, *, split: str) -> None:
@@ -46,11 +45,7 @@ class CrossCheck:
         self._waiting: list[tuple[Rows, Encoded]] = []
 
     def add(self, rows: Rows, encoded: Encoded, *, which: np.ndarray) -> None:
-        """Queue the rows at the indices `which` for comparison with the reference.
-
-        `encoded`: the fast engine's result for `rows`.
-        Raises: TokenizerError if the reference encodes a queued row differently.
-        """
+        """Queue the rows at the indices `which`. Raises: as `finish`."""
         if self._encoder.reference is None or not len(which):
             return
         self._waiting.append((rows.take(which), encoded.take(which)))
@@ -92,7 +87,7 @@ def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
 
 
 def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
-    """Return `encoder.encode(rows)`. Raises: TokenizerError with the rows, if the tokenizer's library fails."""
+    """Return `encoder.encode(rows)`. Raises: TokenizerError that names the rows, if the tokenizer's library fails."""
     result = _tried(encoder, rows)
     if isinstance(result, Encoded):
         return result

@@ -36,7 +36,7 @@ def open_engines(context: base.LayoutContext) -> tuple[Engine, Engine]:
 
 
 def packed_features(length: int) -> tuple[Feature, ...]:
-    """Return the features of records that `PackBuilder` makes, except the loss mask."""
+    """Return the features of packed records, except the loss mask."""
     return (
         base.input_ids(length),
         base.feature("segment_ids", "1, 2, ... on the documents of this row, 0 on padding", length),
@@ -47,9 +47,9 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 class PackBuilder(base.Builder):
     """Builder that packs the documents of a shard into records.
 
-    `frame`: the special tokens around each document. Without a frame, empty documents count as used but are in no
-    record. If rows have a `loss_mask`, it gets 0 for the special tokens before a document and 1 for those after it.
-    `truncates`: truncate long documents instead of splitting them. `most`: maximum number of documents in a record.
+    Without a `frame`, empty documents count as used but are in no record. If rows have a `loss_mask`, it gets 0 for the
+    special tokens before a document and 1 for those after it. `truncates`: truncate long documents instead of splitting
+    them. `most`: maximum number of documents in a record.
     """
 
     def __init__(
@@ -114,10 +114,7 @@ class PackBuilder(base.Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Builder that joins documents and cuts at every L-th token.
-
-    `drop`: leave out the last record if it has padding. `segments`: records have segments instead of `num_tokens`.
-    """
+    """Builder that joins documents and cuts at every L-th token. `drop`: leave out a last record with padding."""
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool, segments: bool = False) -> None:
         super().__init__(length=length, pad_id=pad_id, frame=frame)

@@ -57,10 +57,9 @@ class Packing:
 
 
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
-    """Pack the documents with the indices `order` (default: all) into rows of at most `length` tokens.
+    """Pack the documents at `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N]: tokens of each document with its special tokens; documents of length 0 are in no row.
-    `most`: maximum number of pieces in a row.
+    `lengths` int64 [N]: with special tokens; documents of length 0 are in no row. `most`: of the pieces in a row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -75,10 +74,7 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, m
 
 
 def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
-    """Join the documents with the indices `order`, then cut them into rows of `length` tokens.
-
-    `lengths` int64 [N]: tokens of each document with its special tokens.
-    """
+    """Join the documents at `order`, then cut them into rows of `length` tokens. `lengths`: as in `pack`."""
     order = order[lengths[order] > 0]
     stops = np.cumsum(lengths[order])
     starts = stops - lengths[order]
@@ -115,7 +111,7 @@ def lay_out(
 
 
 def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the segment ids and positions of rows, each [R, length]: uint16 if that can hold `length`, else int32."""
+    """Return segment ids and positions, each [R, length]: uint16 if that can hold `length`, else int32."""
     shape, dtype = (len(packing), length), np.uint16 if length < 2**16 else np.int32
     segment_ids, positions = np.empty(shape, dtype), np.empty(shape, dtype)
     _mark(packing.sizes, packing.edges, segment_ids, positions)
@@ -124,10 +120,7 @@ def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def _best_fit(sizes, order, length, most):  # type: ignore[no-untyped-def]
-    """Assign pieces to rows by best fit, in the given order.
-
-    Returns: each piece's row, int64 [P]; the first piece in each row, int64 [R].
-    """
+    """Assign pieces to rows by best fit. Return each piece's row, and the first piece in each row."""
     # No two rows fit into one, unless one of them has `most` pieces. So all rows but one are half full on average.
     most_rows = min(len(sizes), 2 * sizes.sum() // length + 1 + len(sizes) // most)
     row_of_piece = np.empty(len(sizes), np.int64)

@@ -24,10 +24,7 @@ from tfrecord_io.errors import ConfigError
 
 
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
-    """Return the fields of token ids and, if the tokenizer has them, token type ids.
-
-    `constant_type`: the type id of every position, if it never varies.
-    """
+    """Return the fields of token ids and any token type ids. `constant_type`: the only type id, if there is one."""
     tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
         return [ids_field(context)]
@@ -37,7 +34,7 @@ def token_fields(context: LayoutContext, *, constant_type: int | None = None) ->
 
 
 class PadEncoder(RowsEncoder):
-    """Batch encoder that tokenizes rows with a row encoder and pads the result. `words`: rows are lists of words."""
+    """Batch encoder that pads the result of a row encoder. `words`: rows are lists of words."""
 
     words = False
 
@@ -109,7 +106,6 @@ class _TokensEncoder(PadEncoder):
 
 
 def _inside(names: Sequence[str] | None) -> np.ndarray:
-    """Return the tag id of a word's later tokens for each of C tags, int32 [C]: I-PER for B-PER, else the same tag."""
     ids = {name: number for number, name in enumerate(names or ())}
     inside = (ids.get("I" + name[1:], tag) if name.startswith("B-") else tag for name, tag in ids.items())
     return np.fromiter(inside, np.int32, len(ids))
@@ -118,10 +114,10 @@ def _inside(names: Sequence[str] | None) -> np.ndarray:
 def _aligned(
     encoded: EncodedRows, tags: np.ndarray, *, counts: np.ndarray, inside: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each token's label, int32 [T], 0 if it has none, and a mask of the tokens with a label, uint8 [T].
+    """Return each token's label, 0 if it has none, and a mask of the tokens with a label.
 
-    `tags`: tag ids of all words. `counts`: words per row, int64 [N]. `inside` int32 [C]: the tag id of a word's later
-    tokens, by the word's tag; None if only the first token has a label; empty if all tokens have the word's tag.
+    `inside`: the tag id of a word's later tokens, by the word's tag; None if only the first token has a label; empty if
+    all tokens have the word's tag.
     """
     offsets, words = encoded.ids.offsets, encoded.words
     assert words is not None, "the encoder's rows are lists of words"

@@ -37,7 +37,7 @@ from tfrecord_io.schema import ROLES, Side
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Texts:
-    """Texts of N rows: the prompt, and the prompt with each answer; `reasons` and `details` as in `Encoded`."""
+    """The prompts, and the prompts with each answer; `reasons` and `details` as in `Encoded`."""
 
     prompt: pa.Array
     chosen: pa.Array
@@ -129,7 +129,6 @@ def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.
 
 
 def _continues(texts: RaggedTokens, places: np.ndarray) -> np.ndarray:
-    """Return whether the byte at each text's place continues a UTF-8 character, bool [N]."""
     inside = places < texts.lengths
     continues = np.zeros(len(places), bool)
     continues[inside] = texts.ids[(texts.offsets[:-1] + places)[inside]] & 0xC0 == 0x80
@@ -212,7 +211,6 @@ class _PreferenceEncoder(RowsEncoder):
         )
 
     def _tokens(self, texts: _Texts) -> tuple[RaggedTokens, RaggedTokens, RaggedTokens, np.ndarray]:
-        """Return the tokens of prompts and of both rows, and the index of each answer's first token, int64 [N]."""
         prompts, chosen, rejected = (
             framed(self._engine.encode(column), self._texts.frame)
             for column in (texts.prompt, texts.chosen, texts.rejected)

@@ -33,8 +33,7 @@ _POSITIONS_PER_CHUNK = 1 << 24
 class Field:
     """Feature with the layout of its values: an array [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
-    A feature of shape () has one value per record. A feature with a `constant` has that value everywhere. `mask`:
-    another feature, 1 on values and 0 on padding.
+    `mask`: another feature, 1 on values and 0 on padding.
     """
 
     feature: Feature
@@ -44,7 +43,7 @@ class Field:
     mask: Feature | None = None
 
     def laid_out_rows(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the padded values and the mask of the sequences with the indices `order`, by feature name."""
+        """Return the padded values and mask of the sequences at `order`, by feature name."""
         if self.feature.constant is not None:
             return {self.feature.name: np.full((len(order), *self.feature.shape), self.feature.constant, self.laid_out)}
         values = ragged[self.feature.name]

@@ -69,10 +69,10 @@ class _WindowsEncoder(RowsEncoder):
         return self._cut(rows)[0]
 
     def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
-        """Cut the text, or the second of two texts, of each row into W windows.
+        """Cut the text, or the second of two texts, of each row into windows.
 
-        Returns: the batch; a mask of the rows that cannot be cut, bool [N]; the index of each window's first token of
-        the cut text, int64 [W]; the number of its tokens of that text, int64 [W].
+        Returns: the batch; a mask of the rows that cannot be cut; the index of each window's first token of the cut
+        text; the number of its tokens of that text.
         """
         texts = rows.texts
         pair = len(texts) == 2
@@ -163,7 +163,6 @@ class _QaEncoder(_WindowsEncoder):
 
 @jit
 def _find(begins, counts, starts, ends, answers, positions):  # type: ignore[no-untyped-def]
-    """Write the indices of the answer's first and last token to `positions`, for each window with the whole answer."""
     for window in range(len(begins)):
         first, stop = begins[window], begins[window] + counts[window]
         start, end = answers[window, 0], answers[window, 1]
@@ -179,10 +178,7 @@ def _find(begins, counts, starts, ends, answers, positions):  # type: ignore[no-
 
 
 def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start and end character of each row's first answer, int64 [N, 2].
-
-    Also returns a mask of the rows with an answer that is not at that place in the context, bool [N].
-    """
+    """Return the start and end character of each row's first answer, and a mask of the rows without it at its place."""
     spans, mismatched = np.zeros((len(contexts), 2), np.int64), np.zeros(len(contexts), bool)
     for row, answers in enumerate(column.to_pylist()):
         texts, places = answers["text"] or [], answers["answer_start"] or []

@@ -13,7 +13,7 @@ def local() -> Runner:
 
 
 def choose(beam_args: Sequence[str], *, workers: int | None) -> Runner:
-    """Return the runner for `beam_args`, the arguments after `--`; without any, the runner of local processes."""
+    """Return the runner for `beam_args`, the arguments after `--`."""
     if not beam_args:
         return local()
     from pipelines.prepare.runners import on_beam  # importing Beam takes 1.4 s of CPU and 70 MB

@@ -29,7 +29,7 @@ _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Check Beam's options, and whether the job service answers.
+    """Check Beam's options and the job service.
 
     Raises: ConfigError for wrong options, or an output folder `root` that workers cannot reach; PrepError if the job
         service does not answer.
@@ -70,7 +70,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the full name of the runner, or None. Users may give a short name, such as `flink`."""
+    """Return the full name of the runner, also for a short name, such as `flink`."""
     chosen: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if chosen and chosen.lower() in (name.lower(), name.lower().removesuffix("runner")):
@@ -118,7 +118,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 
 @contextlib.contextmanager
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Start the job server that a runner such as Flink's needs; stop it at the end of the context.
+    """Within the context, run the job server that a runner such as Flink's needs.
 
     Beam would start it in `Pipeline.run`, but in the main thread only, and we call `Pipeline.run` in another thread.
     Raises: PrepError if the server does not start, or if this is not the main thread.

@@ -29,7 +29,7 @@ _starting = threading.Lock()
 
 
 class WorkerDiedError(Exception):
-    """A child process died while it ran `task`. `how` describes the cause, such as "ended with status 1"."""
+    """Error for a child process that died during `task`. `how`: the cause, such as "ended with status 1"."""
 
     def __init__(self, task: Any, exit_code: int) -> None:
         self.task, self.exit_code, self.how = task, exit_code, _describe(exit_code)
@@ -40,7 +40,7 @@ class WorkerDiedError(Exception):
 
     @property
     def is_killed(self) -> bool:
-        """Return whether SIGKILL ended the child, for example because memory ran out."""
+        """Whether SIGKILL ended the child, for example because memory ran out."""
         return self.exit_code == -signal.SIGKILL
 
 
@@ -77,14 +77,14 @@ class Child:
             _stems.add(self)
 
     def give(self, function: bytes | None, task: Any) -> None:
-        """Send the child a task, and also the pickled function if it has changed."""
+        """Send the child a task, and the pickled function if it has changed."""
         self.task = task
         with contextlib.suppress(OSError):  # `receive` reports the death
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Receive one message: add its counts to `progress`, and return the task's answer, or None while it runs.
+        """Receive counts of finished work and the task's answer, None while it runs.
 
         Raises: WorkerDiedError if the process has died.
         """
@@ -135,7 +135,6 @@ def end_stems() -> None:
 
 
 def _spawn(process: multiprocessing.process.BaseProcess) -> None:
-    """Start a process; an interrupt waits until it has started."""
 
     def start() -> None:
         # The child inherits the blocked signal, so that an interrupt does not end its imports.

@@ -1,6 +1,6 @@
 """Code that runs in a child process: it receives tasks through a pipe and sends results (`child` is the other side).
 
-Each task is answered with (result, error, traceback). Meanwhile a thread sends counts of finished work.
+A thread sends counts of finished work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipelines.prepare.process.threads import POLL_SECONDS
 
 IDLE_SECONDS = 20.0
 
-Answer = tuple[Any, Exception | None, str]
+Answer = tuple[Any, Exception | None, str]  # result, error, traceback
 
 
 def begin(most_memory: int) -> None:
@@ -42,7 +42,7 @@ def begin(most_memory: int) -> None:
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
     """Run tasks until the pipe is closed, or the launcher lets the process rest and it is idle for `IDLE_SECONDS`.
 
-    `most_memory`: see `begin`; None for a forked process, which is set up already and always runs `function`.
+    `most_memory`: None for a forked process, which is set up already and always runs `function`.
     """
     if most_memory is not None:
         begin(most_memory)
@@ -71,7 +71,7 @@ class Channel:
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """At the end of the context, send `result`, or the error that ended the context."""
+        """At the end of the context, send `result` or the error."""
         self.result = None
         try:
             yield

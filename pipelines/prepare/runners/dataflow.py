@@ -1,6 +1,6 @@
 """Preparation and monitoring of Beam jobs on Google Cloud Dataflow.
 
-An interrupt only ends the monitoring: the job itself continues, and commits the dataset without the launcher.
+An interrupt only ends the monitoring: the job continues, and commits the dataset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pipelines.prepare.runners import shipping
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
-# Namespace of the workers' metrics; the counters to show, with their names in `Progress.add`.
+# Namespace of the workers' metrics; the counters to show, with names in `Progress.add`.
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
@@ -40,9 +40,9 @@ _log = logging.getLogger(__name__)
 
 
 def check(options: PipelineOptions, *, root: str) -> None:
-    """Check the options for Dataflow, and whether the temporary location exists.
+    """Check the options for Dataflow.
 
-    Raises: ConfigError if an option is missing, or if workers cannot reach the output folder `root`; OutputError if the
+    Raises: ConfigError if one is missing, or if workers cannot reach the output folder `root`; OutputError if the
         temporary location cannot be listed.
     """
     if importlib.util.find_spec("google.cloud.dataflow") is None:
@@ -68,8 +68,7 @@ def check(options: PipelineOptions, *, root: str) -> None:
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
     """Set missing `options`: the packages for workers, and a job name with `name` and a digest of `work`.
 
-    `folder`: temporary folder for the packages; it must exist until the job is submitted.
-    Raises: ConfigError if this package cannot be sent.
+    `folder`: as for `shipping.ship`. Raises: ConfigError if this package cannot be sent.
     """
     shipping.ship(options.view_as(SetupOptions), options.view_as(WorkerOptions), folder)
     options.view_as(DebugOptions).add_experiment(_EXPERIMENT)
@@ -82,7 +81,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
 
 
 class Monitor:
-    """Monitor of a Dataflow job. `completes`: the job makes the whole dataset, instead of only ingesting the source."""
+    """Monitor of a Dataflow job, which makes the whole dataset (`completes`) or only ingests the source."""
 
     def __init__(self, options: PipelineOptions, *, completes: bool, progress: Progress) -> None:
         self._completes = completes
@@ -93,7 +92,7 @@ class Monitor:
         self._ended = threading.Event()
 
     def follow(self, result: Any) -> None:
-        """Show a link to the job of Beam's `result`, and report its progress from a thread."""
+        """Show a link to the job, and report its progress from a thread."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"

@@ -1,8 +1,8 @@
 """Transport of errors from the workers of a Beam job to the launcher.
 
-A runner reports failures of workers only as text. The text contains a task's PrepError as JSON; after the death of a
-worker process, it is Beam's message about a broken connection. Both become a PrepError of the launcher. Tracebacks are
-in the worker's output or the runner's log.
+A runner reports failures only as text: a task's PrepError as JSON, or, after the death of a worker process, Beam's
+message about a broken connection. Both become a PrepError of the launcher. Tracebacks are in the worker's output or the
+runner's log.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _KNOWN = (
 
 
 class Reported(Exception):
-    """A PrepError encoded as text, because runners pass on only text."""
+    """A PrepError encoded as text."""
 
     @classmethod
     def of(cls, error: PrepError) -> Reported:

@@ -9,7 +9,7 @@
 
 A single child is started by `spawn`. Several children are forked from a stem, a spawned child that does their common
 imports once, which is ten times as fast for 16 children. The stem runs no Python thread, and OpenBLAS and jemalloc stop
-theirs around a fork. A child ends with the launcher and shares only a pipe with it. On Linux its memory is limited.
+theirs around a fork. A child ends with the launcher. On Linux its memory is limited.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def run(
 
     With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process. After an error no further task
     begins; the error is raised when the running tasks have ended. If a signal from outside ends a child, its task runs
-    once more in another child. A single child stays for the next call. Before several children are forked, the
-    function's method `prepare` is called, if there is one.
+    once more. A single child stays for the next call. Before a fork, a `prepare` method of the function is called.
 
     Raises: errors of the function; WorkerDiedError if a child died, with the first task if the stem died.
     """
@@ -111,10 +110,7 @@ def _deal(
     progress: Progress,
     tick: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """Distribute the tasks to children that `start` starts; return the results in order.
-
-    `pickled`: the function, None for forked children, which have it. `tick` is called several times a second.
-    """
+    """Distribute the tasks to children. `pickled`: the function, None for forked children, which have it."""
     results: dict[int, Any] = {}
     waiting = list(reversed(range(len(tasks))))
     restarted: set[int] = set()
@@ -180,9 +176,9 @@ def number(
 ) -> int:
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
-    `wanted`: the number that the user asks for. Without it, start from `default` or the number of cores, and limit it
-    by memory. `most`: a larger number would not be faster. Children that do not save time are left out: for 4 tasks, 3
-    take as long as 2. `threaded`: this process can use all cores without children.
+    `wanted`: the user's number. Without it, `default` or the number of cores is limited by memory. `most`: a larger
+    number would not be faster. Children that do not save time are left out: for 4 tasks, 3 take as long as 2.
+    `threaded`: this process can use all cores without children.
     """
     requested = min(tasks, wanted or default or cores())
     if requested <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):
@@ -215,7 +211,7 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
 
 
 def end_idle() -> None:
-    """End the idle children of this process, and wait until they have ended."""
+    """End the idle children of this process, and wait for their end."""
     while _idle:
         if (child := _idle.pop()).owner == os.getpid():
             child.end()
@@ -238,7 +234,6 @@ def _take_idle() -> Child | None:
 
 
 def _serve_stem(pipe: Connection, most_memory: int) -> None:
-    """Run in the stem process: receive one message with all tasks, and run them in forked children."""
     child_process.begin(most_memory)
     channel = child_process.Channel(pipe)
     launcher = multiprocessing.parent_process()

@@ -122,7 +122,7 @@ def _without_ipython() -> Iterator[None]:
 
 
 class _Stderr:
-    """Replacement for sys.stderr that collects the output of threads that start before `release`."""
+    # Collects the output of threads that start before `release`.
 
     def __init__(self) -> None:
         self.collected, self._original = io.StringIO(), sys.stderr
@@ -145,7 +145,7 @@ class _Stderr:
 def stderr_held_back() -> Iterator[None]:
     """Log the stderr output of threads that start during the context, instead of printing it.
 
-    Beam always prints the traceback of a failed worker; our error message reports the failure in two lines.
+    Beam always prints the traceback of a failed worker; our error message has two lines.
     """
     sys.stderr = held = _Stderr()
     try:
@@ -162,17 +162,14 @@ def stderr_held_back() -> Iterator[None]:
 
 
 class Call(beam.DoFn):
-    """Beam step that calls a function for each task, on workers with the launcher's package versions.
-
-    All threads of a worker process use the same function object.
-    """
+    """Beam step that calls a function for each task. All threads of a worker process use the same function object."""
 
     def __init__(self, function: Any, *, job_id: str = "", versions: Mapping[str, str] | None = None) -> None:
         self._function, self._job_id, self._versions = function, job_id, versions or {}
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        """Check the worker's package versions. Raises: Reported if they differ from the launcher's."""
+        """Raise Reported if the worker's package versions differ from the launcher's."""
         with failures.reported():
             shipping.require_versions(self._versions)
         self._function = self._shared.acquire(lambda: self._function)

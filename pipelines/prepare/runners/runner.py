@@ -18,9 +18,9 @@ class Work:
     """Tasks to run, with functions that can be pickled.
 
     `function` runs one task and returns counts for the metrics of a Beam job. `finish` runs once after all tasks, on
-    the same machines, so a remote job completes without this process. `processes`: number of local child processes, 0
-    for none. `name` appears in the name of a remote job. `place`, the folder of the results, identifies the work, so
-    that a remote service does not run it twice at the same time.
+    the same machines, so a remote job completes without this process. `processes`: number of local child processes.
+    `name` appears in the name of a remote job. `place`, the folder of the results, keeps a remote service from running
+    the same work twice at the same time.
     """
 
     function: Callable[[Any, Progress], Mapping[str, int]]
@@ -39,13 +39,10 @@ class Runner(Protocol):
         """Return whether tasks run on this machine."""
 
     def check(self, root: str) -> None:
-        """Check that the runner is reachable, and that its workers can reach the output folder `root`.
-
-        Raises: ConfigError; PrepError.
-        """
+        """Raise PrepError if the runner is not reachable, or its workers cannot reach the output folder `root`."""
 
     def run(self, work: Work, progress: Progress) -> None:
-        """Run all tasks, then `work.finish`. `progress` counts finished work, if workers report it.
+        """Run all tasks, then `work.finish`.
 
         Raises: the error of the first failed task, after the running tasks have ended; WorkerDiedError if a local
             process died; PrepError for any other failure of a remote job.

@@ -1,10 +1,6 @@
 """Packages for remote workers: this project, and the libraries that determine output bytes.
 
-    package                                                                           Beam option that sends it
-    this package, as a wheel with the installed name, version and requirements        --extra_package
-    datasets, tokenizers, transformers, external engines, and packages for            --requirements_file
-    exports and ready functions, in the launcher's versions
-
+Beam's --extra_package sends this package as a wheel, and --requirements_file names the launcher's versions of others.
 Workers get only base dependencies, without TensorFlow. If the user gives --setup_file, --extra_package or
 --sdk_container_image, nothing is sent, and these must provide this package. Each worker checks its package versions.
 """
@@ -32,7 +28,7 @@ _NOT_FOR_WORKERS = {"train", "cli", "report"}
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of the packages whose versions must be equal on launcher and workers."""
+    """Return the versions that must be equal on launcher and workers."""
     return {
         _DISTRIBUTION: tfrecord_io.__version__,
         **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
@@ -40,7 +36,7 @@ def versions() -> dict[str, str]:
 
 
 def require_versions(expected: Mapping[str, str]) -> None:
-    """Compare this worker's package versions with the launcher's. Raises: PrepError if they differ."""
+    """Raise PrepError if this worker's package versions differ from the launcher's."""
     if wrong := [
         f"{name} {version}, expected {expected[name]}"
         for name, version in versions().items()
@@ -80,10 +76,7 @@ def _pins() -> Iterator[str]:
 
 
 def _wheel(folder: Path) -> Path:
-    """Write a wheel (https://packaging.python.org/specifications/binary-distribution-format) of this project.
-
-    Raises: ConfigError if the project is not installed.
-    """
+    # https://packaging.python.org/specifications/binary-distribution-format
     try:
         installed = metadata.distribution(_DISTRIBUTION)
     except metadata.PackageNotFoundError as error:

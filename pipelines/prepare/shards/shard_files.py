@@ -47,8 +47,7 @@ def write(
 ) -> Shard:
     """Write one shard, the rows of a task with the same record length, and return its manifest entry.
 
-    `threads`: number of threads that encode records. `rows_in`, `rejected`, `filtered`: counts of rows for the ledger,
-    of the latter two by reason. `versions`: see `storage.versions`.
+    `rows_in`, `rejected`, `filtered`: counts for the ledger. `versions`: see `storage.versions`.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
     job; LedgerError if the counts of rows do not add up. An existing file then stays unchanged.
@@ -115,7 +114,7 @@ def _pieces(
 
 
 def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
-    """Delete a shard file and its indexes that an earlier attempt left. `versions`: 0 for files that do not exist."""
+    """Delete an earlier attempt's shard file and indexes. `versions`: 0 for files that do not exist."""
     for path in paths(job, name):
         if versions.get(path) != 0:
             storage.delete(path, inside=job.root)

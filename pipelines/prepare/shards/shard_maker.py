@@ -47,9 +47,9 @@ def make(
 ) -> None:
     """Make the shards of the tasks `keys` on a runner, then call `finish` there.
 
-    `encoder` is closed if other processes make the shards. `task_bytes`: about the size of a shard. If a worker process
-    ended because a chat template took too long for a row, this process makes that shard again, with one child process
-    per conversation, to identify the row.
+    `encoder` is closed if other processes make the shards. `task_bytes`: about the size of a shard. If a chat template
+    took too long in a worker process, this process makes the shard again, with one child per conversation, to identify
+    the row.
 
     Raises: PrepError with the shard's name if a worker process died; errors of `shard_writer.write` and of the runner.
     """
@@ -86,9 +86,9 @@ def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int 
 
 
 def _packed(encoder: BatchEncoder) -> bytes:
-    """Pickle an encoder for worker processes, and free its memory in this process, 25 to 90 MB.
+    """Pickle an encoder, and free its memory, 25 to 90 MB. Return b"" for a reference encoder, which workers open.
 
-    A pickled encoder saves each process a second and 130 MB. Returns b"" for a reference encoder, which workers open.
+    A pickled encoder saves each worker process a second and 130 MB.
     """
     pickled = b"" if encoder.reference is None else pickle.dumps(encoder)
     for unused in filter(None, (encoder.reference, encoder)):
@@ -98,16 +98,16 @@ def _packed(encoder: BatchEncoder) -> bytes:
 
 
 class ShardMaker:
-    """Function that makes the shard of a task, with `threads` threads. The first call in a process opens the encoder.
+    """Function that makes the shard of a task. The first call in a process opens the encoder.
 
-    On a Beam runner, several threads of a process may call it at once: one call per core then runs, or only one if the
-    encoder holds Python's interpreter lock.
+    Several threads of a Beam worker may call it at once: one call per core then runs, or only one if the encoder holds
+    Python's interpreter lock.
     """
 
     def __init__(
         self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
     ) -> None:
-        """Use the open `encoder` in this process; in others, the `pickled` one, or open one there if it is empty."""
+        """Use `encoder` in this process, and in others the `pickled` one, or open one if that is empty."""
         self._job, self._threads, self._pickled, self._encoder = job, threads, pickled, encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
@@ -115,7 +115,7 @@ class ShardMaker:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
-        """Make the shard unless it has a valid receipt; return counts. Raises: as `shard_writer.write`; PrepError."""
+        """Make the shard unless it has a receipt; return counts. Raises: as `shard_writer.write`; PrepError."""
         task = plan_files.task_of(self._job, key)
         # A Beam runner repeats a group of tasks as a whole, including finished ones.
         if storage.exists(self._job.receipt_path(task)) and (earlier := receipts.find(self._job, [task])[0]):
@@ -149,7 +149,7 @@ class ShardMaker:
             return self._encoder
 
     def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
-        """Return the error for the shard of a task. `how`: what happened. `instead`: options for a second attempt."""
+        """Return the error for a task's shard. `instead`: options for a second attempt."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 

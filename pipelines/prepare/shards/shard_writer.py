@@ -1,7 +1,5 @@
 """Shard writer: read the rows of one task, and write a shard, or one shard per record length, and a receipt.
 
-    read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
-
 Random numbers depend only on (seed, split, shard) or (seed, split, row), so the bytes are always the same.
 """
 
@@ -32,8 +30,7 @@ from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import some
 
-# Enough text to occupy all cores, but no more: the Rust tokenizer uses about 100 bytes of memory per token. The fast
-# engines use almost none.
+# Just enough text to occupy all cores: the Rust tokenizer uses about 100 bytes per token, the fast engines almost none.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 22
 
@@ -47,10 +44,7 @@ def write(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> Receipt:
-    """Write a task's shard, or one shard per record length, and its receipt.
-
-    A shard that differs from `expected` is not written. `threads`: number of threads that tokenize and encode, by
-    default one per core.
+    """Write a task's shard, or one shard per record length, and its receipt. `threads`: by default one per core.
 
     Raises: OutputError if a shard cannot be written, would be empty, differs from `expected` or was meanwhile written
     by another job; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or the
@@ -85,15 +79,12 @@ def write(
 
 
 def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
-    """Return the generator that permutes the rows of a shard, as `shard_rng`; None if the job does not shuffle."""
+    """Return a shard's `shard_rng`, or None if the job does not shuffle."""
     return shard_rng(job.spec.seed, split=task.split, index=task.index, length=length) if job.spec.shuffle else None
 
 
 def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
-    """Return the generator that permutes the rows of shard `index` of a split.
-
-    `length`: the shard's record length in tokens; None if the dataset has only one.
-    """
+    """Return the generator that permutes a shard's rows. `length`: of its records; None if the dataset has only one."""
     return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
@@ -102,8 +93,8 @@ def batches(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Yield rows of a split as (row numbers int64 [N], record batch), each with one row or about `num_bytes` of text.
 
-    Small pieces are joined, because each batch costs a millisecond. The number of rows in a batch is limited too,
-    because kept columns may be much larger than the texts.
+    Small pieces are joined, because each batch costs a millisecond. Rows are limited too, because kept columns may be
+    much larger than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0
@@ -168,7 +159,7 @@ class _TaskRows:
         self.rows_checked = checks.rows_checked
 
     def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch | None]]:
-        """Yield usable rows; also yield their record batch if the encoder may reject some of them."""
+        """Yield usable rows, and their record batch if the encoder may reject some of them."""
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES
         for numbers, batch in batches(self._job, self._task.split, self._task.located, num_bytes=num_bytes):
             self._rows_in += batch.num_rows
@@ -218,7 +209,7 @@ class _TaskRows:
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
-        """Return the number of rows per shard. The first shard includes all rejected and filtered rows."""
+        # The first shard includes all rejected and filtered rows.
         num_unused = self.rejected.rejected.total() + self.rejected.filtered.total()
         used = self._rows_in - num_unused
         rows_in = [used if group.rows is None else len(group.rows) for group in groups]

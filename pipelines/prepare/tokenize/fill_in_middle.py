@@ -5,10 +5,8 @@
     SPM                P S suffix M prefix middle
 
 Source: Bavarian et al., arXiv:2207.14255. With the same random numbers and `truncate_or_pad=False`, Megatron-LM's
-`GPTFIMDataset._permute` (`megatron/training/datasets/fim_dataset.py`) makes the same rows. Each part is tokenized
-alone. Each row has four random numbers in [0, 1) (`row_draws`): the row is rewritten if the first is below --fim-rate,
-and as SPM if the second is below --fim-spm-rate. Each of the other two, u, splits a text of n characters at
-floor(u (n + 1)). Empty texts are not rewritten.
+`GPTFIMDataset._permute` makes the same rows. Each part is tokenized alone. docs/format.md describes how the four random
+numbers of a row (`row_draws`) choose the form and the split.
 """
 
 import itertools
@@ -38,7 +36,7 @@ _KNOWN = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4
 )
-# Kinds of rows. UNCHANGED: would be too long if rewritten. Rows that are not chosen have kind 0.
+# Kinds of rows. UNCHANGED: would be too long. Rows that are not chosen have kind 0.
 PSM, SPM, UNCHANGED = 1, 2, 3
 _SHOWN = 20
 
@@ -46,8 +44,7 @@ _SHOWN = 20
 class FillInMiddle:
     """Rewrites documents with the sentinels of one tokenizer.
 
-    `frame`: special tokens around each document, which are removed before the split. `longest`: a document that would
-    have more tokens after rewriting is not rewritten; None for no limit.
+    `frame` is removed before the split. A document that would have more than `longest` tokens is not rewritten.
     """
 
     def __init__(
@@ -121,7 +118,7 @@ class FillInMiddle:
 
 
 def counts(kinds: np.ndarray, *, is_longer: np.ndarray) -> Mapping[str, int]:
-    """Count rows by the ledger's kinds. `is_longer`: mask of rows that are longer than a record, bool [N]."""
+    """Count rows by the ledger's kinds. `is_longer`: mask of rows longer than a record, bool [N]."""
     masks = {"psm": kinds == PSM, "spm": kinds == SPM, "unchanged": kinds == UNCHANGED}
     masks["longer_than_row"] = is_longer & (masks["psm"] | masks["spm"])
     return {name: int(mask.sum()) for name, mask in masks.items() if mask.any()}

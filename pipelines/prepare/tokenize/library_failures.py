@@ -22,7 +22,7 @@ def is_failure(error: BaseException) -> bool:
 
 
 def is_of_library(error: BaseException) -> bool:
-    """Return whether a compiled library may have raised this error: a panic, or an Exception except MemoryError."""
+    """Return whether a compiled library may have raised this error."""
     return _is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
 
 
@@ -33,7 +33,7 @@ def _is_panic(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Within the context, convert errors of compiled libraries with `make` and raise the result."""
+    """Within the context, raise errors of compiled libraries as `make` converts them."""
     try:
         yield
     except BaseException as error:
@@ -44,7 +44,7 @@ def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(library: str, *, num_texts: int) -> Iterator[None]:
-    """Within the context, in which `library` encodes `num_texts` texts, turn its errors into TextsNotEncoded."""
+    """Within the context, turn errors of `library`, which encodes `num_texts` texts, into TextsNotEncoded."""
     texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
     cause = f"the tokenizer ({library}) fails on {texts}"
     with raised_as(lambda error: TextsNotEncoded(f"{cause}: {first_line(error)}", remedy=REMEDY)):

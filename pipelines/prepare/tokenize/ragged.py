@@ -38,13 +38,13 @@ class RaggedTokens:
         return RaggedTokens(ids, offsets)
 
     def part(self, starts: np.ndarray, lengths: np.ndarray) -> RaggedTokens:
-        """Return a part of each sequence: `lengths` tokens from the index in `starts` on. Both are int64 [N]."""
+        """Return `lengths` tokens of each sequence, from the index in `starts` on. Both are int64 [N]."""
         offsets = offsets_of(lengths)
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[:-1] + starts - offsets[:-1], lengths)
         return RaggedTokens(self.ids[places], offsets)
 
     def common_prefixes(self, others: RaggedTokens) -> np.ndarray:
-        """Return the length of the common prefix of each sequence and the same one in `others`, int64 [N]."""
+        """Return the length of each sequence's common prefix with the same one in `others`, int64 [N]."""
         shared = np.empty(len(self), np.int64)
         _count_shared(self.ids, self.offsets, others.ids, others.offsets, shared)
         return shared
@@ -64,7 +64,7 @@ def exchanged(ragged: RaggedTokens, indices: np.ndarray, others: RaggedTokens) -
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Return the offsets of N sequences with the given lengths, int64 [N + 1]."""
+    """Return the offsets of N sequences with these lengths, int64 [N + 1]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

@@ -27,7 +27,7 @@ _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_spec
 
 
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
-    """Save a tokenizer so that it loads unchanged. Return the copy that is loaded from the files, and the files.
+    """Save a tokenizer. Return the copy that is loaded from the files, and the files.
 
     If the tokenizer's class ignores parts of tokenizer.json, the files name the generic class instead.
     Raises: TokenizerError if no copy gives the tokenizer's own tokens.
@@ -67,10 +67,7 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def load(files: Files) -> HFTokenizer:
-    """Load a tokenizer from saved files, offline and without running code from them.
-
-    Raises: TokenizerError if it cannot be loaded, or a file name leads out of its folder.
-    """
+    """Load a tokenizer from saved files, offline and without running their code. Raises: TokenizerError."""
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
         if entry := local_paths.file_outside(folder):
@@ -104,8 +101,7 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 def class_for(name: str) -> Any:
     """Return the class that loads a Hub id or folder: `AutoTokenizer`, or a class that gives the same tokenizer.
 
-    Importing `AutoTokenizer` takes 0.3 CPU seconds. In a folder with a tokenizer.json but no config.json, only
-    tokenizer_config.json determines the class.
+    Importing `AutoTokenizer` takes 0.3 CPU seconds. Without a config.json, tokenizer_config.json determines the class.
     """
     folder = Path(os.path.expanduser(name))
     config: Any = None
@@ -145,7 +141,6 @@ def _written(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _changed(config: bytes, **changes: Any) -> bytes:
-    """Return the config with `changes`. A value of None removes the key."""
     values = json.loads(config) | changes
     kept = {key: value for key, value in values.items() if not (key in changes and value is None)}
     return (json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

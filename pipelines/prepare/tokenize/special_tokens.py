@@ -8,12 +8,7 @@ A fast tokenizer adds the same tokens to each text or pair. Other tokenizers mak
 `longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut until both texts have equal
 length, then both are cut. An odd token stays in the text that was longer, or in the second if they were equal.
 
-The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless it already has these tokens:
-
---special-tokens eos         document EOS            (the separator token if a tokenizer has no EOS)
-                 bos-eos     BOS document EOS
-                 tokenizer   the tokenizer's own tokens around one text, such as [CLS] document [SEP]
-                 none        document
+The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless it already has these tokens.
 """
 
 import dataclasses
@@ -34,10 +29,7 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowTemplate:
-    """Special tokens of a row with their type ids, and the type id of each text.
-
-    `added`: the special tokens before the first text, between two texts and after the last text.
-    """
+    """Special tokens before, between and after the texts of a row, with type ids. `text_types`: one for each text."""
 
     added: tuple[tuple[int, ...], ...]
     added_types: tuple[tuple[int, ...], ...]
@@ -77,7 +69,7 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
 def require_room(
     tokenizer: HFTokenizer, *, length: int, pair: bool, option: str = "--max-length", of: str = "row"
 ) -> int:
-    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text."""
+    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
@@ -92,8 +84,8 @@ def kept_lengths(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the number of tokens that truncation keeps of each text, and a mask of impossible rows, bool [N].
 
-    A row is impossible if it cannot be truncated as requested. `lengths`: numbers of tokens, one array int64 [N] for
-    each of one or two texts. `room`: the maximum number of text tokens in a row.
+    A row is impossible if it cannot be truncated as requested. `lengths`: one array int64 [N] for each of one or two
+    texts. `room`: the maximum number of text tokens in a row.
     """
     total = np.sum(lengths, axis=0)
     over = total > room
@@ -124,7 +116,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Join texts and special tokens to rows. Return the rows and their type ids, uint8 [T]. Texts are cut on `side`."""
+    """Join texts, cut on `side`, and special tokens to rows. Return the rows and their type ids, uint8 [T]."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
@@ -159,7 +151,7 @@ class DocumentFrame:
 
 
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the tokens that --special-tokens puts around documents. Raises: TokenizerError if they do not exist."""
+    """Return the tokens around documents. Raises: TokenizerError if the tokenizer lacks them."""
     if special_tokens == "none":
         return DocumentFrame()
     if special_tokens == "tokenizer":
@@ -191,12 +183,12 @@ def left_out_bos(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> int |
 
 
 def begin_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return a mask of the documents that begin with `tokens`, bool [N]; all False if `tokens` is empty."""
+    """Return whether each document begins with `tokens`, bool [N]; all False if `tokens` is empty."""
     return _have(documents, documents.offsets[:-1], tokens)
 
 
 def end_with(documents: RaggedTokens, tokens: Sequence[int]) -> np.ndarray:
-    """Return a mask of the documents that end with `tokens`, bool [N]; all False if `tokens` is empty."""
+    """Like `begin_with`, for the ends of documents."""
     return _have(documents, documents.offsets[1:] - len(tokens), tokens)
 
 
@@ -209,7 +201,7 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
 
 
 def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
-    """Remove the frame's tokens from the ends of documents, and the values at the same positions from `others`."""
+    """Remove the frame's tokens from documents, and the values at the same positions from `others`."""
     begin = len(frame.before) * begin_with(documents, frame.before)
     # If BOS and EOS are the same token and a document consists of one, only one is removed.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))

@@ -4,13 +4,8 @@
     ReferenceRows    calls the tokenizer itself; for all other tokenizers
 
 They give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`, or for lists of words the rows of
-`tokenizer(words, is_split_into_words=True, ...)`, with each token's word number as in `word_ids()`:
-
-    words      EU     rejects   German
-    ids        [CLS]  EU  re  ##jects  German  [SEP]
-    words      -1     0   1   1        2       -1
-
-TemplateRows is used only if it gives the same rows as ReferenceRows for a list of test texts or words.
+`tokenizer(words, is_split_into_words=True, ...)`, with each token's word number as in `word_ids()`. TemplateRows is
+used only if it gives the same rows as ReferenceRows for a list of test texts or words.
 """
 
 from __future__ import annotations
@@ -49,9 +44,9 @@ _LETTERS_PER_ROOM = 24
 class EncodedRows:
     """Batch of N encoded rows without padding, T tokens in total.
 
-    `types` uint8 [T]: type ids, None if the tokenizer has none. `full_lengths` int64 [N]: numbers of tokens before
-    truncation. `impossible` bool [N]: mask of the rows that cannot be truncated as requested. `words` int32 [T]: the
-    index of each token's word in its row, -1 for special tokens; None if rows are texts.
+    `types` uint8 [T]: None if the tokenizer has no type ids. `full_lengths` int64 [N]: lengths before truncation.
+    `impossible` bool [N]: rows that cannot be truncated as requested. `words` int32 [T]: the index of each token's word
+    in its row, -1 for special tokens; None if rows are texts.
     """
 
     ids: RaggedTokens
@@ -79,7 +74,7 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Row encoder with an engine and a template. `only_type`: the type id, if all tokens have the same one."""
+    """Row encoder with an engine and a template. `only_type`: the type id of all tokens, if there is only one."""
 
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation
@@ -123,7 +118,6 @@ class TemplateRows:
         )
 
     def _of_words(self, lists: pa.Array) -> tuple[RaggedTokens, RaggedTokens]:
-        """Return the tokens of rows of words, and the index of each token's word in its row."""
         distinct, edges = pc.dictionary_encode(lists.flatten()), offsets_of(list_lengths(lists))
         tokens = self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
         offsets = tokens.offsets[edges]
@@ -192,8 +186,7 @@ class ReferenceRows:
 
     def _full_lengths(self, columns: Sequence[list[Any]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        # Rows up to `special` tokens below the limit may be truncated too: some tokenizers add no second special token
-        # to a text that ends with one.
+        # Slightly shorter rows may be truncated too: some tokenizers add no special token to a text that ends with one.
         special = self._tokenizer.num_special_tokens_to_add(pair=len(columns) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
@@ -217,8 +210,8 @@ def open_rows(
 ) -> RowEncoder:
     """Open a row encoder with the reference engine.
 
-    Raises: ConfigError if special tokens leave no room for text in `length`, or `truncation` needs a pair;
-        TokenizerError if the tokenizer does not report each token's word, or does not accept lists of words.
+    Raises: ConfigError if `length` leaves no room for text, or `truncation` needs a pair; TokenizerError if the
+        tokenizer does not support lists of words.
     """
     require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
@@ -275,7 +268,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return `rows` with the engine that `decide` chooses; ReferenceRows stay unchanged. Raises: as `decide`."""
+    """Return `rows` with the engine that `decide` chooses, except ReferenceRows. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

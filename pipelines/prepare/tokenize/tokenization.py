@@ -34,7 +34,7 @@ _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so a text gets other tokens each time, and the dataset could not be made again"
 
-# Number of vocabulary entries to compare; number of characters and tokens to show of a difference.
+# Numbers of vocabulary entries to compare, and of characters and tokens to show of a difference.
 _ENTRIES = 2_000
 _SHOWN = 24
 _OTHER_FILE = (
@@ -56,10 +56,9 @@ def import_libraries(config: TokenizerConfig) -> None:
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer, save it, and return the saved copy and its files.
+    """Load the requested tokenizer, save it, and return the saved copy and its files. `template`: of chats, by name.
 
-    `template`: name of a chat template. Raises: TokenizerError if the tokenizer cannot be loaded or saved, if its
-    tokens depend on chance, or if it has neither a pad nor an EOS token.
+    Raises: TokenizerError if it cannot be loaded or saved, depends on chance, or has neither a pad nor an EOS token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
@@ -141,10 +140,7 @@ def facts(tokenizer: HFTokenizer, *, name: str, files: Files) -> TokenizerFacts:
 
 
 def resolve_length(tokenizer: HFTokenizer, layout: LayoutConfig) -> int:
-    """Return the record length: the requested one, or by default the tokenizer's limit, but at most 512.
-
-    Warns if the requested length is above the limit.
-    """
+    """Return the record length: the requested one, or by default the tokenizer's limit, but at most 512."""
     limit = int(tokenizer.model_max_length)
     if layout.max_length is None:
         return min(limit, DEFAULT_MAX_LENGTH)
@@ -196,10 +192,7 @@ def _remedy(error: BaseException, *, local: bool) -> str:
 
 
 def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
-    """Check that a tokenizer always gives the same tokens for a text.
-
-    Raises: TokenizerError if the tokens depend on chance, or if the tokenizer's ids or added tokens are unusable.
-    """
+    """Raise TokenizerError if the tokens of a text depend on chance, or ids or added tokens are unusable."""
     sampling = getattr(tokenizer, "sp_model_kwargs", None) or {}
     if sampling.get("enable_sampling"):
         raise TokenizerError(

@@ -1,13 +1,13 @@
 """Loss masks of rendered conversations: a token is learned if it has a learned character and no skipped one.
 
 Engines do not report where tokens are in the text. But in most tokenizers each token has fixed bytes, so a walk along
-the text finds the places: each token must equal the next bytes, and the last token must end where the text ends.
+the text finds the places: each token must equal the next bytes, up to the end of the text.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
-The walk allows for a space that SentencePiece puts before a text or after an added token, and for white space that
-belongs to an added token. The Rust tokenizer, which reports places but takes ten times as long, encodes other rows.
+The walk allows for the spaces of SentencePiece before a text or after an added token, and for white space that belongs
+to an added token. The Rust tokenizer, which reports places but takes ten times as long, encodes other rows.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _MODES = (0, 1, 2)
 
 
 class Aligner:
-    """Aligns the tokens of a fast tokenizer with rendered texts."""
+    """Aligns tokens with rendered texts."""
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
@@ -42,7 +42,7 @@ class Aligner:
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         """Return the tokens of each text, and their loss mask, uint8 [T].
 
-        `runs`: the tokens from an engine. The Rust tokenizer's tokens replace them where the walk does not fit.
+        These are an engine's tokens, `runs`, or the Rust tokenizer's where the walk does not fit.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -81,7 +81,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes of all tokens in the order of ids, padded with 8 bytes; their edges; their kinds, uint8."""
+    """Return the bytes of all tokens, padded with 8 bytes; their edges; their kinds, uint8."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1
@@ -101,7 +101,7 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Callable[[str], bytes]:
-    """Return a function that turns a vocabulary entry into its bytes. With a wrong choice, no row can be aligned."""
+    # With a wrong choice, no row can be aligned.
     parts = json.loads(backend.to_str())
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece

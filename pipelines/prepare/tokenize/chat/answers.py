@@ -8,12 +8,10 @@ the answer, the text that the template's loop over messages writes for it.
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-White space after the end token is not learned, unless the turn has no end token. If nothing ends an answer, the first
-token of the next turn is learned.
-
-The generation prompt is the text that the template writes to ask for an answer. If the turn does not begin with it, for
-example because the template writes earlier answers differently, it begins with `header`, the common beginning of the
-generation prompt and of answers in trial conversations.
+White space after the end token is not learned. If nothing ends an answer, the first token of the next turn is learned.
+If the turn does not begin with the generation prompt, for example because the template writes earlier answers
+differently, it begins with `header`, the common beginning of the generation prompt and of answers in trial
+conversations.
 """
 
 from __future__ import annotations
@@ -47,10 +45,9 @@ _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """Facts about a template.
+    """Facts about a template. `prompt`: the generation prompt, None if it varies. `is_open`: nothing ends an answer.
 
-    `prompt`: the generation prompt, None if it varies. `header`: its common beginning with answers. `closings`:
-    end-of-turn tokens with the white space after them. `is_open`: nothing ends an answer.
+    `closings`: end-of-turn tokens with the white space after them.
     """
 
     prompt: bytes | None
@@ -60,17 +57,14 @@ class Traits:
 
 
 class AnswerFinder:
-    """Finds answers in conversations that one compiled template has rendered."""
+    """Finds answers in the renderings of one template."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._whole_turns = program.settings.whole_turns
 
     def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
-        """Return the byte spans of the messages with the indices `answers` in `found`, sorted and disjoint.
-
-        Raises: Rejected if the place of an answer is uncertain.
-        """
+        """Return the byte spans in `found` of the messages at `answers`, sorted and disjoint. Raises: Rejected."""
         if self.program.notes.is_used:
             return joined(self._marked(conversation, found, answers))
         if not any(stop for _, stop in found.turns):
@@ -104,7 +98,7 @@ class AnswerFinder:
         return [(start, stop - self._space_behind(rendering.text, start, stop))]
 
     def _marker_end(self, text: bytes, stop: int) -> int:
-        """Return the end of the next turn's first added token, or of its first byte if no added token begins it."""
+        """Return the end of the next turn's first token, which is a byte if no added token begins the turn."""
         at = len(text) - len(text[stop:].lstrip())
         added = map(str.encode, self.program.settings.added_tokens)
         tokens = (token for token in added if text.startswith(token, at))
@@ -151,7 +145,7 @@ class AnswerFinder:
         return prompted.text[prompted.end :]
 
     def _without_tool_answers(self, conversation: Conversation, rendering: Rendering, index: int, start: int) -> Spans:
-        """Find an answer in a turn with results of tools between the answer's calls and its content."""
+        # The turn contains results of tools between the answer's calls and its content.
         begun, stop = rendering.turns[index]
         messages = conversation.messages
         before, message, after = messages[:index], messages[index], messages[index + 1 :]
@@ -169,7 +163,7 @@ class AnswerFinder:
         return [(start, self.before_token(rendering.text, calls)), *more]
 
     def before_token(self, text: bytes, stop: int) -> int:
-        """Return the start of the added token that `stop` would cut in two, or `stop` if there is none."""
+        """Return the start of the added token that `stop` would cut in two, else `stop`."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (
             at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
@@ -213,7 +207,7 @@ class AnswerFinder:
         )
 
     def _tried(self, messages: list[Message], *, prompt: bool = False) -> Rendering | None:
-        # Copies, because messages are identified by their id. Some templates accept only lists of parts.
+        # Copies, because ids identify messages. Some templates accept only lists of parts.
         for copies in ([dict(message) for message in messages], list(map(in_parts, messages))):
             with contextlib.suppress(Rejected):
                 trial = self.program.run(Conversation(copies), prompt=prompt)
@@ -233,7 +227,7 @@ class AnswerFinder:
 
 
 def joined(spans: Spans) -> Spans:
-    """Sort spans, merge those that touch or overlap, and drop empty ones."""
+    """Sort spans, merge adjacent or overlapping ones, and drop empty ones."""
     merged: Spans = []
     end = -1
     for start, stop in sorted(spans):

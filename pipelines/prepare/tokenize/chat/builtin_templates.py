@@ -1,4 +1,4 @@
-"""Built-in chat templates, for tokenizers without a template of that name.
+"""Built-in chat templates.
 
 ChatML is OpenAI's chat format. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text. The {% generation %} markers
 are for programs that use `transformers`.

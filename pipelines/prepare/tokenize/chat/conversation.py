@@ -21,7 +21,7 @@ from tfrecord_io.shown import some
 
 Message = dict[str, Any]
 
-# Reasons for rejection: the row exceeds a limit; the template is invalid, or needs a date, which affects all rows.
+# Reasons for rejection; the last two affect all rows.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
 MASK = "mask_not_clear"
 
@@ -29,7 +29,7 @@ QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
-# Names that datasets use for the thought of an answer. Templates read the first or the second name.
+# Datasets' names for the thought of an answer. Templates read the first or the second name.
 REASONING = ("reasoning_content", "thinking", "reasoning")
 ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
@@ -48,9 +48,8 @@ class Rejected(Exception):
 class Conversation:
     """Conversation in the form that a template renders. All values have JSON types.
 
-    `unlearned`: indices of messages that are not learned. `withheld`: for answers that are learned in part, whether
-    each character is not learned, by message index and field (`content` or `reasoning_content`). `options`: the row's
-    template variables.
+    `unlearned`: indices of messages. `withheld`: for answers that are learned in part, whether each character is not
+    learned, by message index and field (`content` or `reasoning_content`). `options`: the row's template variables.
     """
 
     messages: Sequence[Message]
@@ -77,7 +76,7 @@ class Needs:
         self._joins: dict[str, bool] = {}
 
     def joins(self, role: str) -> bool:
-        """Return whether the template can read contents of `role` only as texts, so that lists of parts are joined."""
+        """Return whether the template can read contents of `role` only as texts, so lists of parts are joined."""
         if role not in self._joins:
             self._joins[role] = not self._reads_parts(role)
         return self._joins[role]
@@ -99,7 +98,7 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether arguments of tool calls must be objects: the template accepts those, but does not copy JSON texts."""
+        """Whether the template needs arguments of tool calls as objects, because it does not copy JSON texts."""
         as_text = json.dumps(ARGUMENTS)
         rendered = self._tried(*calling(as_text))
         return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
@@ -131,10 +130,7 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return the conversations of a column if all messages have only the texts `role` and `content`; else None.
-
-    Fields that are null in all messages don't count.
-    """
+    """Return a column's conversations; None unless all messages consist of the texts `role` and `content` (and nulls)."""
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
     used = [name for name, values in fields.items() if values.null_count < len(values)]
@@ -176,7 +172,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles other than assistant that have messages with `train` true, which has no effect there."""
+    """Return the roles other than assistant with messages that have `train` true, which has no effect."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -187,7 +183,7 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
 
 
 def _is_learned(message: Message, place: str) -> bool:
-    """Remove `train` and `weight`, which may be texts, from a message; return whether the message is learned."""
+    """Remove `train` and `weight`, which may be texts, from a message. Return whether it is learned."""
     values = [(name, message.pop(name, None)) for name in ("train", "weight")]
     flags = [(name, value) for name, value in values if value is not None]
     for name, value in flags:
@@ -203,7 +199,7 @@ def _is_learned(message: Message, place: str) -> bool:
 
 
 def _withheld(message: Message, place: str) -> dict[str, list[bool]]:
-    """Remove masks of parts from a message; return whether each character is not learned, by field."""
+    """Remove masks of parts from a message. Return whether each character is not learned, by field."""
     masks, details = {"content": _of_parts(message, "content", place)}, message.pop("train_detail", None)
     if details == []:  # as in Axolotl
         message.setdefault("train", False)
@@ -226,7 +222,6 @@ def _of_parts(message: Message, name: str, place: str) -> list[bool]:
 
 
 def _learned_characters(details: Any, size: int, place: str) -> list[bool]:
-    """Return whether each character is in an entry with `train` true and in no entry with `train` false."""
     trained, untrained = bytearray(size), bytearray(size)
     for detail in details if isinstance(details, list) else [None]:
         entry = dict(detail) if isinstance(detail, dict) else {}

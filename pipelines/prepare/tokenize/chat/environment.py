@@ -29,8 +29,8 @@ _TAKE, _LEAVE = "(take)", "(leave)"
 class Notes(Extension):
     """Jinja extension that records where {% generation %} blocks and items of outer loops are in the text.
 
-    `spans`: byte spans of the blocks. `items`: `id(item)` for each item of an outer loop, 0 at the loop's end, each
-    with the number of bytes that were written before.
+    `spans`: of the blocks, in bytes. `items`: `id(item)` for each item of an outer loop, 0 at the loop's end, each with
+    the number of bytes written before.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -41,19 +41,19 @@ class Notes(Extension):
         environment.filters |= {_TAKE: self._take, _LEAVE: self._leave}
 
     def start(self) -> None:
-        """Begin a rendering. The caller must keep `num_written` up to date: the number of bytes rendered so far."""
+        """Begin a rendering. The caller must keep `num_written`, the number of bytes so far, up to date."""
         self.num_written = 0
         self.spans: Spans = []
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Change the syntax tree of a template so that its outer loops record their items. Return the tree."""
+        """Change and return a syntax tree, so that the template's outer loops record their items."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
 
     def _watch(self, body: list[nodes.Node]) -> None:
-        # Loops in macros and in {% set %}, {% filter %} and {% generation %} blocks are left out: they write later.
+        # Loops in macros and {% set %}, {% filter %} and {% generation %} blocks are left out: they write later.
         for at, node in reversed(list(enumerate(body))):
             if isinstance(node, nodes.For) and isinstance(node.target, nodes.Name):
                 node.body.insert(0, self._noting(_TAKE, node.target.name, node.lineno))
@@ -63,7 +63,7 @@ class Notes(Extension):
                     self._watch(branch)
 
     def _noting(self, filter_name: str, name: str, line: int) -> nodes.Node:
-        # A call of a filter takes a tenth of the time of a function call, which the sandbox checks.
+        # The sandbox checks function calls, so a filter takes a tenth of the time.
         value = nodes.Name(name, "load")
         return nodes.ExprStmt(nodes.Filter(value, filter_name, [], [], None, None)).set_lineno(line)
 
@@ -134,10 +134,7 @@ _HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create a Jinja environment.
-
-    `date` (ISO): the date that `strftime_now` writes; without it, a template that calls it raises Rejected.
-    """
+    """Create a Jinja environment. `strftime_now` writes `date` (ISO), or raises Rejected if it is None."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:

@@ -138,7 +138,7 @@ def fixed_result(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def difference(left: Any, right: Any) -> Any:
-    """Return left - right. The difference of two sets keeps the order of `left`."""
+    """Return left - right. A difference of sets keeps the order of `left`."""
     if isinstance(left, collections.abc.Set) or isinstance(right, collections.abc.Set):
         return _OrderedKeys(dict.fromkeys(left)) - right
     return left - right

@@ -9,7 +9,7 @@ Messages = Sequence[Any]
 
 
 class Pair(NamedTuple):
-    """Messages of a prompt and of its two answers."""
+    """Messages of a prompt and its answers."""
 
     prompt: list[Any]
     chosen: list[Any]

@@ -1,16 +1,15 @@
 """Masks of parts of an answer: find the bytes of a rendered text that come from characters that are not learned.
 
-To find them, the conversation is rendered again with private-use letters in the answer, one at the beginning of each
-run of learned or withheld characters, and one at the end of the content:
+The conversation is rendered again with private-use letters at the beginning of each run of learned or withheld
+characters, and at the end of the content:
 
     content     Let me think.| The answer is 4.                          the first part has "train": false
     rendered    <|im_start|>assistant⏎①Let me think.② The answer is 4.③<|im_end|>⏎
     skipped                           └────────────┘
 
-The text must not change otherwise. If it does, because the template strips white space at a letter or examines the
-beginning of the content, the letters are moved behind white space, and then the first letter is left out. More bytes
-may be skipped than requested, but never fewer. If no letter of a `reasoning_content` is in the text, the template has
-left it out, and nothing is skipped.
+If the text changes otherwise, because the template strips white space at a letter or examines the beginning of the
+content, the letters are moved behind white space, and then the first letter is left out. More bytes may be skipped than
+requested, but never fewer. If no letter of a `reasoning_content` is in the text, nothing is skipped.
 """
 
 import bisect
@@ -38,7 +37,7 @@ def skipped_spans(
 ) -> Spans:
     """Return the byte spans in `text` of the withheld characters in `field` of the answer at `index`.
 
-    `learned`: the byte spans of the answer, at least one. Raises: Rejected if the places are uncertain.
+    `learned`: the answer's spans, at least one. Raises: Rejected if the places are uncertain.
     """
     messages, withheld = conversation.messages, conversation.withheld[index][field]
     starts = [at for at in range(len(withheld)) if at == 0 or withheld[at] != withheld[at - 1]]
@@ -61,7 +60,7 @@ def skipped_spans(
 
 
 def _places(with_letters: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
-    """Return each letter's number and byte position; None if letters are out of order, or the rest is not `text`."""
+    """Return each letter's number and byte position; None if they are out of order or the rest is not `text`."""
     pieces = re.split(f"([{letters}])", with_letters)
     if "".join(pieces[::2]).encode() != text:
         return None
@@ -71,7 +70,6 @@ def _places(with_letters: str, text: bytes, letters: str) -> list[tuple[int, int
 
 
 def _trials(content: str, starts: Sequence[int], letters: str) -> list[tuple[_Marks, bool]]:
-    """Return the marks to try, each with whether they are moved behind white space."""
     size, end = len(content), len(content.rstrip())
     behind_space = [min(size - len(content[start:].lstrip()), end) for start in starts]
     moved = list(zip([*behind_space, end], letters, strict=True))

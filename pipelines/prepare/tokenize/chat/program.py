@@ -15,10 +15,9 @@ from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_env
 class Settings:
     """A template, its variables, the parts to learn, and the limits of one rendering.
 
-    `source`, `tools_source`: the template for conversations without and with tools. `variables`: template variables
-    besides the conversation. `date` (ISO) replaces today's date. `learns_prompts`: also learn answers in a prompt that
-    a completion follows. `whole_turns`: learn all of a turn after its role. `learn_not`: "thoughts" or "tool_calls".
-    `joins_line_breaks`: the tokenizer has a token for two line breaks.
+    `source`, `tools_source`: the template for conversations without and with tools. `date` (ISO) replaces today's date.
+    `learns_prompts`: also learn answers in a prompt that a completion follows. `whole_turns`: learn all of a turn after
+    its role. `learn_not`: "thoughts" or "tool_calls". `joins_line_breaks`: the tokenizer has a token for two of them.
 
     `cpu_seconds`: processor time, usually 5 to 100 µs. `memory_bytes`: of a batch. `text_bytes`: of the UTF-8 text.
     """
@@ -41,8 +40,8 @@ class Settings:
 class Rendering(NamedTuple):
     """A rendered conversation: its UTF-8 text, and byte spans in the text.
 
-    `marked`: spans between {% generation %} markers. `turns`: the span that a loop writes for each message; it is
-    (0, 0) for a message that no loop or several loops write. `end`: the end of the last loop.
+    `marked`: spans between {% generation %} markers. `turns`: the span that a loop writes for each message, (0, 0) if
+    no loop or several loops write it. `end`: of the last loop.
     """
 
     text: bytes
@@ -59,7 +58,7 @@ class Rendering(NamedTuple):
 class Program:
     """Compiled template. Raises: Rejected if the template cannot be compiled.
 
-    `start_clock` is called before compiling and before each rendering, which may run forever.
+    `start_clock` is called before compiling and rendering, which may run forever.
     """
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -76,7 +75,7 @@ class Program:
         self.settings = settings
         self._start_clock = start_clock
         self._variables = {**self._template.globals, **settings.variables, "documents": None}
-        # Jinja would copy the globals for every rendering, which would take twice the time.
+        # Jinja would copy the globals for every rendering, and take twice the time.
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:

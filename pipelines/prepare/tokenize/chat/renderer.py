@@ -1,7 +1,7 @@
 """Render a batch of conversations in a worker process (see `template`).
 
-A template is untrusted code, and Jinja's sandbox limits neither its time nor its memory. So the operating system limits
-the processor time and the memory of the process. Settings arrive as JSON, conversations as an Arrow stream.
+A template is untrusted code, and Jinja's sandbox limits neither its time nor its memory, so the operating system does.
+Settings arrive as JSON, conversations as an Arrow stream.
 """
 
 import contextlib
@@ -37,10 +37,10 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than allowed"
-# One or more results per row, in order. `text`: the first `num_messages` messages of the row, rendered. `learned`,
-# `skipped`: byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a
-# reason and a detail. A preference pair (with a column `chosen`) has three: the prompt with the generation prompt, with
-# the chosen and with the rejected answer.
+# Results, at least one per row, in order. `text`: the first `num_messages` messages, rendered. `learned`, `skipped`:
+# byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason and a
+# detail. A preference pair (with a column `chosen`) has three: the prompt with the generation prompt, with the chosen
+# and with the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -54,15 +54,12 @@ RENDERED = pa.schema(
 )
 
 _CONVERSATIONS = ("messages", "chosen", "rejected")
-# The limits apply to the whole process, and two threads would not be faster because Jinja holds the GIL.
+# The limits apply to the whole process, and Jinja holds the GIL.
 _one_at_a_time = threading.Lock()
 
 
 class ChatTemplate:
-    """Renderer of single conversations.
-
-    `start_clock` is called before compiling and before each rendering, which may run forever.
-    """
+    """Renderer of single conversations. `start_clock`: see `Program`."""
 
     def __init__(self, settings: Settings, *, start_clock: Callable[[], object]) -> None:
         self.settings = settings
@@ -71,7 +68,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the answer finder of the template for this conversation, which depends on whether it has tools."""
+        """Return the answer finder for this conversation, which depends on whether it has tools."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -82,7 +79,7 @@ class ChatTemplate:
 
         Returns: one UTF-8 text, or one per answer with `learn` "each"; each with its learned byte spans, its number of
             messages and its skipped byte spans.
-        Raises: Rejected if the template refuses or cannot read the messages, or if the place of an answer is uncertain.
+        Raises: Rejected if the template cannot render the messages, or if the place of an answer is uncertain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
         parts = [(conversation, answers if learn == "all" else answers[-1:])]
@@ -147,10 +144,7 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render a serialized batch of conversations; return a serialized batch with the schema `RENDERED`.
-
-    Raises: MemoryError if memory runs out outside of a row.
-    """
+    """Render a serialized batch; return one of `RENDERED`. Raises: MemoryError if it runs out outside of a row."""
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)

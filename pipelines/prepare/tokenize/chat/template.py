@@ -38,9 +38,8 @@ _PAIR = {"messages": QUESTION, "chosen": ANSWER, "rejected": {**ANSWER, "content
 class Texts:
     """N rendered texts with their learned and skipped byte spans. A token that overlaps a skipped span is not learned.
 
-    `strings`: the texts as large strings. `data`, uint8 [B]: their bytes; text i is data[edges[i]:edges[i + 1]], with
-    `edges` from 0 to B. `spans`, `skipped` int64 [S, 2]: learned and skipped spans, as data[start:stop], in order,
-    disjoint, and each within one text.
+    `strings`: large strings. `data` uint8 [B], `edges` int64 [N + 1] from 0 to B: see `utf8_of`. `spans`, `skipped`
+    int64 [S, 2]: learned and skipped spans of `data`, in order, disjoint, and each within one text.
     """
 
     strings: pa.Array
@@ -75,8 +74,8 @@ class Texts:
 class Rendered:
     """Rendered batch of N rows: T `texts`, one per conversation or one per answer; unusable rows have one empty text.
 
-    `owners` int64 [T]: the row of each text, ascending. `num_messages` int64 [T]: the number of messages in each text.
-    `reasons` object [N]: why a row is rejected, '' for usable rows. `details`: explanations of the reasons, by row.
+    `owners` int64 [T]: the row of each text, ascending. `num_messages`: int64 [T]. `reasons` object [N]: why a row is
+    rejected, '' for usable rows. `details`: explanations of the reasons, by row.
     """
 
     texts: Texts
@@ -87,7 +86,7 @@ class Rendered:
 
 
 class ChatRenderer:
-    """Renderer of batches, for several threads. `notes`: lines to print about the template."""
+    """Renderer of batches, for several threads. `notes`: lines to print."""
 
     notes: tuple[str, ...] = ()
 
@@ -116,7 +115,7 @@ class ChatRenderer:
         )
 
     def learning(self, learn: Learn) -> ChatRenderer:
-        """Return a renderer with the same template and another value of --learn."""
+        """Return this renderer with another value of --learn."""
         return ChatRenderer(dataclasses.replace(self.settings, learn=learn))
 
     @staticmethod
@@ -165,10 +164,10 @@ def open_template(
     finds_answers: bool = True,
     **more: Any,
 ) -> ChatRenderer:
-    """Open the tokenizer's chat template with the name `name`, by default the template that `transformers` uses.
+    """Open the tokenizer's chat template `name`, by default the one that `transformers` uses.
 
-    `date`: ISO date that replaces today's date. `options`: template variables, as KEY=VALUE. `finds_answers`: whether
-    the places of answers are needed. `more`: other fields of `Settings`.
+    `options`: template variables, as KEY=VALUE. `finds_answers`: whether the places of answers are needed. `date`,
+    `more`: fields of `Settings`.
     Raises: TokenizerError if the tokenizer has no such template, or if the template needs a date, exceeds the limits or
         does not show where answers are.
     """

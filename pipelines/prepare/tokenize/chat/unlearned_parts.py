@@ -5,7 +5,7 @@
     skipped                                  └──────────────┘
 
 The skipped part is between the common beginning and the common end of both texts, as in NeMo Automodel
-(`_build_reasoning_mask`). White space on both sides belongs to the part if the tokenizer would join it into one token.
+(`_build_reasoning_mask`); docs/format.md describes the white space around it.
 """
 
 import itertools
@@ -52,7 +52,7 @@ def _between(finder: AnswerFinder, whole: Rendering, shorter: Rendering, index: 
     stop = len(text) - _num_shared(text[start:][::-1], changed[start:][::-1])
     if start == stop:
         return []
-    # If the part and the text behind it begin alike, such as with "<", move the span to end before an added token.
+    # If the part and the text after it begin alike, such as with "<", move the span to end before an added token.
     moved = stop - finder.before_token(text, stop)
     if moved <= start and text[start - moved : start] == text[stop - moved : stop]:
         start, stop = start - moved, stop - moved

@@ -1,12 +1,8 @@
 """Engines turn batches of texts into the same token ids as `tokenizer(text, add_special_tokens=False)`.
 
-    wordpiece, unigram      our own compiled code
-    fastokens, gigatoken    packages, for BPE
-    hf                      the Rust tokenizer inside a fast tokenizer
-    slow                    a tokenizer in Python, or one with Python code that changes the ids of its Rust tokenizer
-
-`hf` and `slow` are the reference engines. `decide` chooses another engine only if it is qualified for the tokenizer
-(docs/explanation/engines.md) and gives the same ids as the reference for a list of test texts.
+`hf`, the Rust tokenizer, and `slow`, which also runs a tokenizer's Python code, are the reference engines. `decide`
+chooses another engine only if it is qualified for the tokenizer (docs/explanation/engines.md) and gives the same ids as
+the reference for a list of test texts.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY as BATTERY

@@ -47,10 +47,7 @@ _REFERENCES = ("hf", "slow", "reference")
 
 
 class Tokenizing(Protocol):
-    """Protocol of engines and of row encoders, which use engines.
-
-    `name`, `version`: of the engine, as in the manifest. `concurrent`: encoding in several threads at once is faster.
-    """
+    """Protocol of engines and row encoders. `concurrent`: encoding in several threads at once is faster."""
 
     name: str
     version: str
@@ -69,12 +66,12 @@ class Engine(Tokenizing, Protocol):
 
 
 def is_reference(engine: str) -> bool:
-    """Return whether `engine`, a name with or without a version, is a reference engine."""
+    """Return whether an engine's name, with or without a version, is that of a reference engine."""
     return engine.partition(" ")[0] in _REFERENCES
 
 
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes of N texts, read-only uint8, without copying them, and their edges, int64 [N + 1].
+    """Return the bytes of N texts, read-only uint8 without a copy, and their edges, int64 [N + 1].
 
     Text i is data[edges[i]:edges[i + 1]]. The first edge may be above 0.
     """
@@ -101,7 +98,7 @@ class HuggingFaceEngine:
 
     @property
     def split_special_tokens(self) -> bool:
-        """Whether the tokenizer splits special tokens in a text like ordinary text."""
+        """Whether special tokens in a text are split like ordinary text."""
         return bool(self.backend.encode_special_tokens)
 
     def parts(self) -> dict[str, Any]:
@@ -116,7 +113,7 @@ class HuggingFaceEngine:
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """Return the tokens of `texts`: from this engine for the texts at `indices`, otherwise from `ragged`."""
+        """Return `ragged` with this engine's tokens for the texts at `indices`."""
         return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
@@ -161,9 +158,8 @@ class FastEngine(abc.ABC):
     concurrent = True
 
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
-        """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot encode.
+        """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
 
-        `parts`: the reference's `parts()`, if already read.
         Raises: NotQualified if this tokenizer is of no kind that docs/explanation/engines.md shows to give equal ids.
         """
         self._reference, self._dtype = reference, dtype
@@ -180,7 +176,7 @@ class FastEngine(abc.ABC):
 
     @abc.abstractmethod
     def _open(self, parts: dict[str, Any]) -> None:
-        """Prepare the engine for `parts`, the content of tokenizer.json. Raises: NotQualified."""
+        """Prepare the engine for `parts`, or raise NotQualified."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the comparison with the reference, which would need `transformers`.

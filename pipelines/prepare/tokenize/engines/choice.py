@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
-    """Open the reference engine: the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
+    """Open the Rust tokenizer if it gives the tokenizer's own ids, else the tokenizer itself.
 
     Raises: TokenizerError if the tokenizer fails on the test texts.
     """
@@ -49,7 +49,7 @@ def open_reference(tokenizer: HFTokenizer, *, dtype: np.dtype) -> Reference:
 
 
 def ids_digest(tokenizer: HFTokenizer, *, dtype: np.dtype) -> str:
-    """Return a digest of the tokenizer's own ids for the test texts. Raises: TokenizerError if it fails on them."""
+    """Return a digest of the tokenizer's ids for the test texts. Raises: TokenizerError if it fails on them."""
     with _trying():
         tokens = SlowEngine(tokenizer, dtype=dtype).encode(pa.array(BATTERY, pa.string()))
     return hashlib.sha256(tokens.ids.astype("<i8").tobytes() + tokens.offsets.astype("<i8").tobytes()).hexdigest()
@@ -70,9 +70,8 @@ def _trying() -> Iterator[None]:
 def decide(
     tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
 ) -> tuple[Engine, dict[str, str]]:
-    """Choose an engine: the `wanted` one, or for "auto" the first qualified one, or else the reference.
+    """Return the `wanted` engine, or for "auto" the first qualified one, and the reasons against others, by name.
 
-    Returns: the engine; the reasons against the engines that were tried before, by name.
     Raises: ConfigError if the wanted engine is not qualified.
     """
     reasons: dict[str, str] = {}

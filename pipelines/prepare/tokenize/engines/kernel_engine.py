@@ -1,4 +1,4 @@
-"""Base class of our own engines, with compiled functions that they share, a cache of code points and a table of words.
+"""Base class of our own engines, with shared compiled functions, a cache of code points and a table of words.
 
 The cache has an entry of 64 bits for each code point, in pages of 256, which are computed when needed. The lowest 3
 bits of an entry are the kind of the code point:
@@ -51,9 +51,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """Compile like `codec.kernels.jit`, but without reference counts, because these functions never allocate arrays.
+    """Compile like `codec.kernels.jit`, but without reference counts: these functions never allocate arrays.
 
-    Numba would count references to each array of a tuple in each call and loop: ten times the work of the rest.
+    Numba's counts for each array of a tuple, in each call and loop, would take ten times the work of the rest.
     """
     try:
         return numba.njit(nogil=True, cache=True, _nrt=False)(function)
@@ -63,7 +63,7 @@ def jit(function: _Function) -> _Function:
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the code point at index `at` and its width in bytes; -1 for invalid UTF-8."""
+    """Return the code point at `at`, -1 for invalid UTF-8, and its width in bytes."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -132,13 +132,13 @@ def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
 
 @jit
 def memory_row(low, high, bits):  # type: ignore[no-untyped-def]
-    """Return the index in `memory`, a table of 2^bits rows, where the row for a key begins."""
+    """Return the index where a key's row begins in `memory`, a table of 2^bits rows."""
     return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - bits)) << 2
 
 
 @jit
 def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Copy the ids of a row of `memory` to `out`, which has room for three; return the index after the last one."""
+    """Copy the ids of a row of `memory` to `out`, which has room for three. Return the index after the last id."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -148,7 +148,7 @@ def recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 @jit
 def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-def]
-    """Store the ids out[to:end] in a row of `memory`, if there are at most three."""
+    """Store at most three ids, out[to:end], in a row of `memory`."""
     if end - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
@@ -156,17 +156,14 @@ def remember(memory, row, low, high, out, to, end):  # type: ignore[no-untyped-d
 
 
 class Pages(NamedTuple):
-    """Cache of code points. It is immutable, so threads read it without a lock.
-
-    The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]. page_of[0] is 0.
-    """
+    """Immutable cache of code points. The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]."""
 
     page_of: np.ndarray  # int32 [NUM_PAGES], -1 if missing
     entries: np.ndarray  # uint64
     pool: np.ndarray  # uint8
 
     def extended(self, numbers: list[int], *, read: ReadPage) -> Pages:
-        """Return a copy that also has the pages `numbers`. `read` computes the entries of a page."""
+        """Return a copy that also has the pages `numbers`, computed with `read`."""
         missing = [number for number in numbers if self.page_of[number] < 0]
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
@@ -195,9 +192,9 @@ def changed_between_marks(letters: list[str]) -> list[str]:
 
 
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
-    """Normalize many texts with one call, separated by a code point that `normalize` does not change.
+    """Normalize many texts with one call, if possible.
 
-    `between`: code points to try as separators. `normalize` must treat the texts on both sides independently.
+    `between`: separators to try. `normalize` must keep them, and treat the texts on both sides independently.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -215,7 +212,7 @@ class Contents(NamedTuple):
 
     @classmethod
     def of(cls, contents: Iterable[str]) -> Contents:
-        """Build `Contents` from non-empty texts."""
+        """Return the set of these non-empty texts."""
         contents = sorted(set(contents))
         first = np.zeros(256, bool)
         first[[content.encode()[0] for content in contents]] = True
@@ -248,11 +245,11 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode the texts. A text that the reference must encode gets no tokens and a 1 in `asked`, uint8 [N]."""
+        """Encode texts. A text for the reference gets no tokens and a 1 in `asked`, uint8 [N]."""
 
     @abc.abstractmethod
     def _tables_of(self, pages: Pages) -> Any:
-        """Return the tables that the engine's compiled loop needs."""
+        """Return the tables of the engine's compiled loop."""
 
     def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
         wanted = np.zeros(NUM_PAGES, np.uint8)

@@ -1,4 +1,4 @@
-"""Engines from other packages, opened with a tokenizer.json. The reference engine encodes texts on which they fail."""
+"""Engines from other packages. The reference engine encodes batches on which they fail."""
 
 import abc
 import importlib
@@ -17,7 +17,7 @@ from pipelines.prepare.tokenize.engines.base import FastEngine, NotQualified, re
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.shown import first_line
 
-# The regular expressions by which known byte-level tokenizers split text, from their tokenizer.json files.
+# The regular expressions in the tokenizer.json files of known byte-level tokenizers.
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -56,8 +56,8 @@ _log = logging.getLogger(__name__)
 class PackageEngine(FastEngine):
     """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name`: the name of the engine and the package. `tried`: the package's qualified release. `byte_fallback`: whether
-    the engine needs a model with byte fallback, or one without.
+    `name`: of the engine and the package. `tried`: the qualified release. `byte_fallback`: whether the model must have
+    it or must not.
     """
 
     tried: str
@@ -97,7 +97,7 @@ class PackageEngine(FastEngine):
 
     @abc.abstractmethod
     def _require(self, parts: dict[str, Any]) -> None:
-        """Raise NotQualified unless the engine is qualified for `parts`, the content of tokenizer.json."""
+        """Raise NotQualified unless the engine is qualified for `parts`."""
 
     @abc.abstractmethod
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
@@ -112,7 +112,7 @@ class FastokensEngine(PackageEngine):
     """Engine for byte-level BPE with the package `fastokens`, which encodes without Python's GIL.
 
     The package would use a thread per core, up to 32, but builds set FASTOKENS_BPE_THREADS to 1. The reference encodes
-    texts with a long s (ſ), because the package may split them differently.
+    texts with a long s (ſ), which the package may split differently.
     """
 
     name = "fastokens"
@@ -135,13 +135,13 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its pre-tokenizer is not one of those that are qualified, such as GPT-2's")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        # The reference searches for added tokens in the raw text first, then in the normalized rest. The package does
-        # so only if there is a normalizer.
+        # Only with a normalizer does the package search for added tokens like the reference: first in the raw text,
+        # then in the normalized rest.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects gaps in the ids. The filled-in entries begin with a space, so no word or merge uses them.
+        # The package rejects gaps. The filled-in entries begin with a space, so no word or merge uses them.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -194,8 +194,8 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`, which encodes without Python's GIL.
 
-    The package's byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are arrays of the package
-    `awkward`, so no Python strings are made. The package uses its own threads for batches of a megabyte or more.
+    Its byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are arrays of `awkward`, so no Python
+    strings are made. The package uses its own threads for batches of a megabyte or more.
     """
 
     name = "gigatoken"

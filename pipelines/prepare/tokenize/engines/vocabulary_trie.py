@@ -1,4 +1,4 @@
-"""Vocabulary as a double-array trie: to look up a word takes one memory access per byte.
+"""Vocabulary as a double-array trie: looking up a word takes one memory access per byte.
 
 A node is a number `base`. The unit at base + b describes its child by the byte b, if it has one:
 
@@ -32,7 +32,7 @@ class Trie(NamedTuple):
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: of entries inside a word, like "##"."""
+    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: such as "##"."""
     words = sorted(word for word in vocabulary if word)  # also sorted by their UTF-8 bytes
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
@@ -102,7 +102,6 @@ def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
 
 @jit
 def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[no-untyped-def]
-    """Return an unused base with an empty unit for each label."""
     size = len(units)
     gap = first_gap
     for _ in range(_TRIES):

@@ -1,9 +1,7 @@
 """Unigram engine in our own compiled code. docs/explanation/engines.md explains why its ids are exact.
 
-    texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`kernels`), no GIL, no strings
-                 │              │
-       entries from the         the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`),
-       normalizer (`points`)    with a table of words seen before
+One loop over Arrow's bytes (`kernels`) turns texts into words with the normalizer's entries for code points (`points`),
+and words into ids on the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`).
 
 Memory: 1 to 4 MB for the trie and scores of 32,000 entries; up to 14 MB for the cache of code points; 8 MB per thread;
 and 4 bytes per token of a batch.
@@ -121,7 +119,7 @@ def _scratch() -> Scratch:
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
-    """Return texts before and after normalization. The reference encodes documents that contain one of them."""
+    """Return the texts, before and after normalization, that leave a document to the reference."""
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
     # If the normalizer was added after the tokens, the tokenizer searches for their unchanged content.

@@ -1,15 +1,14 @@
 """Compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
-Each word of a document is normalized, gets the mark "▁" at its beginning if Metaspace adds one, and is cut into pieces
-(`paths`). No piece crosses a mark, so words are independent of each other.
+Each word is normalized, gets a mark "▁" if Metaspace adds one, and is cut into pieces (`paths`). No piece crosses a
+mark, so words are independent of each other.
 
     words     with `splits_white`  the text between white space, with or without a mark
               otherwise            a word begins at each space, which becomes its mark, even if no text follows; any
                                    text before the first space is a word with or without a mark
 
 The key of a word in `memory` is its raw bytes 0-7, then its bytes 8-14 with its size and whether it has a mark. A word
-is remembered only if its neighbours do not matter: no code point joins the one before it, and no byte begins one of the
-`raw` texts.
+is remembered only if no code point joins the one before it and no byte begins one of the `raw` texts.
 """
 
 from typing import NamedTuple
@@ -54,7 +53,7 @@ class Words(NamedTuple):
     """The pre-tokenizer's rules for splitting text into words."""
 
     splits_white: bool  # split at any white space and drop it; otherwise split at spaces
-    marks_first: bool  # a word that follows no space gets a mark
+    marks_first: bool  # mark a word that follows no space
     marks_kept_first: bool  # but not if the normalizer removes the beginning of the text
 
 
@@ -86,8 +85,7 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
         asked: uint8 [N], set to 1 for documents that the reference must encode.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
         progress: int64 [2], the next document and the index of its first id in `out`; zero at first.
-    Returns: 0 after the last document; MISSING_PAGE if a page must be computed, or NO_ROOM if `out` is full: then call
-        again with the same `progress`.
+    Returns: 0 at the end; MISSING_PAGE, or NO_ROOM if `out` is full: then call again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         result = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -201,7 +199,6 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
 @jit
 def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
-    """Append a normalized code point. Return the size, and whether `_holds` must check the word."""
     count = np.int64(entry >> np.uint64(3)) & 31
     source = np.int64(entry >> np.uint64(13))
     special = False

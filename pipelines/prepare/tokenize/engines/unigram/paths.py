@@ -1,14 +1,14 @@
-"""Find the best path through one word, the pieces into which Unigram cuts it, in compiled code.
+"""Find the best path through one word: the pieces into which Unigram cuts it.
 
-The search is the same as in the reference (Viterbi). At each character it tries all entries that begin there, shortest
-first, then the unknown token if no entry is that single character. Of equal paths, it keeps the first one:
+As in the reference (Viterbi), the search tries at each character all entries that begin there, shortest first, then the
+unknown token if no entry is that single character. Of equal paths, it keeps the first one:
 
     vocabulary   a -1, b -2, ab -3        path to     after a     after ab
     word         ab                       from 0      a: -1       ab: -3, found first
                                           from 1                  a b: -3, no better, so the word is ab
 
-Adjacent unknown pieces become one piece: the entry with that spelling, if there is one; else the tokens of its bytes,
-if each byte has one; else the unknown token.
+Adjacent unknown pieces become one piece: the entry with that spelling, or else the tokens of its bytes, or else the
+unknown token.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ MARK_BYTES = 3
 
 
 class Scratch(NamedTuple):
-    """Scratch memory for one word: its bytes, beginning with the mark, and the best path to each position."""
+    """Scratch memory for a word: its bytes, beginning with the mark, and the best path to each position."""
 
     word: np.ndarray  # uint8
     best: np.ndarray  # float64: score of the path
@@ -81,7 +81,7 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of unknown pieces, last one first. Return the index after the last written id."""
+    """Write the ids of unknown pieces, last one first."""
     word, node, at, entry = scratch.word, tables.vocabulary.start, first, 0
     while at < end and entry >= 0:
         entry, node = child(tables.vocabulary.units, node, word[at])

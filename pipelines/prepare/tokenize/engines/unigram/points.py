@@ -23,12 +23,9 @@ REORDERED if its decomposition begins with such a mark, and has the flag ENDS_IN
 one. NFC and NFKC also compose a code point with the one before it, if it is second in a canonical decomposition: the
 reference encodes such documents.
 
-The entry of a code point has the layout that `kernel_engine` describes, with these flags:
-
-    JOINS           see above
-    STRIPPED        it is white space before the step Strip, or removed by an earlier step
-    MERGES          it is a space before the step Replace of " {2,}", or removed by an earlier step
-    ENDS_IN_MARK    see above
+Entries have the layout that `kernel_engine` describes, with the flags JOINS and ENDS_IN_MARK (see above), STRIPPED
+(white space before the step Strip) and MERGES (a space before the step Replace of " {2,}"). Code points that an earlier
+step removes also have the last two flags.
 """
 
 import base64
@@ -67,14 +64,14 @@ _MAX_BYTES = 31
 
 
 class Reader:
-    """Reader of a normalizer: it computes the entries of code points, and the settings of the compiled loop.
+    """Computes the entries of code points, and the settings of the compiled loop, from a normalizer.
 
-    `splits_white`: any white space ends a word. `literals`: the reference encodes documents that contain one of these
-    texts. `charsmap`: trie of the Precompiled step, uint32; empty if there is none.
+    `splits_white`: any white space ends a word. `literals`: texts that leave a document to the reference. `charsmap`:
+    trie of the Precompiled step, uint32; may be empty.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
-        """Read the steps of a normalizer. Raises: NotQualified if the compiled loop cannot apply them."""
+        """Read the normalizer's steps. Raises: NotQualified if the compiled loop cannot apply them."""
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
@@ -193,10 +190,7 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        """Return the first or last code points of `texts` that form one cluster with an adjacent "x".
-
-        `surroundings`: "x{}" for first code points, "{}x" for last ones.
-        """
+        """Return the first (for "x{}") or last (for "{}x") code points of `texts` that form a cluster with the "x"."""
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0

@@ -2,7 +2,7 @@
 
 Memory: 1 to 4 MB for the trie; up to 14 MB for the cache of code points; 1 MB per thread; 4 bytes per token of a batch.
 
-BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps that each look at one code point at a time:
+BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that each look at one code point at a time:
 
     clean_text             drops U+0000, U+FFFD and controls, turns white space into spaces
     handle_chinese_chars   puts a space on both sides of an ideograph
@@ -12,12 +12,10 @@ BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are a chain of steps tha
 
 But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only if two marks are still
 neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others remain). NFD moves no mark across
-a code point of ccc 0, and all code points that are not marks have ccc 0. So marks that remain have the kind REORDERED.
-NFD itself identifies them: a mark with ccc other than 0 is swapped with a U+0334 (ccc 1) that follows it, or with a
-U+0345 (ccc 240, the highest) that precedes it.
+a code point of ccc 0, which all code points except marks have. So marks that remain have the kind REORDERED. NFD itself
+identifies them: it swaps a mark with a U+0334 (ccc 1) that follows, or with a U+0345 (ccc 240) that precedes it.
 
-An entry of the kind ISOLATED has the id of its single character from bit 3 on. In the entry of a part of a word, bits
-8-12 are the number of its characters.
+An ISOLATED entry has the id of its character from bit 3 on. In other entries, bits 8-12 are the number of characters.
 """
 
 import string
@@ -145,7 +143,6 @@ class _CodePoints:
         }
 
     def _marks(self, points: list[str]) -> set[str]:
-        """Return the code points that still have a mark with a combining class other than 0 after normalization."""
         decomposed_or_moved = changed_between_marks(points)
         remain = one_by_one(self._strip.normalize_str, decomposed_or_moved)
         moved = set(changed_between_marks(sorted(set("".join(remain)))))

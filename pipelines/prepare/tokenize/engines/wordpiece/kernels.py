@@ -1,13 +1,10 @@
 """Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-The kind of the next code point (see `kernel_engine`) determines the result:
+A SPACE (see `kernel_engine`) has no id, and the entry of an ISOLATED code point has its id. Other code points, up to
+the next SPACE or ISOLATED one, are a word: each is replaced by the bytes in its entry (DROP: none), then the word is
+cut into the longest pieces in the trie.
 
-    SPACE      no id
-    ISOLATED   one id, from the entry of the code point: punctuation, an ideograph
-    others     a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
-               the bytes in its entry (DROP: none), then cut into the longest pieces in the trie
-
-The key of a word in `memory` is its bytes 0-7, then its bytes 8-14 and its size, which makes the key unambiguous.
+The key of a word in `memory` is its bytes 0-7, then its bytes 8-14 and its size.
 """
 
 from typing import NamedTuple
@@ -154,8 +151,8 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
     """Append the rest of a word to its first `size` bytes in `word`, which are ASCII.
 
-    Returns: the word's end in `data`, or MISSING_PAGE or _REFERENCE; its bytes; its characters. If the word is too
-        long, its characters are only counted.
+    Returns: the word's end in `data`, or MISSING_PAGE or _REFERENCE; the numbers of its bytes and characters. The
+        characters of a word that is too long are only counted.
     """
     chars = size
     after_mark = False
@@ -196,10 +193,7 @@ def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type:
 
 @jit
 def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
-    """Cut a word into the longest pieces and write their ids, or the unknown id. Return the index after the last id.
-
-    Word and vocabulary are valid UTF-8, so no piece ends inside a character.
-    """
+    # Word and vocabulary are valid UTF-8, so no piece ends inside a character.
     stop, place, base = to, 0, tables.vocabulary.start
     while place < size:
         node, longest, after, at = base, 0, place, place
