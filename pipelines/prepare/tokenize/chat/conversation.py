@@ -130,7 +130,7 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return a column's conversations; None unless all messages consist of the texts `role` and `content` (and nulls)."""
+    """Return a column's conversations; None unless all messages have only the texts `role` and `content` (or nulls)."""
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
     used = [name for name, values in fields.items() if values.null_count < len(values)]
