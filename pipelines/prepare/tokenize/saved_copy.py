@@ -20,7 +20,7 @@ Files = dict[str, bytes]
 # Written instead of transformers 5's name for this class, which transformers 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
-# Options that depend on where a tokenizer was loaded from; without them, equal tokenizers give equal files.
+# Options that depend on the place of a tokenizer; without them, equal tokenizers give equal files.
 _WHERE_FROM = ("is_local", "local_files_only", "mistral_format")
 # Attributes that `save_pretrained` leaves out if they were changed after loading.
 _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_special_tokens")

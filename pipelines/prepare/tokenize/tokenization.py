@@ -1,6 +1,6 @@
-"""Load the tokenizer of a build, save a copy for workers, and describe it in the manifest.
+"""Load the tokenizer of a build, and describe it in the manifest.
 
-The launcher saves the tokenizer once, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
+The launcher saves it once, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
 """
 
 import contextlib

@@ -141,7 +141,7 @@ class FastokensEngine(PackageEngine):
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects gaps. The filled-in entries begin with a space, so no word or merge uses them.
+        # The package rejects gaps. The entries in them begin with a space, so no word or merge uses them.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:

@@ -1,11 +1,7 @@
 """Find the best path through one word: the pieces into which Unigram cuts it.
 
 As in the reference (Viterbi), the search tries at each character all entries that begin there, shortest first, then the
-unknown token if no entry is that single character. Of equal paths, it keeps the first one:
-
-    vocabulary   a -1, b -2, ab -3        path to     after a     after ab
-    word         ab                       from 0      a: -1       ab: -3, found first
-                                          from 1                  a b: -3, no better, so the word is ab
+unknown token if no entry is that single character. Of equal paths, it keeps the first one.
 
 Adjacent unknown pieces become one piece: the entry with that spelling, or else the tokens of its bytes, or else the
 unknown token.
