@@ -59,7 +59,7 @@ class Packing:
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
     """Pack the documents at `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N]: with special tokens; documents of length 0 are in no row. `most`: of the pieces in a row.
+    `lengths` int64 [N]: with special tokens; documents of length 0 are in no row. `most`: maximum of pieces in a row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)

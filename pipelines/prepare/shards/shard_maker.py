@@ -48,8 +48,7 @@ def make(
     """Make the shards of the tasks `keys` on a runner, then call `finish` there.
 
     `encoder` is closed if other processes make the shards. `task_bytes`: about the size of a shard. If a chat template
-    took too long in a worker process, this process makes the shard again, with one child per conversation, to identify
-    the row.
+    took too long in a worker, this process makes the shard again, with one child per conversation, to identify the row.
 
     Raises: PrepError with the shard's name if a worker process died; errors of `shard_writer.write` and of the runner.
     """

@@ -20,7 +20,7 @@ Files = dict[str, bytes]
 # Written instead of transformers 5's name for this class, which transformers 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
-# Options that depend on the place of a tokenizer; without them, equal tokenizers give equal files.
+# Options that depend on where a tokenizer was loaded from; without them, equal tokenizers give equal files.
 _WHERE_FROM = ("is_local", "local_files_only", "mistral_format")
 # Attributes that `save_pretrained` leaves out if they were changed after loading.
 _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_special_tokens")
@@ -119,7 +119,7 @@ def class_for(name: str) -> Any:
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return one SHA-256 of all file names and contents."""
+    """Return a SHA-256 of all names and contents."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())

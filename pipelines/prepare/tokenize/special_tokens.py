@@ -1,9 +1,7 @@
 """Special tokens and truncation: make rows from the tokens of texts.
 
-A fast tokenizer adds the same tokens to each text or pair. Other tokenizers make their rows themselves (`text_rows`).
-
-    one text    prefix A suffix                  [CLS] A [SEP]
-    a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
+A fast tokenizer adds the same tokens to each text or pair, as in `[CLS] A [SEP] B [SEP]`. Other tokenizers make their
+rows themselves (`text_rows`).
 
 `longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut to the other's length, then
 both are cut. An odd token stays in the text that was longer, or in the second if they were equal.

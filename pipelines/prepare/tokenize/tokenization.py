@@ -56,8 +56,9 @@ def import_libraries(config: TokenizerConfig) -> None:
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer, save it, and return the saved copy and its files. `template`: of chats, by name.
+    """Load the requested tokenizer, save it, and return the saved copy and its files.
 
+    `template`: name of a chat template.
     Raises: TokenizerError if it cannot be loaded or saved, depends on chance, or has neither a pad nor an EOS token.
     """
     paths.require_tokenizer(config.name)

@@ -144,7 +144,7 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render a serialized batch; return one of `RENDERED`. Raises: MemoryError if it runs out outside of a row."""
+    """Render a serialized batch; return one of `RENDERED`. Raises: MemoryError if memory runs out outside of a row."""
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)

@@ -27,7 +27,7 @@ class Scratch(NamedTuple):
 
 @jit
 def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path through the word's bytes [first, end). Return the index after the last id."""
+    """Write the ids of the best path through the word's bytes [first, end). Return the index after them."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
         begin[place] = -1
@@ -77,7 +77,6 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of unknown pieces, last one first."""
     word, node, at, entry = scratch.word, tables.vocabulary.start, first, 0
     while at < end and entry >= 0:
         entry, node = child(tables.vocabulary.units, node, word[at])

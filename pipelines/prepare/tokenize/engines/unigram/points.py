@@ -189,7 +189,7 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        """Return the first (for "x{}") or last (for "{}x") code points of `texts` that form a cluster with the "x"."""
+        # Texts' first (for "x{}") or last (for "{}x") code points that form a cluster with the "x".
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0

@@ -1,6 +1,4 @@
-"""WordPiece engine in our own compiled code, with the same structure as the Unigram engine.
-
-Memory: 1 to 4 MB for the trie; up to 14 MB for the cache of code points; 1 MB per thread; 4 bytes per token of a batch.
+"""WordPiece engine in our own compiled code, with the structure and memory of the Unigram engine, but 1 MB per thread.
 
 BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that each look at one code point at a time:
 
