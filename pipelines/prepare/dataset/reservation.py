@@ -1,6 +1,6 @@
 """Reserve the output folder for a job: check that it may write there, write its claim, delete leftovers.
 
-docs/format.md lists the files in OUT/.prep/FINGERPRINT/, and describes the ingested copy in OUT/.prep/rows-DIGEST/.
+docs/format.md lists the files in OUT/.prep/FINGERPRINT/. OUT/.prep/rows-DIGEST/ holds the ingested copy of a source.
 """
 
 import contextlib

@@ -22,8 +22,8 @@ _UINT8 = np.dtype(np.uint8)
 class Packing:
     """R rows of pieces of documents.
 
-    Row r has the pieces from `edges[r]` to `edges[r + 1]` - 1; each piece is one segment. A piece is tokens
-    [first, first + size) of a document with its special tokens. All arrays are int64; `edges` is [R + 1].
+    Row r has the pieces [edges[r], edges[r + 1]). Each is a segment: tokens [first, first + size) of a document with
+    its special tokens. All arrays are int64; `edges` is [R + 1].
     """
 
     documents: np.ndarray
@@ -59,7 +59,7 @@ class Packing:
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
     """Pack the documents at `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N]: with special tokens; documents of length 0 are in no row. `most`: of the pieces in a row.
+    `lengths` int64 [N]: with special tokens; documents of length 0 are in no row. `most`: maximum of pieces in a row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -120,7 +120,6 @@ def segments(packing: Packing, *, length: int) -> tuple[np.ndarray, np.ndarray]:
 
 @jit
 def _best_fit(sizes, order, length, most):  # type: ignore[no-untyped-def]
-    """Assign pieces to rows by best fit. Return each piece's row, and the first piece in each row."""
     # No two rows fit into one, unless one of them has `most` pieces. So all rows but one are half full on average.
     most_rows = min(len(sizes), 2 * sizes.sum() // length + 1 + len(sizes) // most)
     row_of_piece = np.empty(len(sizes), np.int64)

@@ -110,10 +110,7 @@ class RowsEncoder(base.BatchEncoder):
 
 
 class RowsBuilder(base.Builder):
-    """Builder that makes one record per sequence, with the other arrays of the sequence's row.
-
-    With `lengths`, `length_groups` splits the builder: each record gets the smallest length that fits.
-    """
+    """Builder that makes one record per sequence, with the other arrays of the sequence's row."""
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         super().__init__()
@@ -162,7 +159,6 @@ class RowsBuilder(base.Builder):
 
 
 def _repeated(rows: RaggedTokens, first: int) -> list[int]:
-    """Return the ids of tokens at index `first` of a row that equal the next token."""
     usable = np.flatnonzero(rows.lengths > 2)  # with an empty text, the tokenizer's own two may be equal
     places = (rows.offsets[1:] if first < 0 else rows.offsets[:-1])[usable] + first
     tokens = rows.ids[places]
@@ -177,8 +173,7 @@ def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:
 class LengthGroup:
     """Rows of a task with records of the same length.
 
-    `rows` int64: the group's indices among the task's usable rows. `length` and `rows` are None if all records of the
-    dataset have the same length.
+    `rows` int64: indices among the task's usable rows. `length` and `rows` are None if a dataset has one length.
     """
 
     length: int | None
@@ -187,7 +182,7 @@ class LengthGroup:
 
 
 def length_groups(builder: base.Builder) -> tuple[LengthGroup, ...]:
-    """Split a builder's rows by record length. Returns at least one group, empty only if there are no rows."""
+    """Split a builder's rows by record length into at least one group, empty only if there are no rows."""
     if isinstance(builder, RowsBuilder) and builder.lengths:
         return builder.length_groups()
     return (LengthGroup(length=None, builder=builder),)

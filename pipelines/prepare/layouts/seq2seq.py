@@ -53,7 +53,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
 
 
 def _of_targets(context: LayoutContext) -> LayoutContext:
-    # only_first and only_second apply to pairs of texts, but a target is a single text.
+    # A target is a single text, but only_first and only_second are for pairs.
     cut: Truncation = "do_not_truncate" if context.layout.truncation == "do_not_truncate" else "longest_first"
     for_targets = dataclasses.replace(
         context,

@@ -94,7 +94,6 @@ class _WindowsEncoder(RowsEncoder):
         sequences = [window.sequence_ids for window in windows]
         count = np.array([of_tokens.count(pair) for of_tokens in sequences], np.int64)
         first = np.array([of_tokens.index(pair) if pair in of_tokens else 0 for of_tokens in sequences], np.int64)
-        # Start and end character of each token, int32 [2, T]; 0 outside the cut text.
         pairs = itertools.chain.from_iterable(window.offsets for window in windows)
         characters = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * len(ids.ids))
         position = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], ids.lengths)
@@ -178,7 +177,6 @@ def _find(begins, counts, starts, ends, answers, positions):  # type: ignore[no-
 
 
 def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the start and end character of each row's first answer, and a mask of the rows without it at its place."""
     spans, mismatched = np.zeros((len(contexts), 2), np.int64), np.zeros(len(contexts), bool)
     for row, answers in enumerate(column.to_pylist()):
         texts, places = answers["text"] or [], answers["answer_start"] or []

@@ -17,7 +17,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.runners import child_process
 
-# Signals that come from users or other programs, so the task is not the cause.
+# Signals from users or other programs, not caused by the task.
 FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 _END_SECONDS = 5.0
@@ -98,7 +98,7 @@ class Child:
         return received
 
     def rest(self) -> None:
-        """Tell the process to end when it has been idle for `child_process.IDLE_SECONDS`."""
+        """Tell the process to end after `child_process.IDLE_SECONDS` without a task."""
         with contextlib.suppress(OSError):
             self.pipe.send(None)
 

@@ -29,7 +29,7 @@ Answer = tuple[Any, Exception | None, str]  # result, error, traceback
 
 
 def begin(most_memory: int) -> None:
-    """Set up this child process. Afterwards, allocating more than `most_memory` bytes raises MemoryError."""
+    """Set up this child process. Allocating more than `most_memory` bytes then raises MemoryError."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after an interrupt, the launcher ends this process
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's process

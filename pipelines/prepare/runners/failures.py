@@ -20,7 +20,7 @@ AGAIN = "run the same command again; finished shards are kept"
 
 _ERROR_PREFIX = "prep-tfrecords error "
 
-# Failures in other software: pattern in the runner's message, our cause and remedy.
+# Pattern in the runner's message, our cause and remedy.
 _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",

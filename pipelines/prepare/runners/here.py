@@ -1,15 +1,8 @@
 """The default runner: local worker processes, with results in the order of completion.
 
-    launcher ──── function, task ────► child: function(task, progress) ──► result, or an exception
-             ◄─── counts, meanwhile ──
-             ◄─── its result ─────────
-
-    launcher ──── function, tasks ───► stem ──── number ────► child, child, ...     several children, on Linux
-             ◄─── counts, results ────      ◄─── as above ───
-
-A single child is started by `spawn`. Several children are forked from a stem, a spawned child that does their common
-imports once, which is ten times as fast for 16 children. The stem runs no Python thread, and OpenBLAS and jemalloc stop
-theirs around a fork. A child ends with the launcher. On Linux its memory is limited.
+A single child is spawned. On Linux, several children are forked from a stem, a spawned child that gets all tasks and
+does the common imports once, which is ten times as fast for 16 children. The stem runs no Python thread, and OpenBLAS
+and jemalloc stop theirs around a fork. A child ends with the launcher. On Linux its memory is limited.
 """
 
 from __future__ import annotations
@@ -42,11 +35,11 @@ Result = TypeVar("Result")
 # On other systems, system libraries may run threads, which are lost in a fork.
 _FORKS = sys.platform == "linux"
 
-# For less data, children are not worth their start: one with a tokenizer takes 2 s of CPU.
+# For less data, children are not worth their start, 2 s of CPU with a tokenizer.
 _SMALL_BYTES = 400_000_000
 # On two cores, two threads were faster for 1 GB of text, two processes for 4 GB.
 _THREADED_BYTES = 750_000_000
-# Memory of a child with a tokenizer. Making a shard takes three times the shard's bytes in addition.
+# Memory of a child with a tokenizer. A shard takes three times its bytes in addition.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
 
@@ -110,7 +103,7 @@ def _deal(
     progress: Progress,
     tick: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    """Distribute the tasks to children. `pickled`: the function, None for forked children, which have it."""
+    # `pickled` is None for forked children, which have the function.
     results: dict[int, Any] = {}
     waiting = list(reversed(range(len(tasks))))
     restarted: set[int] = set()

@@ -187,6 +187,6 @@ class Call(beam.DoFn):
 
 
 def finish_after(finish: Callable[[], object], ends: Sequence[None], progress: Progress) -> Mapping[str, int]:
-    """Call `finish`. To Beam this is a task that waits for the `ends` of all other tasks."""
+    """Call `finish` as a Beam task that waits for the `ends` of all other tasks."""
     finish()
     return {}

@@ -1,7 +1,5 @@
 """Interface of a runner: it calls a function for each task, on any machine and in any order, then finishes the work.
 
-runner.run(work) ──► function(task, progress) ... function(task, progress) ──► finish()
-
 here        local worker processes, or this process for a small job; the default
 on_beam     any of Beam's runners
 """

@@ -48,8 +48,7 @@ def make(
     """Make the shards of the tasks `keys` on a runner, then call `finish` there.
 
     `encoder` is closed if other processes make the shards. `task_bytes`: about the size of a shard. If a chat template
-    took too long in a worker process, this process makes the shard again, with one child per conversation, to identify
-    the row.
+    took too long in a worker, this process makes the shard again, with one child per conversation, to identify the row.
 
     Raises: PrepError with the shard's name if a worker process died; errors of `shard_writer.write` and of the runner.
     """
@@ -86,10 +85,7 @@ def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int 
 
 
 def _packed(encoder: BatchEncoder) -> bytes:
-    """Pickle an encoder, and free its memory, 25 to 90 MB. Return b"" for a reference encoder, which workers open.
-
-    A pickled encoder saves each worker process a second and 130 MB.
-    """
+    # Frees 25 to 90 MB. A pickled encoder saves each worker process a second and 130 MB.
     pickled = b"" if encoder.reference is None else pickle.dumps(encoder)
     for unused in filter(None, (encoder.reference, encoder)):
         vars(unused).clear()  # the caller still refers to the encoder, but no longer uses it

@@ -1,12 +1,11 @@
 """Fill-in-the-middle: rewrite documents so that a language model learns to write a missing middle.
 
-    text               "def f(x):⏎ return x + 1"      split at two characters: prefix, middle, suffix
     PSM                P prefix S suffix M middle     P, S and M are special tokens, the sentinels
     SPM                P S suffix M prefix middle
 
 Source: Bavarian et al., arXiv:2207.14255. With the same random numbers and `truncate_or_pad=False`, Megatron-LM's
-`GPTFIMDataset._permute` makes the same rows. Each part is tokenized alone. docs/format.md describes how the four random
-numbers of a row (`row_draws`) choose the form and the split.
+`GPTFIMDataset._permute` makes the same rows. docs/format.md describes how the four random numbers of a row
+(`row_draws`) choose the form and the split.
 """
 
 import itertools

@@ -1,8 +1,4 @@
-"""Ragged arrays of tokens: the type that tokenizers return and layouts take.
-
-ids      [ 5 9 2 | 7 | | 4 4 ]         one array with the tokens of all sequences
-offsets  [ 0 3 4 4 6 ]                 sequence i is ids[offsets[i]:offsets[i + 1]]
-"""
+"""Ragged arrays of tokens: the type that tokenizers return and layouts take."""
 
 from __future__ import annotations
 
@@ -17,7 +13,10 @@ from tfrecord_io.codec.kernels import jit
 
 @dataclasses.dataclass(frozen=True)
 class RaggedTokens:
-    """Ragged array of N sequences and T tokens: `ids` [T] of any integer dtype, `offsets` int64 [N + 1] from 0 to T."""
+    """Ragged array of N sequences and T tokens: `ids` [T] of any integer dtype, `offsets` int64 [N + 1] from 0 to T.
+
+    Sequence i is ids[offsets[i]:offsets[i + 1]].
+    """
 
     ids: np.ndarray
     offsets: np.ndarray

@@ -119,7 +119,7 @@ def class_for(name: str) -> Any:
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return one SHA-256 of all file names and contents."""
+    """Return a SHA-256 of all names and contents."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())

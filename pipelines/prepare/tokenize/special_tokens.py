@@ -1,12 +1,10 @@
 """Special tokens and truncation: make rows from the tokens of texts.
 
-A fast tokenizer adds the same tokens to each text or pair. Other tokenizers make their rows themselves (`text_rows`).
+A fast tokenizer adds the same tokens to each text or pair, as in `[CLS] A [SEP] B [SEP]`. Other tokenizers make their
+rows themselves (`text_rows`).
 
-    one text    prefix A suffix                  [CLS] A [SEP]
-    a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
-
-`longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut until both texts have equal
-length, then both are cut. An odd token stays in the text that was longer, or in the second if they were equal.
+`longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut to the other's length, then
+both are cut. An odd token stays in the text that was longer, or in the second if they were equal.
 
 The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless it already has these tokens.
 """
@@ -42,7 +40,7 @@ class RowTemplate:
 
 
 def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
-    """Return the row template of a `tokenizers.Tokenizer`; None if it does not add the same tokens to each row."""
+    """Return the row template of a `tokenizers.Tokenizer`; None if it adds varying tokens."""
     texts = ("a b", "c d")[: 1 + pair]
     whole = backend.encode(*texts)
     added, added_types, text_types = [()], [()], list[int]()
@@ -84,8 +82,8 @@ def kept_lengths(
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the number of tokens that truncation keeps of each text, and a mask of impossible rows, bool [N].
 
-    A row is impossible if it cannot be truncated as requested. `lengths`: one array int64 [N] for each of one or two
-    texts. `room`: the maximum number of text tokens in a row.
+    A row is impossible if it cannot be truncated as requested. `lengths`: int64 [N] for each of one or two texts.
+    `room`: the maximum number of text tokens in a row.
     """
     total = np.sum(lengths, axis=0)
     over = total > room

@@ -1,11 +1,8 @@
 """Row encoders turn texts or lists of words into the same rows as `transformers`.
 
-    TemplateRows     combines an engine's tokens with a template; for fast tokenizers
-    ReferenceRows    calls the tokenizer itself; for all other tokenizers
-
 They give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`, or for lists of words the rows of
-`tokenizer(words, is_split_into_words=True, ...)`, with each token's word number as in `word_ids()`. TemplateRows is
-used only if it gives the same rows as ReferenceRows for a list of test texts or words.
+`tokenizer(words, is_split_into_words=True, ...)`, with each token's word number as in `word_ids()`. TemplateRows, for
+fast tokenizers, is used only if it gives the same rows as ReferenceRows for a list of test texts or words.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-# Numbers of text tokens in the compared rows: most texts of the battery are longer than 13 tokens, none than 2,048.
+# Most texts of the battery are longer than 13 tokens, none than 2,048.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 _LETTERS_PER_ROOM = 24
 
@@ -61,7 +58,7 @@ class EncodedRows:
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
     def equals(self, other: EncodedRows) -> bool:
-        """Return whether the same rows are impossible in both batches, and all other rows are equal."""
+        """Return whether the same rows are impossible, and all others are equal."""
         one, another = self._possible(), other._possible()
         return len(one) == len(another) and all(map(np.array_equal, one, another))
 

@@ -1,6 +1,6 @@
-"""Load the tokenizer of a build, save a copy for workers, and describe it in the manifest.
+"""Load the tokenizer of a build, and describe it in the manifest.
 
-The launcher saves the tokenizer once, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
+The launcher saves it once, with the user's choices, as OUT/tokenizer. Launcher and workers use this copy.
 """
 
 import contextlib
@@ -56,8 +56,9 @@ def import_libraries(config: TokenizerConfig) -> None:
 
 
 def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HFTokenizer, Files]:
-    """Load the requested tokenizer, save it, and return the saved copy and its files. `template`: of chats, by name.
+    """Load the requested tokenizer, save it, and return the saved copy and its files.
 
+    `template`: name of a chat template.
     Raises: TokenizerError if it cannot be loaded or saved, depends on chance, or has neither a pad nor an EOS token.
     """
     paths.require_tokenizer(config.name)

@@ -1,7 +1,7 @@
 """Loss masks of rendered conversations: a token is learned if it has a learned character and no skipped one.
 
-Engines do not report where tokens are in the text. But in most tokenizers each token has fixed bytes, so a walk along
-the text finds the places: each token must equal the next bytes, up to the end of the text.
+Engines do not report tokens' places. But in most tokenizers each token has fixed bytes, so a walk along the text finds
+the places: each token must equal the next bytes, up to the end of the text.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1

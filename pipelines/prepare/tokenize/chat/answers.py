@@ -1,7 +1,7 @@
 """Find the assistant's bytes in a rendered conversation.
 
-If the template has {% generation %} markers, they mark these bytes. Otherwise the bytes are searched for in the turn of
-the answer, the text that the template's loop over messages writes for it.
+If the template has {% generation %} markers, they mark these bytes. Otherwise they are searched for in the answer's
+turn, the text that the template's loop over messages writes for it.
 
     <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
     └──────────── turn ────────┘└──────────────── turn ───────────┘└─── turn ────
@@ -98,7 +98,7 @@ class AnswerFinder:
         return [(start, stop - self._space_behind(rendering.text, start, stop))]
 
     def _marker_end(self, text: bytes, stop: int) -> int:
-        """Return the end of the next turn's first token, which is a byte if no added token begins the turn."""
+        # The next turn's first token counts as one byte if it is no added token.
         at = len(text) - len(text[stop:].lstrip())
         added = map(str.encode, self.program.settings.added_tokens)
         tokens = (token for token in added if text.startswith(token, at))

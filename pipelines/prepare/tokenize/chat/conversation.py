@@ -1,7 +1,7 @@
 """Convert one row to the conversation that a chat template renders.
 
 A null counts as a missing key, as in `apply_chat_template` of `transformers` 5.23. Rendering processes import this
-module, so it must not import large libraries besides PyArrow.
+module, so it imports no large library except PyArrow.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ class Conversation:
 
 
 class Needs:
-    """Forms of content and arguments that a template needs, from trial conversations. `render` returns UTF-8."""
+    """Forms of content and arguments that a template needs, from trial conversations."""
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
@@ -130,7 +130,7 @@ def calling(arguments: Any = ARGUMENTS) -> tuple[list[Message], list[Any]]:
 
 
 def plain_rows(column: pa.Array) -> list[list[Message]] | None:
-    """Return a column's conversations; None unless all messages have only the texts `role` and `content` (or nulls)."""
+    """Return a column's conversations; None unless all messages consist of the texts `role` and `content`."""
     flat = column.flatten()
     fields = {field.name: flat.field(at) for at, field in enumerate(flat.type)} if pa.types.is_struct(flat.type) else {}
     used = [name for name, values in fields.items() if values.null_count < len(values)]
@@ -154,7 +154,7 @@ def conversation_of(
     Messages, parts of a content or thought, and characters (in `train_detail`) with `weight` 0 (as OpenAI defines) or
     `train` false (as in Axolotl's documentation) are not learned. If both are given, `train` applies.
 
-    Raises: Rejected if a message, mask, tools, arguments or options have a wrong form.
+    Raises: Rejected for a value of a wrong form.
     """
     kept, unlearned, withheld = [], set(), {}
     for index, message in enumerate(messages):

@@ -1,6 +1,6 @@
 """Values for chat templates that have the same text on every machine.
 
-Python's text of a function is its address, and the order of a set depends on the hash seed. So methods, functions and
+Python's text of a function contains its address, and the order of a set depends on the hash seed. So callables and
 iterators get wrappers that cannot be written as text, and sets of keys stay in order.
 """
 

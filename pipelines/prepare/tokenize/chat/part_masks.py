@@ -7,9 +7,9 @@ characters, and at the end of the content:
     rendered    <|im_start|>assistant⏎①Let me think.② The answer is 4.③<|im_end|>⏎
     skipped                           └────────────┘
 
-If the text changes otherwise, because the template strips white space at a letter or examines the beginning of the
-content, the letters are moved behind white space, and then the first letter is left out. More bytes may be skipped than
-requested, but never fewer. If no letter of a `reasoning_content` is in the text, nothing is skipped.
+If the text changes otherwise, because the template strips white space or examines the beginning of the content, the
+letters are moved behind white space, and then the first letter is left out. More bytes may be skipped than requested,
+but never fewer. If no letter of a `reasoning_content` is in the text, nothing is skipped.
 """
 
 import bisect

@@ -13,7 +13,7 @@ from pipelines.prepare.tokenize.chat.environment import Notes, Spans, create_env
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A template, its variables, the parts to learn, and the limits of one rendering.
+    """A template, the parts to learn, and the limits of one rendering.
 
     `source`, `tools_source`: the template for conversations without and with tools. `date` (ISO) replaces today's date.
     `learns_prompts`: also learn answers in a prompt that a completion follows. `whole_turns`: learn all of a turn after
@@ -50,7 +50,7 @@ class Rendering(NamedTuple):
     end: int
 
     def turn(self, index: int) -> bytes:
-        """Return the text of one message's turn."""
+        """Return one message's turn."""
         start, stop = self.turns[index]
         return self.text[start:stop]
 
@@ -79,7 +79,7 @@ class Program:
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:
-        """Render a conversation. Raises: Rejected if the template refuses the messages or writes too much."""
+        """Render a conversation. Raises: Rejected if the template refuses it or writes too much."""
         notes, pieces, most = self.notes, [], self.settings.text_bytes
         notes.start()
         variables = {**self._variables, **conversation.options, "messages": conversation.messages}

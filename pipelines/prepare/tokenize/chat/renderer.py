@@ -37,10 +37,10 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than allowed"
-# Results, at least one per row, in order. `text`: the first `num_messages` messages, rendered. `learned`, `skipped`:
-# byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason and a
-# detail. A preference pair (with a column `chosen`) has three: the prompt with the generation prompt, with the chosen
-# and with the rejected answer.
+# Results, at least one per row, in order. `text`: the first `num_messages` messages. `learned`, `skipped`: byte spans
+# [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason and a detail. A
+# preference pair (with a column `chosen`) has three: the prompt with the generation prompt, with the chosen and with
+# the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -144,7 +144,7 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render a serialized batch; return one of `RENDERED`. Raises: MemoryError if it runs out outside of a row."""
+    """Render a serialized batch; return one of `RENDERED`. Raises: MemoryError if memory runs out outside of a row."""
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)

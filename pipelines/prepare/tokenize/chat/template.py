@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
-A worker process that makes shards renders in the same process. Other processes start children (see `runners.here`), one
-per rendering thread, because Jinja holds the GIL and a child can be killed.
+A process that makes shards renders itself. Others start a child per rendering thread (see `runners.here`), because
+Jinja holds the GIL and a child can be killed.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ class Texts:
 
     @classmethod
     def of(cls, strings: pa.Array, learned: pa.Array, skipped: pa.Array | None = None) -> Texts:
-        """Build `Texts` from large strings that begin at the first byte of their buffer.
-
-        `learned`, `skipped`: for each text a list [start, stop, start, stop, …] of byte positions in the text.
-        """
+        """Build `Texts` from large strings that begin at the first byte of their buffer, and spans as in `RENDERED`."""
         data, edges = utf8_of(strings)
 
         def places(spans: pa.Array) -> np.ndarray:
@@ -97,7 +94,7 @@ class ChatRenderer:
     def render(self, columns: Mapping[Any, pa.Array]) -> Rendered:
         """Render the column `messages` of a batch, optionally with columns `tools` and `options`.
 
-        With columns `chosen` and `rejected`, a row is a preference pair and has three texts (see `RENDERED`).
+        Rows with columns `chosen` and `rejected` have three texts (see `RENDERED`).
         Raises: TokenizerError if the template cannot be compiled or needs a date.
         """
         batch = self._rendered(pa.RecordBatch.from_pydict(dict(columns)))
@@ -133,7 +130,6 @@ class ChatRenderer:
                 )
 
     def _rendered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Render a batch; if its process dies, render the rows one by one."""
         try:
             return renderer.batch_of(here.call(renderer.render, self._json, renderer.message_of(batch)))
         except (WorkerDiedError, MemoryError) as error:

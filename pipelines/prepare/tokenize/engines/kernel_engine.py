@@ -3,21 +3,19 @@
 The cache has an entry of 64 bits for each code point, in pages of 256, which are computed when needed. The lowest 3
 bits of an entry are the kind of the code point:
 
-    DROP        the code point is removed
+    DROP        it is removed
     SPACE       it ends a word and is not part of a word
     ISOLATED    it is a word by itself
     ORDINARY    it is part of a word
     REORDERED   as ORDINARY, but after a mark the reference encodes the document, because Unicode may reorder the two
     ASK         the reference encodes the document
 
-In the entry of a part of a word, bits 3-7 are the number of bytes that replace the code point, and bits from 13 on are
-the index of these bytes in `pool`. Each engine defines bits 8-12.
-
-The table `memory` remembers words with at most three ids. A later word with the same hash replaces a word's row:
+In the entry of a part of a word, bits 3-7 are the number of bytes that replace it, and bits from 13 on their index in
+`pool`. Each engine defines bits 8-12. The table `memory` remembers words with at most three ids:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
-Numba's caches on disk contain the names of argument types, so they become unreadable if a NamedTuple here is renamed.
+Numba's caches on disk become unreadable if a NamedTuple here is renamed, because they contain the names of types.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A node is a number `base`. The unit at base + b describes its child by the byte 
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
 
 No two nodes have the same base, so a unit at base + b with the lowest byte b belongs to that node. An empty unit holds
-0xFF, a byte that UTF-8 never contains. All nodes without children have base 0, and no unit at 0 + b holds b.
+0xFF, which UTF-8 never contains. Nodes without children have base 0, and no unit at 0 + b holds b.
 """
 
 from collections.abc import Mapping

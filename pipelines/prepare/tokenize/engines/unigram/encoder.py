@@ -1,7 +1,7 @@
 """Unigram engine in our own compiled code. docs/explanation/engines.md explains why its ids are exact.
 
-One loop over Arrow's bytes (`kernels`) turns texts into words with the normalizer's entries for code points (`points`),
-and words into ids on the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`).
+One loop over Arrow's bytes (`kernels`) makes words with the normalizer's entries for code points (`points`), and ids
+with the best path (`paths`) through a trie of the vocabulary (`vocabulary_trie`).
 
 Memory: 1 to 4 MB for the trie and scores of 32,000 entries; up to 14 MB for the cache of code points; 8 MB per thread;
 and 4 bytes per token of a batch.
@@ -63,7 +63,7 @@ class UnigramEngine(KernelEngine):
             raise NotQualified("its normalizer changes or removes spaces")
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # memory that is never written takes no room
+        out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
         scratch = _scratch()
         while code := kernels.encode(data, edges, asked, out, offsets[1:], progress, memory, scratch, self._tables):
@@ -119,7 +119,6 @@ def _scratch() -> Scratch:
 
 
 def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> tuple[Contents, Contents]:
-    """Return the texts, before and after normalization, that leave a document to the reference."""
     raw = [token["content"] for token in added if not token["normalized"]] + reader.literals
     plain = [token["content"] for token in added if token["normalized"]]
     # If the normalizer was added after the tokens, the tokenizer searches for their unchanged content.

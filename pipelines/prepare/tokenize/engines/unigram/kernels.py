@@ -3,9 +3,9 @@
 Each word is normalized, gets a mark "▁" if Metaspace adds one, and is cut into pieces (`paths`). No piece crosses a
 mark, so words are independent of each other.
 
-    words     with `splits_white`  the text between white space, with or without a mark
-              otherwise            a word begins at each space, which becomes its mark, even if no text follows; any
-                                   text before the first space is a word with or without a mark
+    with `splits_white`  words are the text between white space
+    otherwise            each space begins a word and becomes its mark, even if no text follows; any text before the
+                         first space is a word with or without a mark
 
 The key of a word in `memory` is its raw bytes 0-7, then its bytes 8-14 with its size and whether it has a mark. A word
 is remembered only if no code point joins the one before it and no byte begins one of the `raw` texts.
@@ -143,7 +143,7 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
 
 @jit
 def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
-    """Normalize one word, up to a space or the end of the document, and skip the space.
+    """Normalize one word, and skip the space after it.
 
     `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` continues a run of spaces.
 

@@ -1,11 +1,7 @@
 """Find the best path through one word: the pieces into which Unigram cuts it.
 
 As in the reference (Viterbi), the search tries at each character all entries that begin there, shortest first, then the
-unknown token if no entry is that single character. Of equal paths, it keeps the first one:
-
-    vocabulary   a -1, b -2, ab -3        path to     after a     after ab
-    word         ab                       from 0      a: -1       ab: -3, found first
-                                          from 1                  a b: -3, no better, so the word is ab
+unknown token if no entry is that single character. Of equal paths, it keeps the first one.
 
 Adjacent unknown pieces become one piece: the entry with that spelling, or else the tokens of its bytes, or else the
 unknown token.
@@ -31,7 +27,7 @@ class Scratch(NamedTuple):
 
 @jit
 def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of the best path through the word's bytes [first, end). Return the index after the last id."""
+    """Write the ids of the best path through the word's bytes [first, end). Return the index after them."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
         begin[place] = -1
@@ -81,7 +77,6 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Write the ids of unknown pieces, last one first."""
     word, node, at, entry = scratch.word, tables.vocabulary.start, first, 0
     while at < end and entry >= 0:
         entry, node = child(tables.vocabulary.units, node, word[at])

@@ -1,17 +1,17 @@
 """Normalize single code points as SentencePiece's normalizers do, and find the cases in which neighbours matter.
 
-Most steps of these normalizers look at one code point at a time. The compiled loop (`kernels`) handles other steps:
+Most steps look at one code point at a time. The compiled loop (`kernels`) handles other steps:
 
     Replace of several characters, at the start of the chain    the reference encodes documents that contain them
     Strip                                                       the ends of a document
     Replace of " {2,}"                                          runs of spaces
 
-Besides, at most one step may look at neighbours: Precompiled, or one of Unicode's four normalization forms. NFKD or NFD
+At most one other step may look at neighbours: Precompiled, or one of Unicode's four normalization forms. NFKD or NFD
 before StripAccents does not count: neighbours only change the order of marks, which StripAccents removes.
 
-Precompiled (`tokenizers` 0.23) looks up grapheme clusters of less than 6 bytes: if a cluster begins with an entry of
-the step's table, the entry's value replaces the whole cluster. Other text is looked up by code point. By Unicode
-(UAX #29, GB3 to GB13), three kinds of clusters have 2 to 5 bytes and several code points:
+Precompiled (`tokenizers` 0.23) looks up grapheme clusters of less than 6 bytes: if one begins with an entry of the
+step's table, the entry's value replaces the whole cluster. Other text is looked up by code point. By Unicode (UAX #29,
+GB3 to GB13), three kinds of clusters have 2 to 5 bytes and several code points:
 
     carriage return and line feed
     code points of the class Prepend with the next one: the reference encodes the document
@@ -96,7 +96,6 @@ class Reader:
         self._asks_for = frozenset() if self._splits_line_end() else frozenset("\r")
 
     def _takes(self, step: Step, *, next_type: str) -> bool:
-        """Add the next step. Return whether the compiled loop can apply it at this place."""
         kind, here = step["type"], len(self._local)
         strips = self.strips_left or self.strips_right
         if kind == "Strip":
@@ -190,7 +189,7 @@ class Reader:
         return flags
 
     def _joining(self, texts: list[str], surroundings: str) -> set[str]:
-        """Return the first (for "x{}") or last (for "{}x") code points of `texts` that form a cluster with the "x"."""
+        # Texts' first (for "x{}") or last (for "{}x") code points that form a cluster with the "x".
         if self._probe is None:
             return set()
         end = -1 if surroundings.endswith("x") else 0
@@ -232,8 +231,8 @@ def _seconds() -> frozenset[str]:
 def _probe() -> Any:
     """Return a Precompiled normalizer that turns each grapheme cluster of less than 6 bytes, except NUL, into one "y".
 
-    It is built as a trie with one child for each byte. A child's unit is at its parent's index XOR offset XOR byte. The
-    unit holds the byte, a bit for the end of an entry, and from bit 10 on the offset to the unit of the value.
+    In its trie, a child's unit is at its parent's index XOR offset XOR byte. The unit holds the byte, a bit for the end
+    of an entry, and from bit 10 on the offset to the value.
     """
     units = np.zeros(1024, np.uint32)
     units[0] = 256 << 10

@@ -1,14 +1,12 @@
-"""WordPiece engine in our own compiled code, with the same structure as the Unigram engine.
-
-Memory: 1 to 4 MB for the trie; up to 14 MB for the cache of code points; 1 MB per thread; 4 bytes per token of a batch.
+"""WordPiece engine in our own compiled code, with the structure and memory of the Unigram engine, but 1 MB per thread.
 
 BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that each look at one code point at a time:
 
     clean_text             drops U+0000, U+FFFD and controls, turns white space into spaces
-    handle_chinese_chars   puts a space on both sides of an ideograph
+    handle_chinese_chars   surrounds an ideograph with spaces
     strip_accents          canonical decomposition (NFD), then drops nonspacing marks
-    lowercase              by Unicode's table for single code points: no rule for a final sigma
-    split                  at white space, which is dropped; then at punctuation, which becomes separate words
+    lowercase              without a rule for a final sigma
+    split                  at white space, which is dropped, and at punctuation, which becomes separate words
 
 But NFD also sorts neighbouring marks by their combining class (ccc). The order matters only if two marks are still
 neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred others remain). NFD moves no mark across

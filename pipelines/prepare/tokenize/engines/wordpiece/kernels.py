@@ -61,7 +61,7 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
     """Write the ids of each document to `out`, and their ends to `ends`.
 
     Args:
-        asked: uint8 [N], nonzero for documents to skip; set here for documents that the reference must encode.
+        asked: uint8 [N], nonzero for documents to skip; set for documents that the reference must encode.
         out: int32, one element per byte and 4 more. memory: uint64 [MEMORY_WORDS], zero at first.
         word: uint8 scratch, 4 bytes per character of a word within `max_chars`, and 64 more.
     Returns: 0, or MISSING_PAGE if a page must be computed first.
