@@ -35,7 +35,7 @@ _KNOWN = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4
 )
-# Kinds of rows. UNCHANGED: would be too long. Rows that are not chosen have kind 0.
+# Kinds of rows. UNCHANGED: would be too long if rewritten. Rows that are not chosen have kind 0.
 PSM, SPM, UNCHANGED = 1, 2, 3
 _SHOWN = 20
 

@@ -3,8 +3,8 @@
 As in the reference (Viterbi), the search tries at each character all entries that begin there, shortest first, then the
 unknown token if no entry is that single character. Of equal paths, it keeps the first one.
 
-Adjacent unknown pieces become one piece: the entry with that spelling, or else the tokens of its bytes, or else the
-unknown token.
+Adjacent unknown pieces become one piece: the entry with that spelling, or else the tokens of its bytes, if each has
+one, or else the unknown token.
 """
 
 from typing import NamedTuple

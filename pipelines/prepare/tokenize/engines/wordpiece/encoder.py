@@ -13,7 +13,8 @@ neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred o
 a code point of ccc 0, which all code points except marks have. So marks that remain have the kind REORDERED. NFD itself
 identifies them: it swaps a mark with a U+0334 (ccc 1) that follows, or with a U+0345 (ccc 240) that precedes it.
 
-An ISOLATED entry has the id of its character from bit 3 on. In other entries, bits 8-12 are the number of characters.
+An ISOLATED entry has the id of its character from bit 3 on. In the entry of a part of a word, bits 8-12 are the number
+of its characters.
 """
 
 import string
