@@ -65,7 +65,7 @@ class Option:
 
     @property
     def name(self) -> str:
-        """Main spelling as a Python keyword, such as `max_length`."""
+        """Main spelling of the option as a Python keyword argument, such as `max_length`."""
         return self.flag.removeprefix("--").replace("-", "_")
 
     @property

@@ -218,10 +218,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A feature of every record. `dtype` is the stored type, `shape` excludes the batch dimension.
+    """A feature of every record. `dtype` is the stored type; `shape` excludes the batch dimension.
 
     constant: the integer that every value has, if any, such as token type ids of single texts; a reader need not parse
-        them.
+        such a feature.
 
     Raises: SchemaError for an invalid name, dtype, shape, role or constant.
     """

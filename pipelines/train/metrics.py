@@ -162,7 +162,7 @@ MOST_ANSWER_TOKENS = 30
 
 
 def best_spans(logits: Any, text: Any) -> dict[str, Any]:
-    """Find the best answer in each window, from logits, float32 [B, L, 2], and the tokens of the text, bool [B, L].
+    """Find the best answer in each window. `logits`: float32 [B, L, 2]. `text`: mask of the text's tokens, bool [B, L].
 
     Returns: `first` and `last`, int32 [B]; `score`, float32 [B], -inf without text; `none`, float32 [B], the score of
         "no answer", at the first position.

@@ -290,7 +290,7 @@ CASES: dict[str, Case] = {
         MEND,
     ),
     "truncated-parquet": refused(
-        truncated_parquet, "train.parquet: cannot be read as a Parquet file .*corrupted", "copy it again"
+        truncated_parquet, "train.parquet: cannot be read as a Parquet file .*corrupted", "copy the file again"
     ),
     "only-a-header": refused({"train.csv": "text,n\n"}, NO_ROWS[0], NO_ROWS[1]),
     "no-row-groups": refused(parquet(text=pa.array([], pa.string())), NO_ROWS[0], NO_ROWS[1]),
@@ -345,7 +345,7 @@ CASES: dict[str, Case] = {
     "nothing-usable": refused(
         train({"text": "a", "label": None}, {"text": None, "label": 1}),
         "split 'train': none of the sampled rows can be used",
-        "check --text-column, --label-column and that a --filter leaves rows",
+        "check --text-column, --label-column, and that a --filter leaves rows",
         options={**LABEL, "max_error_rate": 1},
     ),
 }

@@ -38,6 +38,6 @@ def test_hosts_that_cannot_go_on_are_told_which_can(parts: int, fitting: list[in
     assert now.kept(recorded, order="global", model_dir="out") == now
     with pytest.raises(FingerprintMismatchError) as caught:
         now.kept(recorded, order="hosts", model_dir="out")
-    assert "--model-dir out contains a training run that began on 4 hosts, now 3" in caught.value.cause
+    assert "--model-dir out contains a training run that began on 4 hosts, but this run has 3" in caught.value.cause
     assert f"one of {fitting}" in caught.value.cause
     assert "--order global" in caught.value.remedy

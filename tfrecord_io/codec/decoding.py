@@ -96,7 +96,7 @@ def _at(position: int, problem: str, record: bytes) -> str:
 
 @jit
 def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
-    """Return a varint and the next position, or -1 if the varint is cut off, not minimal, or over 64 bits."""
+    """Return a varint and the next position, which is -1 if the varint is cut off, not minimal, or over 64 bits."""
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
         byte = np.uint64(data[p])

@@ -141,7 +141,7 @@ def decoded(hint: Any, value: Any) -> Any:
         known = {field.name: field.metadata == ABSENT for field in dataclasses.fields(hint)}
         names = [name for name, may_be_absent in known.items() if name in fields or not may_be_absent]
         if nulls := [name for name in names if known[name] and fields[name] is None]:
-            raise ValueError(f"{nulls[0]} is null, expected a value or no such field")
+            raise ValueError(f"{nulls[0]} is null, expected a value; leave the field out if there is none")
         return hint(**object_of(hint, {name: fields[name] for name in names}, names))  # type: ignore[operator]
     readers: dict[Any, Any] = {int: integer, str: text, bool: flag}
     if hint not in readers and isinstance(hint, type) and type(value) is not hint:

@@ -93,7 +93,7 @@ class Shard:
     """One file. `num_bytes` and `sha256` describe the stored file; `num_tokens` excludes padding.
 
     length, task: in a dataset of several row lengths, the length of this file's rows and the task that made it.
-    num_unlabelled: records with label -1. Comparisons skip this number, which the bytes determine.
+    num_unlabelled: records with label -1. It is not compared, because it follows from the bytes.
     """
 
     name: Name

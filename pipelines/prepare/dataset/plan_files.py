@@ -318,7 +318,7 @@ def _pieces(table: pa.Table) -> Pieces:
     _, first, file = np.unique(indices, return_index=True, return_inverse=True)
     files = tuple(DataFile(**fields) for fields in table.select(_OF_FILES.names).take(first).to_pylist())
     if any(data_file.size < 0 or (data_file.stamp or 0) < 0 for data_file in files):
-        raise ValueError("files with a negative size or stamp")
+        raise ValueError("a file has a negative size or time of change")
     return Pieces(files=files, file=file.astype(np.int32), **arrays)
 
 

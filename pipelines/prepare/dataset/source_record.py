@@ -52,7 +52,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
             source[name] = tuple(source[name])
     except (FileNotFoundError, *WRONG) as error:
         raise FormatError(
-            f"{path}: this file, which says where the source of the dataset is, is missing or damaged",
+            f"{path}: missing or damaged; this file says where the source of the dataset is",
             remedy="copy .prep/ again from where the dataset was made, or build it again with --overwrite",
         ) from error
     return source

@@ -117,7 +117,7 @@ class OpenRequest:
         return self.fingerprint_items(reservation.recorded_form(config.output.root))
 
     def open_encoder(self, columns: ColumnPlan) -> layouts.BatchEncoder:
-        """Return an encoder for `columns`: the open one if it fits. Warn if it has no fast engine."""
+        """Return an encoder for `columns`, reusing the open one if it fits. Warn if the encoder has no fast engine."""
         if self.encoder and self.columns and dataclasses.replace(columns, label=self.columns.label) == self.columns:
             return self.encoder
         inputs = {"tokenizer": self.tokenizer, "facts": self.facts, "length": self.length, "columns": columns}
@@ -248,7 +248,7 @@ class OpenJob:
 
 
 def open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> OpenJob:
-    """Locate the rows of a request, ingesting unreadable ones on `runner`, and return its job.
+    """Locate the rows of a request, and return its job. Rows that tasks cannot read in place are ingested on `runner`.
 
     If a key first appears late in a file of JSON lines, the source is read again in larger chunks, up to 1 GB.
 

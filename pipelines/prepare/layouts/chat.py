@@ -236,7 +236,9 @@ class ChatEncoder(_LearningEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return the message indices that each possible cut of a conversation keeps, fewest first, but never all."""
+    """Return, for each way to cut a conversation, the indices of the messages kept, with fewest messages first.
+
+    The uncut conversation is not among them."""
     places = np.arange(len(roles))
     if side == "right":
         kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]

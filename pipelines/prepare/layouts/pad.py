@@ -49,7 +49,7 @@ class PadEncoder(RowsEncoder):
 
     @classmethod
     def open(cls, context: LayoutContext) -> PadEncoder:
-        """Open the encoder and its reference."""
+        """Open the encoder and its reference encoder."""
         tokenizer, dtype = context.tokenizer, id_dtype(context.facts.vocab_size)
         pair, truncation = len(context.columns.texts) == 2, context.layout.truncation
         slow = open_rows(

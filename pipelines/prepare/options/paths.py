@@ -64,7 +64,7 @@ def require_dataset(dataset: str, *more: str) -> None:
             raise SourceError(f"{name}: no such file or folder", remedy=_other_dataset(name))
         if more:
             raise SourceError(
-                f"{name}: no such file, and if several datasets are given, all must be files",
+                f"{name}: no such file; several datasets can be given only as files",
                 remedy="check the path, or give a Hub dataset alone",
             )
 

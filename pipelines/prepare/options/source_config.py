@@ -116,7 +116,7 @@ def parse_split(text: str) -> tuple[str, str]:
 class HoldOutOption:
     """One `--hold-out`: the new split `name` gets rows of `split` (None: `train`, or the only split).
 
-    Either `share` (between 0 and 1) or `rows` (an approximate number) is set, as typed in `amount`.
+    Exactly one of `share` (between 0 and 1) and `rows` (approximate) is set. `amount` is the text as typed.
     """
 
     name: str

@@ -149,6 +149,6 @@ def _check(shard: Shard, expected: Shard | None) -> None:
             if getattr(shard, field.name) != getattr(expected, field.name)
         ]
         raise OutputError(
-            f"{expected.name}: made again, this shard has {'; '.join(changed)}; the file was not changed",
+            f"{expected.name}: when this shard was made again, it had {'; '.join(changed)}; the file was not changed",
             remedy=NOT_REPRODUCED_REMEDY,
         )

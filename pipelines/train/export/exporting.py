@@ -65,7 +65,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 
 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
-    """Write the model's files, and return its number of positions, 0 without a limit."""
+    """Write the model's files, and return its maximum number of positions, 0 without one."""
     families = ["BertBackbone", *(family.backbone for family in FAMILIES.values() if family.causal_class)]
     if backbones.is_users(trained.model):
         raise ConfigError(

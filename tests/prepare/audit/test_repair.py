@@ -134,7 +134,7 @@ def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
     train_shards(finished)[1].unlink()
     before = building.files(finished)
     cause, remedy = repair(finished).error
-    assert "made again, this shard has " in cause
+    assert "when this shard was made again, it had " in cause
     assert "sha256 " in cause
     assert cause.endswith("the file was not changed")
     assert "versions of the libraries" in remedy

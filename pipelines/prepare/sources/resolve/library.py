@@ -133,9 +133,9 @@ def with_files(builder: Any, splits: Mapping[str, Sequence[str]], *, features: A
 
 
 def with_members(builder: Any) -> Any:
-    """Replace tar archives by their members, because `datasets` doesn't unpack them in streams.
+    """Replace tar archives with their members, because `datasets` doesn't unpack them in streams.
 
-    A builder with options is reopened by its reader: for a folder, `datasets` ignores options such as `delimiter`.
+    If the builder has options, its reader opens the members: `datasets` ignores options like `delimiter` for folders.
     Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if a member has an odd name.
     """
     files = members = splits_of(builder)

@@ -254,7 +254,7 @@ def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> Non
 
 
 def test_several_names_are_files(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="imdb: no such file, and if several datasets are given, all must be files"):
+    with pytest.raises(SourceError, match="imdb: no such file; several datasets can be given only as files"):
         _resolve(_write(tmp_path, "a.jsonl") / "a.jsonl", "imdb")
     with pytest.raises(SourceError, match="an address of the Hub together with other paths"):
         _resolve(tmp_path / "a.jsonl", "hf://datasets/me/data/a.jsonl")
@@ -264,7 +264,7 @@ def test_several_names_are_files(tmp_path: Path) -> None:
     ("option", "cause"),
     [
         ({"config": "en"}, "BuilderConfig 'en' not found.*another --config|--config chooses"),
-        ({"revision": "main"}, "--revision is for hub.*leave --revision out"),
+        ({"revision": "main"}, "--revision is for Hub.*leave --revision out"),
     ],
 )
 @pytest.mark.parametrize("named", ["folder", "saved", "file"])

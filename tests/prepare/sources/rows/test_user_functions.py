@@ -225,7 +225,7 @@ def _with_global() -> Any:
     ("function", "cause"),
     [
         (_with_closure(), "it uses names defined outside of it (limit)"),
-        (_with_global(), "it uses _LONGEST"),
+        (_with_global(), "it uses names defined outside of it (_LONGEST)"),
         (lambda table: table, "expected a function with a name"),
         (len, "expected a function with a name"),
     ],
