@@ -71,7 +71,7 @@ def test_a_share_of_the_steps_is_the_warm_up() -> None:
         ({"data": ("d", "e"), "weights": "1,1", "temperature": 2.0}, "expected one of them"),
         ({"data": ("d", "e"), "temperature": 0.0}, "--temperature 0.0"),
         ({"data": ()}, "no --data"),
-        ({"steps": 10, "epochs": 1}, "--steps and --epochs together"),
+        ({"steps": 10, "epochs": 1}, "--steps and --epochs are given together"),
         ({"warmup": 10, "warmup_ratio": 0.1}, "--warmup and --warmup-ratio"),
         ({"epochs": 0}, "--epochs 0, expected more than 0"),
         ({"epochs": float("inf")}, "--epochs inf"),
@@ -81,7 +81,7 @@ def test_a_share_of_the_steps_is_the_warm_up() -> None:
         ({"accumulate": 5, "replicas": 2}, "32 on 2 replicas with --accumulate 5, expected a multiple of 10"),
         ({"early_stopping": 2}, "--early-stopping without --eval-every"),
         ({"keep_best": True}, "--keep-best without --eval-every"),
-        ({"best_metric": "f1"}, "--best-metric f1 by itself"),
+        ({"best_metric": "f1"}, "--best-metric f1 has no effect without"),
     ],
 )
 def test_options_that_contradict_each_other_are_named(changes: dict[str, object], words: str) -> None:

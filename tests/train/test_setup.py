@@ -100,8 +100,8 @@ PAIRS = ((1.0, 1.0), (1.0, 3.0), (2.0, 3.0))
     [
         (None, ("5:1,1",), "without --weights"),
         ("1,1", ("5:1",), "for each of the 2"),
-        ("1,1", ("5:1,1", "4:1,1"), "rising steps"),
-        ("1,1", ("0:1,1",), "rising steps"),
+        ("1,1", ("5:1,1", "4:1,1"), "ascending steps above 0"),
+        ("1,1", ("0:1,1",), "ascending steps above 0"),
         ("1,1", ("x:1,1",), "expected numbers such as"),
     ],
 )

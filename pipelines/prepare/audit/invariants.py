@@ -104,7 +104,7 @@ def _of_other_side(columns: Columns, schema: Schema, side: Side) -> Iterator[Inv
     if (feature := schema.mask_of(side)) is not None:
         mask = columns[feature.name]
         before = np.concatenate([np.ones((len(mask), 1), mask.dtype), mask[:, :-1]], axis=1)
-        yield mask <= before, f"a {side} mask that is not one run of 1 before padding on the right"
+        yield mask <= before, f"a {side} mask that is not one run of 1 with padding on the right"
         if (learned := schema.loss_mask_of(side)) is not None:
             answer = columns[learned.name]
             ends = np.diff(answer, axis=1, append=0) < 0

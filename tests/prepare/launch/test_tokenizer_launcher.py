@@ -264,7 +264,7 @@ class TestBadInput:
         ("kind", "options", "cause", "remedy"),
         [
             ("wordpiece", {"vocab_size": 5}, "this style already has 5 special tokens", "more than 5"),
-            ("byte-bpe", {"vocab_size": 200}, "special tokens and the bytes of this style are 257", "more than 257"),
+            ("byte-bpe", {"vocab_size": 200}, "this style already has 257 special tokens and bytes", "more than 257"),
             ("wordpiece", {"vocab_size": 30}, "characters of the texts are more", "larger --vocab-size"),
             ("unigram", {"vocab_size": 30}, "characters of the texts are more", "larger --vocab-size"),
             (

@@ -89,7 +89,7 @@ def test_tf_data_gives_text_only_to_those_who_ask(source: Path) -> None:
     assert uids[weights == 0].tolist() == [b""] * 4
     expected = sorted((uid.encode(), blob) for uid, blob in zip(UIDS, BLOBS, strict=True))
     assert sorted(zip(uids[weights == 1].tolist(), blobs[weights == 1].tolist(), strict=True)) == expected
-    with pytest.raises(ReaderError, match=r"keep=\['input_ids'\].*'uid', 'blob'"):
+    with pytest.raises(ReaderError, match=r"keep is \['input_ids'\].*'uid', 'blob'"):
         data.dataset("train", global_batch_size=8, keep=["input_ids"])
 
 
@@ -103,7 +103,7 @@ def test_an_objective_has_what_is_kept_beside_its_result(source: Path) -> None:
     assert "uid" not in inputs
     for name, values in kept.items():
         np.testing.assert_array_equal(values, plain[name])
-    with pytest.raises(ReaderError, match=r"keep=\['id'\], expected features, which are .*'uid'"):
+    with pytest.raises(ReaderError, match=r"keep is \['id'\], expected some of the features .*'uid'"):
         data.dataset("train", **options, objective=objectives.causal_lm(), keep="id")
 
 

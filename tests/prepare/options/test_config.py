@@ -79,7 +79,10 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
             "--bucket-lengths -5,64, expected ascending lengths of at least 1",
         ),
         (lambda: LayoutConfig(stride=-1), "--stride -1, expected at least 0"),
-        (lambda: LayoutConfig(stride=10**9, max_length=64), "--stride 1000000000 with --max-length 64, expected less"),
+        (
+            lambda: LayoutConfig(stride=10**9, max_length=64),
+            "--stride 1000000000 with --max-length 64, expected a smaller --stride",
+        ),
         (lambda: LayoutConfig(remainder="drop"), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(special_tokens="none"), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(name="concat", truncation="only_first"), "--truncation was given with --layout concat"),

@@ -91,7 +91,7 @@ def test_elements_without_labels_get_other_names() -> None:
     [
         (TOKENS, {"ids": "x"}, "no input 'ids'"),
         (TOKENS, {"attention_mask": "input_ids"}, "several inputs get the same name"),
-        (f"{TOKENS} segment_ids", "keras-hub", "packed rows"),
+        (f"{TOKENS} segment_ids", "keras-hub", "rows are packed"),
     ],
 )
 def test_names_that_cannot_be_are_refused(given: str, names: Any, cause: str) -> None:

@@ -151,12 +151,12 @@ def test_a_cap_ends_the_stream_or_refuses_a_longer_training(datasets: Mapping[st
     ("stages", "words"),
     [
         ({5: {"a": 1, "b": 1}}, "begin at steps \\[5\\], expected ascending whole numbers from 0 on"),
-        ({}, "begin at \\[\\]"),
-        ({0: {"a": 1, "b": 1}, 9: {"a": 1, "b": 2}, 5: {"a": 1, "b": 1}}, "expected rising steps"),
+        ({}, "begin at steps \\[\\]"),
+        ({0: {"a": 1, "b": 1}, 9: {"a": 1, "b": 2}, 5: {"a": 1, "b": 1}}, "expected ascending whole numbers"),
         ({0: {"a": 0, "b": 0}}, "the weight of dataset 'a' is 0, expected a number above 0"),
         (
             {0: {"a": 1, "c": 1}},
-            "weights for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]",
+            "weights are for \\['a', 'c'\\], expected one for each of the datasets \\['a', 'b'\\]",
         ),
         ({0: {"a": 1, "b": -1}}, "the weight of dataset 'b' is -1"),
         ({0: {"a": 1, "b": 1}, 9: {"a": 0, "b": 0}}, "all weights from step 9 on are 0"),

@@ -143,12 +143,12 @@ def test_minus_one_is_a_number_like_others_in_regression() -> None:
     ("ranges", "num_labels", "said"),
     [
         ([(1, 5, 5)], None, "5 values from 1 to 5, classification expects 0 to 4"),
-        ([(0, 4, 3)], None, "3 values from 0 to 4, expected 0 to 2"),
+        ([(0, 4, 3)], None, "3 values from 0 to 4, classification expects 0 to 2"),
         ([(0, 4, 5), (2, 3, 2)], None, ""),
         ([(0, 2, 3), (3, 4, 2)], None, ""),  # together possibly all of them
         ([(1, 5, 5)], 6, ""),
-        ([(1, 5, 5)], 5, "expected 0 to 4"),
-        ([(-1, 1, 2)], 3, "expected 0 to 2"),
+        ([(1, 5, 5)], 5, "expects 0 to 4"),
+        ([(-1, 1, 2)], 3, "expects 0 to 2"),
         ([], None, ""),
     ],
 )

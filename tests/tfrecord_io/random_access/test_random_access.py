@@ -225,7 +225,7 @@ class TestDamage:
             # Another shard's.
             (INDEX, lambda old: (np.frombuffer(old, "<u8") + np.arange(3, dtype="<u8")).tobytes(), 16, "record 16"),
             # With its crc, and the data's: only the end of the group says that the first record's size is wrong.
-            (SHARD, lambda old: HUGE + old[12:], 0, "record 0 at byte 0: 9223372036854775808 bytes"),
+            (SHARD, lambda old: HUGE + old[12:], 0, "record 0 at byte 0: 9,223,372,036,854,775,808 bytes"),
         ],
     )
     def test_files_that_change_while_open_are_named(

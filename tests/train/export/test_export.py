@@ -40,7 +40,7 @@ def test_a_saved_model_takes_ids_and_its_card_says_so(tmp_path: Path) -> None:
     [found] = serve(**{name: tf.constant(each) for name, each in inputs().items()}).values()
     expected = keras.models.load_model(folder / "model.keras")(inputs(), training=False)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert "token ids, not strings" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "takes int32 ids of the tokenizer" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

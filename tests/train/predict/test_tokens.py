@@ -73,7 +73,7 @@ def test_joined_rows_are_predicted_record_by_record(tmp_path: Path) -> None:
     data = building.reviews(label_column=None, layout="concat", max_length=16)
     given = {"model": finished("clm", MODEL, layers=1, data=data), "data": data, "split": "validation", "tpu": "none"}
     outcome = done("predict", output=tmp_path / "p.parquet", **given)
-    assert "a record has tokens of several rows" in outcome.err
+    assert "records have tokens of several rows" in outcome.err
     rows = pq.read_table(tmp_path / "p.parquet").to_pylist()
     assert len(rows) == reader.open(data).num_examples("validation")
     assert {row["row"] for row in rows} == {None}
