@@ -76,7 +76,7 @@ def read(model_dir: str) -> TrainedModel:
     except tf.errors.OpError as error:
         raise ReaderError(
             f"--model {model_dir}: {error.message}, expected the --model-dir of a finished training run",
-            remedy="give the --model-dir of a finished training run; to finish one, run its command again",
+            remedy="give the --model-dir of a finished training run; to finish an interrupted run, repeat its command",
         ) from error
     try:
         if (document := mapping(load(content)))["version"] != _VERSION:

@@ -120,7 +120,7 @@ def _client(hidden: Path, local: str, remote: str) -> None:
                 dataset = _dataset(data, **case)
                 found = readiness.check(dataset, tpu="node", batch="per_replica")
                 assert found, "this folder is not on gs://"
-                assert all("not on gs://" in finding.problem for finding in found), found
+                assert all("outside of gs://" in finding.problem for finding in found), found
                 there, devices = _batches(dataset)
                 assert len(there) > 2, name
                 assert there == here[name][0], name

@@ -35,7 +35,7 @@ SMALL = "tests.train.small"
         ({"data": ""}, "no --data"),
         ({"eval_split": "holdout"}, "--eval-split holdout"),
         ({"keep_best": True, "eval_every": 2, "best_metric": "mae"}, "dataset: loss, accuracy, f1, macro_f1, matthews"),
-        ({"global_batch_size": 16, "accumulate": 5}, "16 on 1 replicas with --accumulate 5, expected a multiple of 5"),
+        ({"global_batch_size": 16, "accumulate": 5}, "16 on 1 replica with --accumulate 5, expected a multiple of 5"),
     ],
 )
 def test_a_model_or_data_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, object], words: str) -> None:

@@ -90,7 +90,7 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return the maximum number of hub requests: one per run of rows of a file in a shard, and one per footer."""
+    """Return the maximum number of requests to the Hub: one per run of rows of a file in a shard, and one per file."""
     if not groups.files[0].path.startswith("hf://"):
         return 0
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))

@@ -93,7 +93,7 @@ def _cached(name: str, *, revision: str | None) -> Repository:
     except (errors.HFValidationError, errors.CachedRepoTreeNotFoundError, FileNotFoundError) as error:
         raise SourceError(
             f"{name}{wanted}: no such local file or folder, and while HF_HUB_OFFLINE is set a dataset must be in the "
-            "hub's cache with all of its files",
+            "Hub's cache with all of its files",
             remedy="unset HF_HUB_OFFLINE, or run once with a connection: "
             f"hf download {name} --repo-type dataset{wanted}",
         ) from error
