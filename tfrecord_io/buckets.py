@@ -1,4 +1,4 @@
-"""Read bucketed datasets, which have rows of several lengths. The rows of a batch have one length, a static shape.
+"""Read bucketed datasets, which have rows of several lengths. All rows of a batch have the same, static length.
 
     data = reader.open(root)                                  built with --bucket-lengths 64,128,256
     train = buckets.read(data, "train", tokens_per_batch=65_536, replicas=8, seed=0)
@@ -55,7 +55,8 @@ def read(
 
     Args:
         global_batch_size: rows per step over all replicas, for every length.
-        tokens_per_batch: instead of `global_batch_size`, the most tokens per step over all replicas, with padding.
+        tokens_per_batch: instead of `global_batch_size`, the maximum number of tokens per step over all replicas,
+            including padding.
         replicas: the strategy's `num_replicas_in_sync`.
         seed: this and the later arguments are as in `reader.Data.input_fn`.
 
@@ -115,7 +116,7 @@ class Buckets:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps in a pass over the examples: exact in evaluation, an average of at least 1 in training."""
+        """Steps in a pass over the examples: exact in evaluation; in training an average, at least 1."""
         if not self.training:
             return sum(self._evaluation_steps)
         return max(1, round(sum(data.num_examples(self.split) / self.rows(at) for at, data in self.parts.items())))
@@ -210,10 +211,10 @@ class Buckets:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Training rounds. `rows` and `batch_rows`: rows of each bucket, and of its batches.
+    """Training rounds. `rows`: rows in each bucket. `batch_rows`: rows in a batch of each bucket.
 
     A round has the batches of one pass over every bucket, shuffled. A pass is seldom a whole number of batches, so a
-    bucket yields floor(r * rows / batch_rows) batches in r rounds.
+    bucket yields floor(r * rows / batch_rows) batches in the first r rounds.
     """
 
     rows: tuple[int, ...]

@@ -92,7 +92,7 @@ class OutputError(PrepError):
 
 
 class FingerprintMismatchError(OutputError):
-    """The output folder contains a dataset, or part of one, made from other inputs or options."""
+    """The output folder contains a dataset, or part of one, made from different inputs or options."""
 
 
 class FormatError(PrepError):
@@ -104,7 +104,7 @@ class SchemaError(FormatError):
 
 
 class ManifestError(FormatError):
-    """The manifest is missing, contradicts itself, or has a newer format version."""
+    """The manifest is missing or invalid, contradicts itself, or has a newer major format version."""
 
 
 class CorruptRecordError(FormatError):

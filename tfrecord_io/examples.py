@@ -75,7 +75,7 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
 
     Returns: int64 or float32 arrays [N, *shape], and objects [N] for text and bytes.
 
-    Raises: CorruptRecordError, which names `place` and the first damaged record.
+    Raises: CorruptRecordError if a record is damaged. It names `place` and the first such record.
     """
     least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
     sizes_N = np.diff(payloads.offsets)

@@ -35,7 +35,7 @@ def is_tokenizers(name: str) -> bool:
 
 
 def require_regular(path: str) -> None:
-    """Raise ReaderError if a local path is no regular file or is reached by a link, which could expose other files."""
+    """Raise ReaderError for a local path that is not a regular file or contains a link, which could lead anywhere."""
     local = local_path(path)
     if local is None or not os.path.lexists(local):
         return
@@ -54,7 +54,7 @@ def file_outside(folder: str) -> str | None:
     for name in ARGUMENTS:
         try:
             settings = json.loads(pathlib.Path(folder, name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):  # loading the tokenizer reports it
+        except (OSError, ValueError, RecursionError):  # loading the tokenizer reports the error
             continue
         for key, value in settings.items() if isinstance(settings, dict) else ():
             if _TEXTS.fullmatch(key):
@@ -66,7 +66,7 @@ def file_outside(folder: str) -> str | None:
 
 
 def is_inside(path: str, folder: str | os.PathLike[str]) -> bool:
-    """Return whether a path leads into the folder, or into the `blobs` of the Hub's cache, to which its files link."""
+    """Return whether a path leads into the folder, or into the Hub cache's `blobs` that the folder's files link to."""
     roots = map(os.path.realpath, (folder, os.path.join(folder, "..", "..", "blobs")))
     return any(os.path.commonpath([root, os.path.realpath(path)]) == root for root in roots)
 

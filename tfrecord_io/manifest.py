@@ -122,7 +122,7 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
         raise ManifestError(f"{place}: invalid in format {FORMAT_VERSION}: {problem}", remedy=REMAKE) from error
     for contradiction in contradictions(manifest):
         raise ManifestError(f"{place}: {contradiction}", remedy=REMAKE)
-    if document.get(_SEAL, seal) != seal:  # other programs may omit it
+    if document.get(_SEAL, seal) != seal:  # other programs may omit the field
         raise ManifestError(
             f"{place}: sha256 is {seal}, expected {document[_SEAL]!r:.80}: the file was damaged or edited",
             remedy=REMAKE,
@@ -135,8 +135,8 @@ def open_manifest(
 ) -> Manifest:
     """Read a folder's manifest, and check that no shard is missing or truncated.
 
-    `read` returns a file's content, at most `most` bytes. `sizes` returns file sizes in bytes, None if unknown. They
-    may raise OSError.
+    `read` returns a file's content, at most `most` bytes. `sizes` returns file sizes in bytes, None if unknown.
+    Both functions may raise OSError.
 
     Raises:
         ReaderError: the manifest or a shard is missing, or a shard has a wrong size.

@@ -7,11 +7,11 @@
     mixed.dataset("train", global_batch_size=1024)                for Keras fit
 
 Rates are proportional to weights, or to (number of examples) ** (1 / temperature). They hold at every step: each
-dataset has supplied its share of the rows so far, to within one row, or on each of several hosts to within two rows.
+dataset has supplied its share of the rows so far, to within one row (with several hosts, to within two rows on each).
 Each dataset has its own epochs and shuffling (by `source_seed`), as if it were read alone.
 
 Stages change the weights at global steps, which may add one or two rows to these differences. Each dataset continues
-where it was. Batches do not depend on later stages, so these may be edited during a training run. In the order of
+where it was. Batches do not depend on later stages, which may be edited during a training run. In the order of
 hosts, each later stage adds 1 CPU s to the opening of 100 datasets.
 
 Only training is mixed. Evaluate each of `datasets` separately.

@@ -109,7 +109,7 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 def _take(
     data: np.ndarray, *, place: str, record: int = 0, byte: int = 0, most: int = MOST_RECORD_BYTES, last: bool
 ) -> Payloads:
-    """Return the messages of the complete frames at the start of `data`. Nothing else may follow in the `last` data."""
+    """Return the messages of the complete frames at the start of `data`. With `last`, nothing may follow them."""
     out, offsets = np.empty(len(data), np.uint8), np.empty(len(data) // FRAME_BYTES + 1, np.int64)
     count, end, is_damaged = kernels.read_frames(data, out, offsets)
     rest, place = data[end:], f"{place}, record {record + count} at byte {byte + end}"

@@ -3,7 +3,7 @@
 A schema adds a fixed shape per feature to `tf.train.Example`. `ROLES` defines how features are checked, padded,
 decoded, shown and exported.
 
-Only a column can have dtype `string` or `bytes`: one value per record, UTF-8 text or any bytes, in arrays of objects.
+Only a feature of role `column` can have dtype `string` (UTF-8 text) or `bytes`: one value per record, in object arrays.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RoleSpec:
     values: vocabulary "ids", a "mask" of 0 and 1, numbers "from 0" on, or "any".
     padding: value on padding; "pad" is the tokenizer's pad id, None means that the value varies.
     side: the token sequence that the values belong to.
-    feature_name: the usual feature name; "" for the role's name.
+    feature_name: the usual feature name; "" if it is the role's name.
     marks_tokens: whether values are 0 on padding and nowhere else.
     marks_learned: whether values are 1 on the learned tokens.
     exported_as: the column in Parquet exports: None for the feature's name, "" if other columns imply the values.
@@ -281,7 +281,7 @@ class Feature:
 class Schema:
     """Features of a dataset, in the reader's order.
 
-    Raises: SchemaError for no features, a repeated name, or over 2^24 values per record.
+    Raises: SchemaError for a schema without features, a repeated name, or over 2^24 values per record.
     """
 
     features: tuple[Feature, ...]

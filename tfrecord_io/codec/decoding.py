@@ -24,7 +24,7 @@ class Decoder:
             taken[feature.array_dtype] += feature.num_values
         self._keys, self._entries_F4 = np.frombuffer(keys, np.uint8), np.array(entries, np.int64).reshape(-1, 4)
         self._num_ints, self._num_floats, self._num_bytes = taken.values()
-        # The position of each feature's first value among a row's values of its dtype.
+        # The position of each feature's first value among the row's values of the same dtype.
         self._places = [(feature, starts[feature.name]) for feature in schema.features]
 
     def read(self, data: np.ndarray, begins_N: np.ndarray, ends_N: np.ndarray) -> tuple[int, dict[str, np.ndarray]]:
@@ -59,7 +59,7 @@ class Decoder:
 
 
 def damage(record: bytes, schema: Schema) -> str:
-    """Describe the damage in a serialized Example and its position, or return ""."""
+    """Describe the damage in a serialized Example and its position, or return "" if the Example is sound."""
     data = frozen(np.frombuffer(record, np.uint8))
     position, end = _take_size(data, 0, 0x0A, len(data))
     if position < 0 or end != len(data):
@@ -96,7 +96,7 @@ def _at(position: int, problem: str, record: bytes) -> str:
 
 @jit
 def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
-    """Return a varint and the next position, which is -1 if the varint is cut off, not minimal, or over 64 bits."""
+    """Return a varint and the position after it, -1 if the varint is cut off, not minimal, or over 64 bits."""
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
         byte = np.uint64(data[p])
@@ -140,7 +140,7 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 
 @jit
 def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
-    """Read data[start:end] into `values` from `place` on. Return whether it has `length` minimal varints."""
+    """Read data[start:end] into `values` from `place` on. Return whether the bytes are `length` minimal varints."""
     first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
     for p in range(first, behind):
         count += np.int64(data[p] < 0x80)

@@ -26,7 +26,7 @@ _INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint1
 _INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))
 _TAKEN: dict[str, _Taken] = {"int64": _INTS, "float32": {"float32": np.dtype(np.float32)}}
 _TAKEN |= {name: {"object": np.dtype(object)} for name in ("string", "bytes")}
-_NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # dtype.name takes microseconds
+_NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # reading dtype.name takes microseconds
 
 _PAST_THREE_BYTES = np.uint64(1 << 21)
 
@@ -104,7 +104,7 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | _P
     if feature.is_bytes:
         return _pieces(column, feature)
     shape = num_rows, feature.num_values
-    if column.itemsize == 1:  # usually masks
+    if column.itemsize == 1:  # usually a mask; a value below 128 is its own varint
         values = frozen(column).reshape(shape).view(np.uint8)
         if values.max(initial=0) < 0x80:
             return _Packed(feature.num_values, values.reshape(-1))
@@ -234,7 +234,7 @@ def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, valu
     size for every other token.
     """
     length = np.uint64(values_NL.shape[1])
-    whole = length - min(length, np.uint64(3))  # the words of the last three could cross the row's end
+    whole = length - min(length, np.uint64(3))  # the words of the last three values could cross the row's end
     words_L = np.empty(length, np.uint32)
     for row in range(len(places_N)):
         at, r = np.uint64(places_N[row]), np.uint64(row)

@@ -87,7 +87,7 @@ def lowest_bit(word: int) -> int:
     return _BITS[(word & (~word + np.uint64(1))) * _SEQUENCE >> np.uint64(58)]
 
 
-HEAD_BYTES, FRAME_BYTES = 12, 16  # of a frame: before its data, and in total
+HEAD_BYTES, FRAME_BYTES = 12, 16  # of a frame: before its data, and all except its data
 _WORDS = 4  # words of 8 bytes in a step of the crc
 
 
@@ -140,7 +140,7 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 def masked(crc: int) -> int:
     """Return the masked crc, uint32, as TFRecord stores it.
 
-    Takes a crc, since passing an array takes longer than the crc of a size (31 against 5 ns).
+    Takes a crc, since passing an array takes 31 ns, computing the crc of a size only 5 ns.
     """
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return np.uint32((rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF))
@@ -192,7 +192,7 @@ def find_frames(
 ) -> int:
     """Set `begins_N` and `ends_N` to the bounds of N records. Record n is `skips_N[n]` frames after `starts_N[n]`.
 
-    Returns: the first n with a damaged frame, or a frame past `stops_N[n]`; otherwise N.
+    Returns: the first n for which a frame is damaged or extends past `stops_N[n]`; N if there is none.
     """
     for n in range(len(starts_N)):
         end = starts_N[n] - 4

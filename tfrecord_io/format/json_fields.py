@@ -1,7 +1,7 @@
 """Validate the JSON files of a dataset, which may be untrusted.
 
-Functions return a valid value and raise ValueError for an invalid one, KeyError for a missing field. Callers turn both
-(`WRONG`) into an error that names the file.
+Functions return a valid value and raise ValueError for an invalid one, KeyError for a missing field. Callers catch
+these exceptions (`WRONG`) and raise an error that names the file.
 """
 
 import collections.abc
@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-# Parts of file names, without separators, and without a dot at the start, as in '..' and hidden files.
+# Parts of file names. Separators and a leading dot ('..', hidden files) are not allowed.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,254}\Z")
 FINGERPRINT = re.compile(r"[0-9a-f]{1,128}\Z")
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -88,7 +88,7 @@ def integer(value: Any) -> int:
 def counts(value: Any) -> list[int]:
     numbers = items(value)
     is_right = set(map(type, numbers)) <= {int} and min(numbers, default=0) >= 0 and max(numbers, default=0) <= MOST
-    return numbers if is_right else list(map(count, numbers))  # raises for the invalid one
+    return numbers if is_right else list(map(count, numbers))  # raises for the first invalid number
 
 
 def texts(value: Any, pattern: re.Pattern[str]) -> list[str]:
@@ -123,7 +123,7 @@ ABSENT = {"json": "absent"}
 
 
 def decoded(hint: Any, value: Any) -> Any:
-    """Convert JSON to a type; `Annotated[type, read]` calls `read`. Only `ABSENT` fields may be missing."""
+    """Convert JSON to the type `hint`, by `read` for `Annotated[type, read]`. Only `ABSENT` fields may be missing."""
     kind, arguments = get_origin(hint), get_args(hint)
     if kind is Annotated:
         return arguments[1](value)
@@ -159,7 +159,7 @@ def _first_decoded(hints: list[Any], value: Any) -> Any:
 
 
 def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Check the fields `needed`, and `others` if present. Return the object with all its fields."""
+    """Check the fields `needed`, and the fields `others` that are present. Return the object with all its fields."""
     fields = mapping(value)
     for name, hint in {**needed, **(others or {})}.items():
         if name in needed or name in fields:
@@ -168,7 +168,7 @@ def checked(value: Any, needed: Mapping[str, Any], others: Mapping[str, Any] | N
 
 
 def object_of(kind: Any, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Convert those of `names` that are present to the types of the dataclass `kind`."""
+    """Convert the fields `names` that are present to their types in the dataclass `kind`."""
     hints = _hints(kind)
     return {name: decoded(hints[name], document[name]) for name in names if name in document}
 

@@ -205,7 +205,7 @@ class LabelRange:
         return f"{values} from {self.smallest} to {self.largest}"
 
     def joined(self, other: LabelRange) -> LabelRange:
-        """Return the range of both. `distinct` is known only if one of them has every integer of the range."""
+        """Return the range that spans both. `distinct` is known only if one of them has every integer of that range."""
         smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
         whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
         return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)

@@ -113,7 +113,7 @@ class TokenizerFacts:
 
     @property
     def end_id(self) -> int | None:
-        """Id that ends a generated text: EOS, or [SEP] without an EOS."""
+        """Id that ends a generated text: EOS, or [SEP] if there is no EOS."""
         return self.sep_id if self.eos_id is None else self.eos_id
 
 
@@ -187,7 +187,7 @@ class Manifest:
 
 
 def contradictions(manifest: Manifest) -> Iterator[str]:
-    """Yield the contradictions in a manifest as messages. Only the first one is reliable."""
+    """Yield the contradictions in a manifest as messages. Use only the first one: later checks rely on earlier ones."""
     if manifest.schema.row_ids is None:
         yield "no token ids, expected a feature of role 'token_ids', or of 'chosen_ids' and 'rejected_ids'"
     for side in ("chosen", "rejected"):

@@ -7,7 +7,7 @@ from tfrecord_io.format.ledger import Shard
 from tfrecord_io.shown import some
 
 FOLDER = "index"
-# Default block of the reader. The index takes 8 bytes per 16 records.
+# Records per offset, as many as in the reader's default block. An offset takes 8 bytes.
 STRIDE = 16
 
 _DTYPE = np.dtype("<u8")

@@ -97,14 +97,14 @@ class InputFunctions(abc.ABC):
             shuffle: sizes of the levels of shuffling, for training.
             order: "hosts": each host shuffles its share of the shards. "global": a global batch depends only on seed
                 and step, so a run may resume on other hosts and replicas; splits of over 64 MB need an index (no gzip).
-                Both have every row once per epoch.
+                In either order, an epoch has every row once.
             start_step: number of global batches to skip. The next ones equal those of a run from step 0 with the same
                 arguments, hosts and replicas. Shards without an index (gzip) are read from their start.
             steps: length of the whole training run. A mixture with `most_epochs` raises at once if a dataset reaches
                 its maximum earlier; without `steps`, its batches end there.
-            keep: columns of text or bytes to add, string [B], which no TPU accepts. With an objective: features of any
-                kind, and elements are (inputs, labels, weights, {name: values}).
-            names: {present name: new name} of inputs, or "keras-hub" for the names in KerasHub's models.
+            keep: columns of text or bytes to add, string [B]; no TPU accepts strings. With an objective: features of
+                any kind, and elements are (inputs, labels, weights, {name: values}).
+            names: {current name: new name} of inputs, or "keras-hub" for the names in KerasHub's models.
 
         Raises:
             ReaderError: here or from the input function, for an impossible request.
@@ -172,7 +172,7 @@ def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
 
     Inputs without a new name keep theirs, except that "keras-hub" drops them, since KerasHub's models accept no others.
 
-    Raises: ReaderError for unknown or equal names, or for packed rows with "keras-hub".
+    Raises: ReaderError for unknown or duplicate names, or for packed rows with "keras-hub".
     """
     if names is None:
         return dataset

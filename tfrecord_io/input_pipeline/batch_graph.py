@@ -82,7 +82,7 @@ def _training_batches(request: InputRequest, batch_rows: int, *, host: Host, fir
 
 
 def _evaluation_batches(request: InputRequest, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, int]:
-    """Return a host's batches of records and fill rows from the first step on, string [B], and its number of records.
+    """Return a host's batches, string [B], from the first step on, and its number of records. Fill rows come last.
 
     In the global order each host reads all records, at 1 us per record.
     """

@@ -28,14 +28,14 @@ from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.mixing.mixing_plan import ENDLESS
 from tfrecord_io.ordering.global_order import GCS_BLOCK_SIZE, GlobalOrder, fits_in_memory
 
-# Concurrent reads per window, and windows. A read from an object store takes 30 ms.
+# Concurrent reads per window, and concurrent windows. A read from an object store takes 30 ms.
 _READS, _WINDOWS = 16, 2
 _LEAST_BUFFER_BYTES = 4096
 _INDEX_REQUESTS = 32
 
 
 def training(request: InputRequest, columns: range) -> tf.data.Dataset:
-    """Return an endless dataset of serialized records, string [n], n varying, from the request's first step on."""
+    """Return an endless dataset of serialized records, string [n] with varying n, from the request's first step on."""
     schedule = mixing_plan.schedule(request.rates, rows=request.global_batch_size)
     stages = [stage for stage in schedule if stage.last > request.start_step]
     alone = len(request.sources) == 1
@@ -105,7 +105,7 @@ class _Streams:
     """Records of K datasets in S stages, for some columns of every batch. All datasets fit in memory, or none does.
 
     One function makes all streams, as in `record_order.training_batches`. `orders` has the K orders of the first stage,
-    then of the next.
+    then the K orders of the second, and so on.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class _Streams:
             bytes_G=[_block_bytes(source, length=block) for source in sources],
             compression=[shard_reading.TYPES[source.compression] for source in sources],
             index_stride=[source.index_stride or 1 for source in sources],
-            # About the size of a block, since further bytes are wasted.
+            # About the size of a block, since bytes read after the block are wasted.
             buffer_size=[max(_LEAST_BUFFER_BYTES, int(num_bytes * block * 1.1)) for num_bytes in of_record],
         )
 
@@ -154,7 +154,10 @@ class _Streams:
         return streams.padded_batch(count, padding_values=padding).map(joined)
 
     def stream(self, at: tf.Tensor, *, whole_batches: bool = False) -> tf.data.Dataset:
-        """Return serialized records and their columns, by step, then column. An element is a window or whole batch."""
+        """Return serialized records and their columns, by step, then column.
+
+        An element is a window or, with `whole_batches`, a batch.
+        """
         values, source = self._of_stream[at], self._of_source[at % self._num_sources]
         order = self._order.with_values({**values, **self._of_stage[at // self._num_sources]})
 
@@ -233,7 +236,7 @@ def _read_blocks(
     compression: tf.Tensor,
     buffer_size: tf.Tensor,
 ) -> tf.Tensor:
-    """Read at least one record, by rows of the split. `length`: records per block."""
+    """Read records `rows` of the split, at least one. `length`: records per block."""
 
     def read_one(path: tf.Tensor, byte: tf.Tensor, count: tf.Tensor, skip: tf.Tensor) -> tf.Tensor:
         records = shard_reading.records_at(

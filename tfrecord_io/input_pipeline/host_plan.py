@@ -8,12 +8,12 @@ shards a, b, c of 3, 1, 2 blocks:
 
     round      0    1    2    3    4
     slot 0     a0   a1   a2   ..             a0: the first block of a
-    slot 1     b0   ..   c0   c1   ..        ..: a shard has ended; its slot passes, then opens the next shard
+    slot 1     b0   ..   c0   c1   ..        ..: a shard has ended; its slot skips a round, then opens the next shard
 
     order      a0 b0 │ a1 │ a2 c0 │ c1       block m of a shard is read m rounds after its first block
 
-An interleave continues the previous one if it starts with the current slot, then has the other open shards, each at its
-current row, then the unopened shards.
+A new interleave continues an interrupted one if it has the current slot's shard, then the other open shards, each at
+its current row, then the unopened shards.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Host:
     replicas: int = 1
 
     def columns(self, global_batch_size: int) -> range:
-        """Return this host's columns of each global batch. The batch must be divisible by the hosts."""
+        """Return this host's columns of each global batch. Its size must be divisible by the number of hosts."""
         rows = global_batch_size // self.count
         return range(self.index * rows, (self.index + 1) * rows)
 
@@ -110,7 +110,7 @@ def whole_step(start_step: SupportsIndex) -> int:
 
 
 def element_rows(global_batch_size: int, host: Host) -> int:
-    """Return the rows of a replica's part of the global batch. Raises: ReaderError if the batch is not divisible."""
+    """Count the rows of a replica's part of the global batch. Raises: ReaderError if the parts would be unequal."""
     check_positive("global_batch_size", global_batch_size)
     replicas = host.count * host.replicas
     if global_batch_size % replicas:
@@ -187,7 +187,7 @@ def resume(
 
 def _schedule(blocks: np.ndarray, *, cycle_length: int) -> tuple[np.ndarray, np.ndarray]:
     slot, first_round = np.empty_like(blocks), np.empty_like(blocks)
-    # (round, slot) in which each slot's shard has ended.
+    # For each slot: the first round after the end of its shard, and the slot.
     ends: list[tuple[int, int]] = []
     for shard, shard_blocks in enumerate(blocks.tolist()):
         if shard < cycle_length:

@@ -6,8 +6,8 @@
                         windows of W records, each permuted            │
                                                 └──► batch of B strings ◄┘
 
-To start within an epoch, the client computes the position (`host_plan`). The rest of that epoch, from the start of a
-window, is a separate graph, which the ordinary epochs follow.
+To start within an epoch, the client computes the position (`host_plan`). A separate graph reads the rest of that
+epoch, from the start of a window. The ordinary epochs follow.
 """
 
 import concurrent.futures
@@ -91,10 +91,10 @@ class Training:
 def training_batches(
     sources: Sequence[SplitShards], *, host: Host, shuffle: Shuffle, stages: Sequence[Stage]
 ) -> tf.data.Dataset:
-    """Return batches of serialized records, string [B], of K sources, from the first stage on.
+    """Return batches of serialized records, string [B], from K sources, starting with the first stage.
 
     Windows never cross epochs. One function makes all streams, since TensorFlow prepares every function: with one per
-    dataset, a mixture of 100 would need 18 instead of 5 CPU s.
+    dataset, a mixture of 100 datasets would need 18 instead of 5 CPU s.
     """
     count, parts = len(sources), [Training(source=source, host=host, shuffle=shuffle) for source in sources]
     begun = [part.begin(row) for stage in stages for part, row in zip(parts, stage.before, strict=True)]
@@ -114,7 +114,7 @@ def training_batches(
         **{f"left{at}": [pieces[at] for _, pieces, _ in begun] for at in range(4)},
     )
     is_begun = any(len(pieces[0]) for _, pieces, _ in begun)
-    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // count)  # they share the memory
+    buffer_size = max(shard_reading.LEAST_READ_BYTES, shard_reading.READ_BYTES // count)  # for all sources
 
     def batches(stage: tf.Tensor) -> tf.data.Dataset:
         counts_PK = of_stage[stage]["rows_PK"]

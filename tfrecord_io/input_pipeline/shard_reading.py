@@ -99,7 +99,8 @@ def records_from(
 ) -> tf.data.Dataset:
     """Return `count` serialized records, from record `first` on, of a shard of `rows` records.
 
-    Reading fails if the shard has fewer records, or has more and is read to its end. Use as `records_at`.
+    Reading fails if the shard has fewer records, or has more and is read to its end. Call only where `records_at`
+    may be called.
     """
     start = functools.partial(_offset, path, first, count=-(-rows // index_stride), index_stride=index_stride)
     byte, skip = tf.cond(first < index_stride, lambda: tf.zeros([], tf.int64), start), first % index_stride
@@ -127,8 +128,8 @@ def records_at(
 ) -> tf.data.Dataset:
     """Return at most `most` serialized records of a shard from `byte` on, without the first `skip`.
 
-    Reading fails if they are not `num_records`. Call only in functions mapped over a dataset: TensorFlow 2.21 cannot
-    serialize this operation elsewhere.
+    Reading fails if their number is not `num_records`. Call only in functions mapped over a dataset: TensorFlow 2.21
+    cannot serialize this operation elsewhere.
     """
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=path[tf.newaxis],

@@ -76,7 +76,7 @@ def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Mani
 
 
 def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
-    """Return whether the objective would not fit if labels were ordinary columns."""
+    """Return whether the objective learns the labels: it would not fit if they were ordinary columns."""
     features = tuple(
         dataclasses.replace(feature, role="column") if ROLES[feature.role].is_label else feature
         for feature in manifest.schema.features

@@ -40,7 +40,8 @@ ENDLESS = 1 << 62
 class Stage:
     """Elements [first, last) of a training run. The last stage ends at `ENDLESS`.
 
-    rows_PK: the cycle: rows of each of K datasets in each of P elements, int64. before: rows in earlier stages.
+    rows_PK: the cycle: rows of each of K datasets in each of P elements, int64.
+    before: each dataset's rows in earlier stages.
     """
 
     first: int
@@ -74,7 +75,7 @@ class Schedule(tuple[Stage, ...]):
         return Schedule(stage.from_element(element) for stage in self if stage.last > element)
 
     def last_within(self, most_rows: Sequence[float]) -> tuple[int, int]:
-        """Return the largest number of elements within `most_rows` of each dataset, and the limiting dataset."""
+        """Return for how many elements `most_rows` of each dataset suffice, and the index of the limiting dataset."""
 
         def elements_within(part: int) -> int:
             return bisect.bisect_right(range(1, ENDLESS), most_rows[part], key=lambda at: self.rows_before(at)[part])
@@ -82,14 +83,14 @@ class Schedule(tuple[Stage, ...]):
         return min((elements_within(part), part) for part in range(len(most_rows)))
 
 
-# By the first step of each stage: shares of the rows, by dataset.
+# {first step of a stage: {dataset: share of the rows}}
 Rates = Mapping[int, Mapping[str, float]]
 
 
 def schedule(rates: Rates, *, rows: int, elements: int = 1, host: int = 0, hosts: int = 1) -> Schedule:
     """Return one host's schedule of elements of `rows` rows, `elements` per step.
 
-    Each host begins at another element of the cycles, so that a rare dataset does not come on all hosts at once.
+    Each host begins at a different element of the cycles, so that a rare dataset does not come on all hosts at once.
 
     Raises: as `cycle`.
     """
@@ -201,7 +202,7 @@ def cycle(shares: Mapping[str, float], *, rows: int) -> np.ndarray:
 def source_seed(seed: int, name: str) -> int:
     """Return the seed for the order of dataset `name` in a mixture with seed `seed`.
 
-    Training on the dataset alone with this seed and the same `shuffle` has its rows in the same order.
+    Training on the dataset alone, with this seed and the same `shuffle`, reads its rows in the same order.
     """
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
 
@@ -216,7 +217,7 @@ def _shares(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
-    """Round each line to whole numbers with sum `sums_P`: down, then up where the fraction was largest."""
+    """Round the numbers of each row so that their sum is as in `sums_P`: down, or up where fractions are largest."""
     whole_PK = np.floor(exact_PK).astype(np.int64)
     order_PK = np.argsort(whole_PK - exact_PK, axis=1, kind="stable")
     rank_PK = np.argsort(order_PK, axis=1, kind="stable")
@@ -228,13 +229,13 @@ def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list
     taken = [0] * len(totals)
     elements = []
     for element in range(1, num_elements + 1):
-        # Rows that are due:
+        # Due rows come first.
         take = [max(total * element // num_elements - had, 0) for total, had in zip(totals, taken, strict=True)]
         waiting = []
         for at, total in enumerate(totals):
             had = taken[at] + take[at]
             if had * num_elements < total * element:
-                # The element in which the next row, partly in the quota, is due:
+                # The next row is released. It is due in this element:
                 waiting.append((-(-(had + 1) * num_elements // total), at))
         for _, at in sorted(waiting)[: rows - sum(take)]:
             take[at] += 1

@@ -13,13 +13,13 @@ from tfrecord_io.input_pipeline import host_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role, Schema, Side
 
-# Roles of further inputs of a model.
+# Roles of a model's inputs besides ids and mask.
 _DESCRIPTIVE: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
 
 Features = Mapping[str, Any]
 # Inputs, labels and weights; several labels are a dict.
 Result = tuple[dict[str, Any], Any, Any]
-# Takes features, with a mask, and operations (`NumpyOps` or `TensorOps`).
+# Function of features, which include a mask, and operations (`NumpyOps` or `TensorOps`).
 Apply = Callable[[Features, Any], Result]
 
 
@@ -162,7 +162,7 @@ class NumpyOps:
     take = staticmethod(lambda values_BW, indices_BL: np.take_along_axis(values_BW, indices_BL, axis=1))
     total = staticmethod(lambda values_BL: values_BL.sum(axis=1))
     cumsum = staticmethod(lambda values_BL: np.cumsum(values_BL, axis=1))
-    # Rows of one value, as many as in `like`, of its dtype.
+    # An array of one value, with as many rows as `like` and the same dtype.
     full = staticmethod(lambda width, fill, like: np.full((len(like), width), fill, like.dtype))
     concat = staticmethod(lambda parts: np.concatenate(parts, axis=1))
     largest = staticmethod(lambda values_BL, count: np.argsort(-values_BL, axis=1)[:, :count])
@@ -193,7 +193,7 @@ class NumpyOps:
 
     @staticmethod
     def where(chosen: Any, values: Any, others: Any) -> Any:
-        """Like `np.where`, in the dtype of `others` if it is an array, else of `values`."""
+        """Like `np.where`, in the dtype of `others` if that is an array, otherwise of `values`."""
         like = others if isinstance(others, np.ndarray) else values
         return np.where(chosen, values, others).astype(like.dtype, copy=False)
 

@@ -57,7 +57,7 @@ def _classification(manifest: Manifest, tokens: base.TokenFeatures, *, num_label
 
 def _require_class_ids(manifest: Manifest, num_labels: int | None) -> None:
     ranges = [split.labels for split in manifest.splits.values() if split.labels is not None]
-    if not ranges:  # named, or floats
+    if not ranges:  # the labels have names or are floats
         return
     labels = functools.reduce(LabelRange.joined, ranges)
     if num_labels is not None:
@@ -148,13 +148,14 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
         decoder_start_id: the start token, as an id or by kind: "pad" for T5 (arXiv:1910.10683), "eos" for BART
             (arXiv:1910.13461), "cls" for models warm-started from BERT.
 
-    Raises: ReaderError from `bind`, without targets or this token, or if a feature has the name of a decoder input.
+    Raises: ReaderError from `bind` if targets or the start token are missing, or if a feature has the name of a decoder
+        input.
     """
     return base.Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
 
 def decoder_features(target_ids_BT: Any, target_mask_BT: Any, *, start: int, ops: Any) -> dict[str, Any]:
-    """Return the decoder's inputs, [B, T]: the target shifted right, after `start`, which follows any left padding."""
+    """Return the decoder's inputs, [B, T]: left padding, if any, then `start`, then the target shifted right."""
     before_BT, shifted_BT = base.shifted(target_mask_BT, 0, ops), base.shifted(target_ids_BT, 0, ops)
     first_BT = (target_mask_BT > before_BT) | (ops.arange(0, target_ids_BT.shape[1]) == 0)
     return {

@@ -96,7 +96,7 @@ class _Hiding:
     def in_place(self, features: base.Features, ops: Any) -> base.Result:
         ids_BL, probability = features[self.tokens.ids], self.probability
         draws, token_draws = ops.split(2)
-        # The draws of chosen tokens are uniform in [0, probability), and serve again in `_seen`.
+        # The draws of chosen tokens are uniform in [0, probability), and `_seen` reuses them.
         draw_BL = draws.uniform(ids_BL.shape)
         chosen_BL = self._candidates(features, ops) & (draw_BL < probability)
         seen_BL = self._seen(ids_BL, draw_BL, below=probability, ops=token_draws)
@@ -124,7 +124,7 @@ class _Hiding:
         return ~ops.table(self.special_V, features[self.tokens.ids]) & (features[self.tokens.mask] > 0)
 
     def _seen(self, ids: Any, draw: Any, *, below: float, ops: Any) -> Any:
-        """Replace `ids` by the mask token, a random token or nothing. `draw` is uniform in [0, `below`)."""
+        """Replace `ids` by the mask token or a random token, or keep them. `draw` is uniform in [0, `below`)."""
         drawn = ops.chosen_from(self.ordinary_ids, ids.shape)
         seen = ops.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
         return ops.where(draw < below * self.mask_share, self.mask_id, seen)

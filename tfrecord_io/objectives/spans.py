@@ -48,7 +48,7 @@ def span_corruption(
 
     Args:
         density: share of a row's tokens to hide.
-        mean_span: mean tokens in a hidden span.
+        mean_span: mean number of tokens in a hidden span.
         sentinel_ids: ids that replace the first span, the second, ...; by default the tokenizer's <extra_id_0>,
             <extra_id_1>, ....
         eos_id: the end of inputs and targets; by default the tokenizer's EOS.
@@ -207,9 +207,9 @@ def draw_spans(length_B: Any, counts: SpanCounts, ops: Any) -> tuple[Any, Any]:
 
 
 def _cut(total_B: Any, parts_B: Any, *, most: int, most_parts: int, ops: Any) -> Any:
-    """Draw sizes of parts with sum `total_B`, [B, most_parts]: the first `parts_B` at least 1, all others 0.
+    """Draw sizes of parts, [B, most_parts], with sum `total_B`: the first `parts_B` are at least 1, all others 0.
 
-    All ways are equally likely: the cuts are the places between two items with the largest random numbers.
+    All results are equally likely: of the places between two items, those with the largest random numbers are cut.
     """
     total_B1 = total_B[:, None]
     draw_BC = ops.where(ops.arange(1, most) < total_B1, ops.ranks([total_B.shape[0], most - 1]), -1.0)

@@ -1,8 +1,8 @@
 """The operations of `base.NumpyOps` on tensors, with draws from a stateless seed.
 
-A seed, int64 [2], has the draws of `tf.random`. A seed from `by_row`, int64 [3], also contains the number of the first
+A seed, int64 [2], gives `tf.random`'s draws. A seed from `by_row`, int64 [3], also contains the number of the first
 row in the global batch, so that the draws of a replica are a slice of the whole batch's draws. Philox (Salmon et al.,
-Parallel Random Numbers, 2011) can start at any count of four numbers, so this costs nothing.
+Parallel Random Numbers, 2011) can start at any multiple of four numbers, so this costs nothing.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)
 GCS_BLOCK_SIZE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
 
 _MEMORY_BYTES = 64 << 20
-# Estimate: token ids shrink to a third, padding to nothing.
+# Estimate: gzip shrinks token ids to a third, and padding to almost nothing.
 _GZIP_RATIO = 8
 
 # Purposes of random choices with the same seed.
@@ -141,7 +141,7 @@ class GlobalOrder:
         return self.stage.rows_before(step)[self.part]
 
     def place(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return this dataset's columns of a batch, ascending, and the rows in them: both int64 [n]."""
+        """Return this dataset's columns in a batch, ascending, and their rows, both int64 [n]."""
         first, last = self.rows_before(step), self.rows_before(step + 1)
         columns, numbers = np.zeros((2, 0), np.int64)
         window, _ = self.begin(first)
@@ -163,7 +163,7 @@ class GlobalOrder:
         turn = ops.search(ends_P, within)
         counts_NK, count_N1 = ops.gather(ops.constant(self.rows_PK), turn), ops.gather(counts_P, turn)[:, None]
         row_N1 = (within - ops.gather(ends_P, turn))[:, None] + count_N1
-        # Rows of each dataset before this one. A tie goes to the dataset named first.
+        # Rows of each dataset that come before this row. A tie goes to the dataset named first.
         ties_K = ops.where(ops.arange(0, self.stage.rows_PK.shape[1]) >= self.part, 1, 0)
         before_NK = ((2 * row_N1 + 1) * counts_NK + count_N1 - ties_K) // (2 * count_N1)
         return self.first_step + cycles * self._num_elements + turn, ops.total(before_NK)
@@ -256,7 +256,7 @@ class GlobalOrder:
             window // self._windows_per_epoch,
             window % self._windows_per_epoch * self._window // self.block,
         )
-        # `limit` keeps slots after the whole blocks in range; they are replaced below.
+        # `% limit` keeps blocks after the last whole one in range; their numbers are replaced below.
         blocks = ops.arange(first_block, first_block + self._window // self.block + 2)
         epoch_key, limit = folded(self._block_key, epoch, ops), ops.maximum(num_blocks, 1)
         blocks = permuted(blocks % limit, epoch_key, ops, limit=limit, grid=self._block_grid)
@@ -265,7 +265,7 @@ class GlobalOrder:
         return ops.where(slots < num_blocks * self.block, numbers, slots)
 
     def _in_shards(self, numbers: Any, ops: Any) -> Any:
-        """Convert numbers, which count all whole blocks first, then all leftover rows, to rows of the split."""
+        """Convert numbers to rows of the split. Numbers count the rows of all whole blocks, then all leftover rows."""
         ends_S, shift_S, left_ends_S, left_shift_S = (ops.constant(self._shard_parts[:, at]) for at in range(4))
         last, num_whole = self._last_shard, self._num_whole
         left = ops.where(numbers < num_whole, 0, numbers - num_whole)
@@ -275,7 +275,7 @@ class GlobalOrder:
 
     @functools.cached_property
     def _shard_parts(self) -> np.ndarray:
-        """Per shard: end and shift to rows of the split, for whole blocks, then for leftovers; int64 [S, 4]."""
+        """Per shard, the end and the shift to rows of the split: of whole blocks, then of leftovers; int64 [S, 4]."""
         rows_S = np.array(self.shard_rows, np.int64)
         whole_S = rows_S // self.block * self.block
         first_S, left_S = np.cumsum(rows_S) - rows_S, rows_S - whole_S

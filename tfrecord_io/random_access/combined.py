@@ -100,7 +100,8 @@ class GlobalBatches:
 
         Raises:
             IndexError: the step or replica does not exist.
-            ReaderError: the batch is not divisible, or as in `Rows`.
+            ReaderError: the replicas cannot share the batch equally, or a shard cannot be read.
+            CorruptRecordError: a record is damaged.
         """
         batch = unfilled(self._schema, host_plan.element_rows(self._batch_rows, Host(replicas=replicas)))
         for name, columns, numbers in self._placed(step, replica=replica, replicas=replicas):

@@ -50,7 +50,7 @@ class Rows(ShardFiles):
     Arrays are int64 or float32; text and bytes are `str` and `bytes`, in object arrays for several rows. Bind
     objectives to `manifest`.
 
-    Can be pickled; threads and processes, even forks, may read concurrently.
+    Can be pickled; threads and processes, even forked ones, may read concurrently.
     """
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ from tfrecord_io.shown import some, without_secrets
 
 # Cached indexes. Shards of 100 MB have 25 KB.
 _INDEXES = 1024
-# Cached shards without index, and the unpacked bytes kept of each: a file of 2 MB can become 2 GB.
+# Cached shards without index, and the unpacked bytes kept for each: a file of 2 MB can become 2 GB.
 _WHOLE_SHARDS = 2
 _UNPACKED_BYTES = 512 << 20
 
@@ -57,7 +57,7 @@ class ShardFiles:
         return self.storage.path(self._shards[shard].name)
 
     def locate(self, row: int) -> tuple[int, int]:
-        """Return the number of a row's shard, and its record number in the shard."""
+        """Return the number of a row's shard, and the row's number in the shard."""
         shard = bisect.bisect_right(self._ends_S, row)
         return shard, row - (int(self._ends_S[shard - 1]) if shard else 0)
 
@@ -146,7 +146,7 @@ class ShardFiles:
 
     @functools.cached_property
     def _edges(self) -> Any:
-        """Function from a shard to its edges, int64 [groups + 1]."""
+        """Cached function that returns a shard's edges, int64 [groups + 1]."""
         return functools.lru_cache(_INDEXES)(self._read_edges)
 
     def _read_edges(self, shard: int) -> np.ndarray:

@@ -167,7 +167,7 @@ class _RemoteStorage(Storage):
 
 @contextlib.contextmanager
 def _as_os_error(name: str) -> Iterator[None]:
-    """Raise any error as an OSError of file `name`, since gcsfs has its own exceptions."""
+    """Raise any error as an OSError that names the file, since gcsfs has its own exceptions."""
     try:
         yield
     except Exception as error:
