@@ -14,7 +14,7 @@ Path = str | os.PathLike[str]
 # One or several values of a repeatable option.
 Paths = Path | Sequence[Path]
 Texts = str | Sequence[str]
-# A function from a pyarrow.Table to a table or a mask, or its name.
+# A function from a pyarrow.Table to a table or a mask, or the function's name.
 Function = str | Callable[[Any], Any]
 Functions = Function | Sequence[Function]
 

@@ -18,7 +18,7 @@ from pipelines.prepare.options.config import (
     TokenizerConfig,
 )
 
-# Options that share one order on the command line.
+# Options that run in the order in which they are given.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
 

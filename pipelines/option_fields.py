@@ -23,13 +23,13 @@ class Option:
 
     text, metavar, group: its line in --help-all, and the title above the line.
     brief: its line in --help, if it is a common option.
-    flags: its spellings, if not from the field's name: `--on/--off`, or several separated by spaces.
+    flags: its spellings, if they do not follow from the field's name: `--on/--off`, or several separated by spaces.
     choices: the allowed words, if the type is not a Literal.
     parse: converts the typed value. typed_default: the default before this conversion.
-    least, most, above, below, remedy: bounds of a number, and the remedy for a number outside.
-    taken_with: the words of another option that allow this option; empty for all.
-    fingerprint: "always" part of it, or only if "changed" from the default; None if the option does not affect bytes,
-        or other parts of the fingerprint cover it.
+    least, most, above, below, remedy: bounds of a number, and the remedy for a number outside them.
+    taken_with: the words of another option that allow this option; empty if all do.
+    fingerprint: when the fingerprint contains the value: "always", or if "changed" from the default; None if the option
+        does not affect bytes, or other parts of the fingerprint cover it.
     key: its name in the fingerprint, if not the field's name.
     """
 
@@ -94,7 +94,7 @@ def declared(config: Any) -> tuple[Option, ...]:
 
 
 def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
-    """Return the type of a hint, the first one of a union, and the words of a Literal."""
+    """Return the type of a hint (of a union, the first member's) and the words of a Literal."""
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if (first := members[0]) in (bool, int, float):
         return first, ()
@@ -144,7 +144,7 @@ def _missed(number: Any, option: Option) -> str:
 
 
 def fingerprint_items(config: Any) -> dict[str, Any]:
-    """Return the values of options in the fingerprint, by their names there."""
+    """Return the option values that belong in the fingerprint, by their names there."""
     items = {}
     for option in declared(config.__class__):
         value, covered = getattr(config, option.field), option.fingerprint
@@ -154,7 +154,7 @@ def fingerprint_items(config: Any) -> dict[str, Any]:
 
 
 def values_of(config: type, typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values for the fields of `config`, from a command's options by name, without those that are not given."""
+    """Convert a command's options, by name, to values of the fields of `config`. Omit options that are not given."""
     values = {}
     for option in declared(config):
         if (value := typed.get(option.name)) not in (None, ()):

@@ -128,7 +128,7 @@ def plan(*datasets: Any, tokenizer: Any, **options: Unpack[BuildOptions]) -> Pla
 
 
 def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) -> Inspected:
-    """Return the manifest of a finished dataset, and the first `rows` rows of all splits or of those in `split`.
+    """Return the manifest of a finished dataset, and the first `rows` rows of each split, or of each in `split`.
 
     Raises: ManifestError if the folder has no finished dataset; ReaderError if a split does not exist.
     """
@@ -176,7 +176,7 @@ def export(
     Raises:
         ManifestError: the folder has no finished dataset.
         CorruptRecordError: a shard is damaged.
-        PrepError: for other reasons, as the command.
+        PrepError: any other error of the command.
     """
     from pipelines.prepare.export import exporting
     from pipelines.prepare.export.export_settings import ExportSettings

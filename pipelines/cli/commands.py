@@ -1,7 +1,7 @@
 """The program `prep-tfrecords`, and its commands build, plan, tokenizer and export.
 
-Commands import large libraries, so that --help is fast. docs/reference/cli/prep-tfrecords.md has the exit statuses, and
-the use of stdout and stderr.
+Large libraries are imported only when a command runs, so that --help is fast. The exit statuses and the use of
+stdout and stderr are in docs/reference/cli/prep-tfrecords.md.
 """
 
 import functools

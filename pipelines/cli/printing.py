@@ -76,7 +76,7 @@ def watch_rows(total: int, progress: Progress, *, doing: str) -> Iterator[None]:
         counts, passed = progress.read(), now - began
         text = f"{counts.rows / passed:,.0f} rows/s"
         if counts.tokens or counts.shards:
-            if bar is None or out.width >= _WIDE:  # on a narrow terminal, the times matter more
+            if bar is None or out.width >= _WIDE:  # a narrow terminal needs the space for times
                 text += f"  {counts.tokens / passed:,.0f} tokens/s"
             text += f"  {some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
         if bar is None:
@@ -145,7 +145,7 @@ def traced(record: Traced, *, width: int = 400) -> None:
         for name, value in row.texts.items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             text = text if len(text) <= width else f"{text[:width]} … ({some(len(text), 'character')})"
-            for line in f"{name}: {text}".split("\n"):  # so that a text cannot look like our lines
+            for line in f"{name}: {text}".split("\n"):  # indented, so that a text cannot imitate our lines
                 out.print(f"    {line}", soft_wrap=True)
 
 

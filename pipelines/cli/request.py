@@ -29,7 +29,7 @@ _DATASET = click.argument("datasets", nargs=-1, required=True, metavar="DATASET.
 
 
 def _function(kind: str, help_text: str) -> Callable[[Any], Any]:
-    # Environment variables have no order.
+    # Environment variables cannot give the order of functions.
     return click.option(f"--{kind}", multiple=True, allow_from_autoenv=False, metavar="MODULE:FUNCTION", help=help_text)
 
 

@@ -35,7 +35,7 @@ _MESSAGE_FLAGS = ("--json", "--quiet", "-q", "--no-progress", "--verbose", "-v")
 
 
 def common(*, interrupted: tuple[str, str] = _INTERRUPTED, progress: bool = True) -> Callable[[Any], Any]:
-    """Add the common options, errors in two lines (`errors`) and quiet libraries to a command.
+    """Give a command the common options, errors in two lines (`errors`) and quiet libraries.
 
     `progress`: whether to add --no-progress.
     """
@@ -121,11 +121,11 @@ class Program(TwoLineErrors):
     """
 
     leaves_at_once = False
-    # Whether the process runs nothing else.
+    # Whether the process runs only this program.
     owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the group's options, and move message flags behind the command's name."""
+        """Parse the group's options, and move message flags after the command's name."""
         own = {flag for parameter in self.params for flag in parameter.opts}
         flags = [*itertools.takewhile(lambda flag: flag in _MESSAGE_FLAGS and flag not in own, args)]
         at = len(flags)
