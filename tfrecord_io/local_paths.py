@@ -15,7 +15,7 @@ _SCHEMES = ("file://", "local://")
 # Suffixes of tokenizer files in `transformers`.
 _TOKENIZERS = (".json", ".txt", ".model", ".jinja", ".spm", ".codes", ".tiktoken", ".tokenizer")
 
-# Files with arguments of a tokenizer class, and entries that `transformers` never opens as files.
+# Files with arguments of a tokenizer class, and their entries that `transformers` never opens as files.
 ARGUMENTS = ("tokenizer_config.json", "special_tokens_map.json")
 _TEXTS = re.compile(r"chat_template|name_or_path|special_tokens_map_file|added_tokens_decoder|\w+_tokens?")
 
@@ -35,7 +35,7 @@ def is_tokenizers(name: str) -> bool:
 
 
 def require_regular(path: str) -> None:
-    """Raise ReaderError for a local path that is not a regular file or contains a link, which could lead anywhere."""
+    """Raise ReaderError if a local path is no regular file, or its folder is a link: links could expose other files."""
     local = local_path(path)
     if local is None or not os.path.lexists(local):
         return

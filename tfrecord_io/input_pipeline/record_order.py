@@ -141,7 +141,7 @@ def training_batches(
                 counts_K = counts_PK[batch % tf.shape(counts_PK, tf.int64)[0]]
                 return tf.boolean_mask(parts_KN, tf.sequence_mask(counts_K, tf.shape(parts_KN)[1]))
 
-            # TensorFlow would log an error for each slice that `rebatch` makes of a slice.
+            # TensorFlow would log an error whenever `rebatch` slices a slice.
             mixed = mixed.padded_batch(count).enumerate().map(joined)
         return mixed.take(of_stage[stage]["steps"])
 

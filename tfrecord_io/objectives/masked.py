@@ -32,7 +32,7 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
 def gathered_masked_lm(
     probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1
 ) -> base.Objective:
-    """Predict hidden tokens as in `masked_lm`, for models that compute logits at P positions of each row only.
+    """Predict hidden tokens as in `masked_lm`, for models that compute logits at only P positions per row.
 
     Inputs include `masked_positions`, int32 [B, P]: the predicted positions, unordered, then others with weight 0.
     Labels are int32 [B, P], weights float32 [B, P].
