@@ -1,6 +1,6 @@
 """Trace a record of a shard back to its source rows (docs/design.md, "Repair and trace from the plan").
 
-Filters and --hold-out run again. Unless each row is one record, the shard's rows are tokenized again.
+Filters and --hold-out run again. Unless each row becomes one record, the shard's rows are tokenized again.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Contribution:
     """Source row of a record.
 
     `row`: its number in the split. `file`, `file_row`: the file (None for a Hub dataset) and the row's number in it.
-    `tokens`: the record's tokens [start, stop) from this row; None if each record is one row.
+    `tokens`: the record's tokens [start, stop) from this row; None if each row is one record.
     """
 
     row: int
@@ -47,7 +47,7 @@ class Contribution:
 class Traced:
     """Traced record, with its source rows in order.
 
-    `origin`: source split in which rows are numbered; None if it has the same name.
+    `origin`: source split in which rows are numbered; None if it has the name `split`.
     """
 
     split: str
@@ -168,7 +168,7 @@ def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Ma
 def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
     """Return the source row number of each record of a split, int64 [N], in the order of shards and records.
 
-    Raises: ReaderError if a record has tokens of several rows; FormatError if plan and shards disagree; as `reopen`.
+    Raises: ReaderError if a record has tokens of several rows; FormatError if plan and shards differ; also as `reopen`.
     """
     schema = manifest.schema
     if schema.with_role("num_tokens") is not None or schema.with_role("segment_ids") is not None:
