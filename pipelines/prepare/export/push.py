@@ -13,7 +13,7 @@ _LOGIN = "run `hf auth login` with a token that may write there, or set HF_TOKEN
 
 
 def prepare(name: str, output: str) -> None:
-    """Create the private dataset `name` unless it exists. Raises: ConfigError if `name` or `output` is unsuitable; OutputError."""
+    """Create the private dataset `name` unless it exists. Raises: ConfigError for a wrong option; OutputError."""
     import huggingface_hub
 
     if storage.local_path(output) is None:

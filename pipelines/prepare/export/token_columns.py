@@ -109,7 +109,7 @@ def documents(
 ) -> Iterator[dict[str, ExportedColumn]]:
     """Yield the columns of `unpadded` with one row per document.
 
-    A document is a row (`pad`), a segment (`pack`), or the tokens up to the next EOS or the end of the shard (`concat`).
+    A document is a row (`pad`), a segment (`pack`), or the tokens up to the next EOS or the shard's end (`concat`).
     """
     parts = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:

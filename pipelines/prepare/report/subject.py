@@ -101,7 +101,7 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 def lengths_of(part: SampledRecords) -> np.ndarray:
     """Return the length in tokens of each document of a sample, int64. A document is a segment (pack, chat), or a row.
 
-    A preference pair has two lengths: the prompt with each answer. Returns no lengths if records split documents (concat).
+    A preference pair has two lengths: the prompt with each answer. No lengths are known if records split documents.
     """
     schema = part.manifest.schema
     if schema.with_role("token_ids") is None:
