@@ -241,7 +241,7 @@ class TrainConfig:
         return dataclasses.replace(self, steps=steps, epochs=None, warmup=warmup, warmup_ratio=None)
 
     def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
-        """Check that replicas and `accumulate` divide the batch. `place`: name of a TPU, such as v3-8. Raises: ConfigError."""
+        """Check that replicas and `accumulate` divide the batch. `place`: a TPU such as v3-8. Raises: ConfigError."""
         size, parts = self.global_batch_size, replicas * self.accumulate
         if rest := size % parts:
             lower, upper = size - rest, size - rest + parts

@@ -104,7 +104,7 @@ class _Run:
                 f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}; the state is saved",
                 remedy="run the same command again to continue with the next batch",
             )
-            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # the signal of another host
+            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # another host got the signal
             raise error
         return self._finish()
 

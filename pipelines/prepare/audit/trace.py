@@ -168,7 +168,7 @@ def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Ma
 def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
     """Return the source row number of each record of a split, int64 [N], in the order of shards and records.
 
-    Raises: ReaderError if a record has tokens of several rows; FormatError if plan and shards differ; also as `reopen`.
+    Raises: ReaderError if a record has tokens of several rows; FormatError if plan and shards disagree; as `reopen`.
     """
     schema = manifest.schema
     if schema.with_role("num_tokens") is not None or schema.with_role("segment_ids") is not None:

@@ -3,7 +3,7 @@
     damaged                                repaired from
     a shard, its list of rejected rows     the plan and the source, byte for byte
     the indexes of an intact shard         the shard
-    one of the two copies of the tokenizer the other copy
+    a copy of the tokenizer                the other copy
     the files for TFDS                     the manifest
 
 The manifest is never written: a repaired shard must have the digest in the manifest.

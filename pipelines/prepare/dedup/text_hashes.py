@@ -81,7 +81,7 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Runs of `num_words` words in sets `names`. `hashes`: sorted, uint64 [M]. `of`: each hash's index in `names`."""
+    """Runs of `num_words` words in sets `names`. `hashes`: sorted, uint64 [M]. `of`: index of each hash's set."""
 
     names: tuple[str, ...]
     num_words: int

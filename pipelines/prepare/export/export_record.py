@@ -98,7 +98,7 @@ def read(root: str) -> ExportRecord | None:
 
 
 def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """Yield each file's name and problem for the export in `root`. The problem of an intact file is ''."""
+    """Yield the name and the problem ('' if intact) of each file of the export in `root`."""
     for file in (*(file for shard in record.shards for file in shard.files), *record.files):
         digest, num_bytes = hashlib.sha256(), 0
         try:

@@ -1,6 +1,6 @@
 """Export to the NumPy files of OLMo-core.
 
-    token_ids_part_NAME.npy       ids of all documents, in the smallest unsigned integers that fit; no header
+    token_ids_part_NAME.npy       ids of all documents, in the smallest unsigned type for the vocabulary; no header
     labels_mask_part_NAME.npy     a byte per token, 1 if the token is learned; only for layouts with a loss mask
     token_ids_part_NAME.csv.gz    a line `start,end` for each document, in tokens
 

@@ -51,8 +51,8 @@ _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]],
 def of_dataset(root: str) -> bytes:
     """Return the report of the finished dataset in `root` as an HTML page.
 
-    Raises: ManifestError if there is no dataset, or its format is newer; ReaderError if a shard or the tokenizer is
-        missing; CorruptRecordError if a sampled record is damaged.
+    Raises: ManifestError if there is no finished dataset, or its format is newer; ReaderError if a shard or the
+        tokenizer is missing; CorruptRecordError if a sampled record is damaged.
     """
     manifest = own_files.require_manifest(root)
     shown = [name for name, split in manifest.splits.items() if split.shards][:_SPLITS]

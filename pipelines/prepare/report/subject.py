@@ -1,7 +1,7 @@
 """Subject of a report: a finished dataset, and a sample of a few thousand records at fixed places.
 
 The sample consists of runs of neighbouring records. Of gzip shards, it has the first records, since reading a later one
-requires unpacking all before it. The places depend only on the dataset, so its reports are identical.
+requires unpacking all before it. The places depend only on the dataset, so reports are reproducible.
 """
 
 import dataclasses
@@ -101,7 +101,7 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 def lengths_of(part: SampledRecords) -> np.ndarray:
     """Return the length in tokens of each document of a sample, int64. A document is a segment (pack, chat), or a row.
 
-    A preference pair has two lengths: the prompt with each answer. No lengths are known if records split documents.
+    A preference pair has two lengths: the prompt with each answer. The result is empty if records split documents.
     """
     schema = part.manifest.schema
     if schema.with_role("token_ids") is None:

@@ -121,7 +121,7 @@ def _float32(variable: Any) -> np.ndarray:
 def _layer(
     values: Mapping[str, np.ndarray], ours: str, theirs: str, *, rows: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Return a layer's weights by their names in transformers. `rows`: input size, if the outputs are heads."""
+    """Return a layer's weights by their names in transformers. `rows`: input size of a layer with several heads."""
     weights = {}
     for part, name in _PARTS.items():
         if (value := values.get(f"{ours}/{part}")) is None:

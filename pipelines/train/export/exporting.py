@@ -120,7 +120,7 @@ def _put(folder: Path, files: list[str], output: str) -> None:
             else:
                 shutil.copyfile(folder / name, target)  # drops the private mode of temporary files
         if unfinished != output:
-            os.replace(unfinished, output)  # replaces an empty folder, but fails for others
+            os.replace(unfinished, output)  # replaces an empty folder, fails for a non-empty one
     except (tf.errors.OpError, OSError) as error:
         if unfinished != output:
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -101,7 +101,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a folder for KerasHub, with the used settings and, if the checkpoint has no pooler, a random one."""
+        """Yield a folder for KerasHub, with the settings in use and, if the checkpoint has no pooler, a random one."""
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
             for path in self.folder.iterdir():

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# Sizes, with their usual keywords in KerasHub's backbones.
+# Keywords of KerasHub's backbones that are also the names of sizes.
 _SAME = {name: name for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")}
 
 

@@ -1,4 +1,4 @@
-"""Check a model's folder before memory is allocated: it has all files itself, and its sizes fit the tensors.
+"""Check a model's folder before memory is allocated: all files are in it, and its sizes fit the tensors.
 
 The weights of a transformer of width D have at least as many elements as each of these products:
 

@@ -46,7 +46,7 @@ def _at(name: str, *, divided_by: str | None = None) -> Callable[[Mapping[str, A
     return lambda config: (None, config.get(name) if divided_by is None else config[name] // config[divided_by])
 
 
-# Names of activations in Keras or transformers, by name in transformers.
+# One name for each activation, by its names in transformers.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "relu": "relu"}
 _OF_DECODERS = {"use_bidirectional_attention": (None, (None, False)), "attention_bias": (False, (False,))}
 _SIZES = dict.fromkeys(
@@ -268,7 +268,7 @@ _LLAMA3 = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings in use. `config`: for KerasHub's converter. `keywords`: for its backbone, with precedence.
+    """Settings in use. `config`: for KerasHub's converter. `keywords`: for its backbone; they override `config`.
 
     `activation`: a value of `ACTIVATIONS`, None if the type has a fixed one. `notes`: lines for people.
     """

@@ -2,8 +2,8 @@
 
 Every record becomes an output row, with the dataset's kept text columns. A source row with several windows has an
 output row per window, unless the task joins them. The columns `row`, `window`, `shard` and `record` locate a record.
-`row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads, and is
-null if unknown. Predictions stay in memory until they are written.
+`row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads. It
+is null if unknown. Predictions stay in memory until they are written.
 """
 
 import base64

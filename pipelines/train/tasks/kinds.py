@@ -42,7 +42,7 @@ class TaskKind:
     head: whether logits are for rows, tokens, or the vocabulary (at each token, or only at masked positions).
     side: side of a row that the task reads. labels: role of the predicted labels.
     num_outputs: number of outputs, unless labels or vocabulary determine it.
-    auto_class, hub_task: class AutoModelFor… of transformers, and the Hub's name of the task.
+    auto_class, hub_task: class AutoModelFor… of transformers, and the Hub's name for the task.
     hub_head: name of the head's layer in a checkpoint of transformers.
     reference: whether the loss compares the model with a frozen copy of its initial weights.
     """
