@@ -69,7 +69,7 @@ class ExportSettings:
             )
 
     def chosen(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the names of kept columns to their names in the export. Raises: ConfigError if names are wrong or clash."""
+        """Map the names of kept columns to their names in the export. Raises: ConfigError for wrong or equal names."""
         names = tuple(names)
         new = dict(self.renamed)
         if unknown := [name for name in (*new, *self.dropped) if name not in names]:
