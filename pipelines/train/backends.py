@@ -1,6 +1,6 @@
 """Import Keras with the chosen backend, and open its devices.
 
-TensorFlow reads the data for both backends. With JAX it gets no accelerator.
+TensorFlow reads the data for both backends. With JAX, it does not use accelerators.
 """
 
 from __future__ import annotations

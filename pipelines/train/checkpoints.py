@@ -1,4 +1,4 @@
-"""Write and read checkpoints (weights, optimizer state and step), with the identity of their training.
+"""Write and read checkpoints (weights, optimizer state and step), with the identity of their training run.
 
 docs/reference/training.md lists the files of a model folder. Runs with the same identity have the same batches.
 Checkpoints are found by name, so users may delete them. A run resumed at step S repeats the evaluations after S.
@@ -32,11 +32,11 @@ SAVES, BEST = "checkpoints", "best"
 _IDENTITY = "run.json"
 # Key in run.json, see `device_backend.InputParts`.
 PARTS = "input_parts"
-# Key in run.json for --steps and --warmup of the newest run, which may change.
+# Key in run.json for the newest run's --steps and --warmup. Both may change.
 COURSE = "course"
 # The last file of a checkpoint: TensorFlow's ckpt-120.index, or Orbax' folder ckpt_120/.
 _CHECKPOINT = re.compile(r"ckpt(?:-(\d+)\.index|_(\d+)/?)\Z")
-# Key in the identity for the weights of a mixture's later stages, by first step.
+# Key in the identity for the mixing weights of later stages, by each stage's first step.
 STAGES = "stages"
 _TYPES = {
     PARTS: Annotated[dict, functools.partial(json_fields.checked, needed=dict.fromkeys(("hosts", "parts"), Count))],
@@ -56,8 +56,8 @@ def claimed(
 ) -> Mapping[str, Any]:
     """Return the identity in the folder's run.json. Without this file, write `identity` (if `writes`) and return it.
 
-    The course may differ, and so may stages of a mixture after the last checkpoint and, with `may_change`, the options
-    in TUNED. Then run.json is replaced, but the result has the earlier course.
+    Some entries of `identity` may differ: COURSE, the STAGES of a mixture after the last checkpoint and, with
+    `may_change`, the options in TUNED. Then run.json is replaced, but the result has the earlier COURSE.
 
     Raises: FingerprintMismatchError if the folder contains another training run; OutputError if it cannot be used.
     """
@@ -143,7 +143,7 @@ class Saves(abc.ABC):
 
     @abc.abstractmethod
     def save(self) -> None:
-        """Write a checkpoint of the current step. Replaces those of this and later steps. Raises: OutputError."""
+        """Write a checkpoint of the current step. Replaces checkpoints of this and later steps. Raises: OutputError."""
 
     @abc.abstractmethod
     def load(self, step: int) -> None:
@@ -230,7 +230,7 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
 
 
 def save_weights(model: Any, weights: Sequence[np.ndarray], path: str) -> None:
-    """Write the model with other weights as .weights.h5, and keep its own weights. Raises: OutputError."""
+    """Write `weights` as the model's .weights.h5; the model keeps its own weights. Raises: OutputError."""
     own = [np.array(variable.value) for variable in model.trainable_variables]
     with tempfile.TemporaryDirectory() as folder, usable(os.path.dirname(path)):
         for values in (weights, own):
@@ -253,7 +253,7 @@ def put(local: str, path: str) -> None:
 
 @contextlib.contextmanager
 def usable(folder: str) -> Iterator[None]:
-    """Raise file errors as an OutputError about the model folder."""
+    """Turn file errors into an OutputError about the model folder."""
     try:
         yield
     except (tf.errors.OpError, ValueError, OSError) as error:
@@ -307,7 +307,7 @@ class History:
 
     @property
     def best(self) -> int | None:
-        """Step of the first of the best evaluations, None if no evaluation has the metric."""
+        """Step of the best evaluation, the earliest in a tie; None if no evaluation has the metric."""
         best: int | None = None
         for step, metrics in self.evaluations.items():
             previous = None if best is None else self.evaluations[best][self.metric]
@@ -317,6 +317,6 @@ class History:
 
     @property
     def since_best(self) -> int:
-        """Number of evaluations after the best one, or of all without a best one."""
+        """Number of evaluations after the best one, or of all evaluations if `best` is None."""
         best = self.best
         return sum(best is None or step > best for step in self.evaluations)

@@ -206,7 +206,7 @@ class TrainConfig:
 
     @property
     def data_stages(self) -> dict[int, tuple[float, ...]]:
-        """Mixing weights by first step; empty without --weights."""
+        """Mixing weights by each stage's first step; empty without --weights."""
         if self.weights_from and self.weights is None:
             raise ConfigError("--weights-from without --weights, expected both", remedy="give --weights for step 0")
         stages = {}
@@ -304,7 +304,7 @@ class PredictConfig:
             )
 
     def require_equal_parts(self, replicas: int) -> None:
-        """Check that the replicas divide the batch. Raises: ConfigError."""
+        """Check that the replicas divide the batch equally. Raises: ConfigError."""
         if rest := self.batch_size % replicas:
             raise ConfigError(
                 f"--batch-size {self.batch_size} on {some(replicas, 'replica')}, expected a multiple of {replicas}",

@@ -1,6 +1,6 @@
 """Interface of the backends (TensorFlow or JAX), and their batches.
 
-Keras' backend determines which one is used. Each row length has a separate stream of batches and compiled step.
+Keras' backend determines which implementation is used. Each row length has its own stream of batches and compiled step.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Feed = tuple[Mapping[int, Any], Iterator[int]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputParts:
-    """Numbers of hosts that read a batch, and of its parts; 0 parts means one per replica.
+    """Number of hosts that read a batch, and number of parts of a batch (0: one per replica).
 
     A training run records the numbers at its start, because batches depend on the hosts, and masks on the parts. If it
-    began on 4 hosts and resumes on 2, each host reads the streams of two. With more hosts, several hosts read the same
+    began on 4 hosts and resumes on 2, each host reads two streams. With more hosts than 4, several hosts read the same
     stream. The global order does not depend on hosts or parts.
-    TensorFlow's strategies ask each host for its own part, so they cannot resume with another number of hosts.
+    TensorFlow's strategies ask each host for its own part, so they cannot resume with a different number of hosts.
     """
 
     hosts: int
@@ -99,7 +99,7 @@ class DeviceBackend(Protocol):
         """Return the weights of the reference model, [] without one."""
 
     def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
-        """Open a folder of checkpoints, which keeps the newest `keep`."""
+        """Open a folder that keeps the newest `keep` checkpoints."""
 
     def train(self, learner: Any, feed: Feed, *, until: int, steps_per_call: int, after_call: AfterCall) -> None:
         """Train until step `until`, or until `after_call` returns False."""
@@ -113,7 +113,7 @@ class DeviceBackend(Protocol):
     def predict(
         self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
     ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        """Return a function from a batch's features, with the shapes of `like`, to the outputs of its rows.
+        """Return a function that maps a batch's features, with the shapes of `like`, to its rows' outputs.
 
         `outputs(call, features)` computes the outputs on the devices, where `call` maps features to logits.
         """

@@ -28,7 +28,7 @@ def said(error: BaseException) -> str:
 
 
 def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> PrepError:
-    """Return the error for a failed TensorFlow graph: out of memory with the options `asked`, or damaged data."""
+    """Return the error for a failed TensorFlow graph: too little memory for the options `asked`, or damaged data."""
     words = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
     # TensorFlow reports a full disk as ResourceExhausted, too.
     if type(error).__name__ == "ResourceExhaustedError" and "No space left" not in words:
@@ -40,7 +40,7 @@ def graph_error(error: Any, *, data: Sequence[str], asked: str, remedy: str) -> 
 
 
 class DeviceError(PrepError):
-    """The accelerator cannot be reached, or is of another kind."""
+    """The accelerator cannot be reached, or JAX has found a different kind of device."""
 
 
 class TrainingError(PrepError):

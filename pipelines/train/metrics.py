@@ -41,7 +41,7 @@ class Evaluated:
 
 
 def together(results: Sequence[Evaluated]) -> Evaluated:
-    """Merge the results of several datasets. `rows` gets the column PART."""
+    """Merge the results of several datasets, and add the column PART to `rows`."""
     sums = {name: np.sum([result.sums[name] for result in results], axis=0) for name in results[0].sums}
     rows: dict[str, np.ndarray] = {}
     if results[0].rows:
@@ -186,7 +186,7 @@ def exact_match_and_f1(rows: Mapping[str, np.ndarray]) -> tuple[float, float]:
     """Return the means of exact match and token F1 over source rows, NaN without rows.
 
     `rows`: for each window the results of `best_spans`; `source_row` [N]; `label` [N, 2], the answer's first and last
-    position, both 0 without an answer; `char_starts`, `char_ends` [N, L]; `part` [N] with several datasets.
+    position, both 0 without an answer; `char_starts`, `char_ends` [N, L]; `part` [N], if there are several datasets.
     """
     parts = rows.get(PART, np.zeros_like(rows["source_row"]))
     keys, of_row = np.unique(np.stack([parts, rows["source_row"]], axis=1), axis=0, return_inverse=True)

@@ -1,6 +1,6 @@
 """Report the progress of a training run: lines for people, JSON lines for programs, scalars for TensorBoard.
 
-MFU (model FLOPs utilization) is the used share of the devices' peak rate, counted by XLA, for JAX on a TPU. Rates
+MFU (model FLOPs utilization) is the used share of the devices' peak rate, by XLA's count; JAX on a TPU only. Rates
 exclude compiling, evaluating and saving. Scalars are buffered, because each write to gs:// sends the whole file.
 """
 
@@ -22,8 +22,8 @@ _BUFFERED = 10_000  # scalars of about 100 bytes
 class TrainingProgress:
     """Clock and reporter of a training run. `speaks`: whether this host reports.
 
-    `tokens_per_example`: mean at a step. `peak_flops`: FLOPs per second and device, 0 if unknown. `since`: step, time
-    and FLOPs at the start of the clock.
+    `tokens_per_example`: returns a step's mean. `peak_flops`: FLOPs per second and device, 0 if unknown. `since`: step,
+    time and FLOPs at the start of the clock.
     """
 
     log_dir: str
@@ -56,7 +56,7 @@ class TrainingProgress:
     def evaluation(self, step: int, *, split: str, metrics: Mapping[str, float], examples: int) -> None:
         """Report the metrics of an evaluation."""
         self._scalars(step, split, metrics)
-        self._writer.flush()  # people wait for evaluations
+        self._writer.flush()  # people wait to see evaluations
         shown = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         self.note(f"step {step:>7,}/{self.total:,}  {split}: {shown}  ({some(examples, 'example')})")
         self._emit({"step": step, "split": split, "examples": examples, **metrics})

@@ -104,7 +104,7 @@ class _Run:
                 f"stopped by a signal after step {self._learner.step:,} of {config.total_steps:,}; the state is saved",
                 remedy="run the same command again to continue with the next batch",
             )
-            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # the signal of another host
+            error.signal_number = self._stop[0] if self._stop else signal.SIGTERM  # another host got the signal
             raise error
         return self._finish()
 
@@ -133,7 +133,7 @@ class _Run:
         if start < total:
             self._note_course(start, before=identity.get(checkpoints.COURSE, course))
         if self._config.keep_best and self._history.best == start not in self._best_saves.steps:
-            self._best_saves.save()  # the earlier run was killed before this
+            self._best_saves.save()  # the earlier run was killed before it saved this
         if start < total and self._ends_early():
             self._progress.note("nothing left to train, since --early-stopping ended the training run; only evaluating")
         return start
@@ -245,7 +245,7 @@ class _Run:
         self._evaluated_at = step
         is_best = self._history.add(step, self._metrics)
         if is_best and self._config.keep_best:
-            # The last checkpoint must not be older than the best one, which a resumed run would forget.
+            # A resumed run would forget a best evaluation that is later than the last checkpoint.
             self._save()
             self._saves.close()
             self._best_saves.save()
@@ -272,7 +272,7 @@ class _Run:
 
 @contextlib.contextmanager
 def _stoppable() -> Iterator[list[int]]:
-    """Yield a list that collects SIGTERM (preemption) and SIGINT. A second signal of a kind acts as usual.
+    """Yield a list that collects SIGTERM (preemption) and SIGINT. A second signal of one kind has its usual effect.
 
     Ignored signals stay ignored, such as SIGINT in a shell's background job.
     """

@@ -1,4 +1,4 @@
-"""Set up a training run and check it before a device is used, because a TPU takes long to start.
+"""Set up a training run and check it before a device is used, because a TPU takes a long time to start.
 
 For a TPU, the input pipelines are built and checked (`tfrecord_io.readiness`). Elsewhere they are not, because a CPU
 can be split only before TensorFlow uses it.

@@ -188,7 +188,7 @@ class AdamW:
     epsilon: float = 1e-8
 
     def learning_rate(self, step: Any) -> Any:
-        """Return a step's learning rate: a line up to `rate`, then a cosine or a line to 0, or constant."""
+        """Return a step's learning rate: a linear warm-up to `rate`, then constant or a linear or cosine decay to 0."""
         done = ops.cast(step, "float32")
         rising = (done + 1.0) / (self.warmup + 1.0)
         share = ops.clip((done - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)

@@ -27,7 +27,7 @@ _NONE_FOUND = "no TPU found"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
-    """Chosen accelerator. `address`: a TPU Node's name or address. `chosen_by`: the option or variable."""
+    """Chosen accelerator. `address`: a TPU Node's name or address. `chosen_by`: option or variable."""
 
     kind: Kind
     address: str = ""

@@ -18,7 +18,7 @@ from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SourceError
 from tfrecord_io.shown import without_secrets
 
-# Member of an archive.
+# Prefix of a path in an archive.
 _MEMBER = re.compile(r"\b(zip|tar|gzip|bz2|xz|lz4|zstd)://[^:]*::")
 # Files in these folders look plain, but reading them may have effects.
 _NO_DATA = ("/proc", "/sys")
@@ -39,7 +39,7 @@ NONE = Consent()
 def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
     """Return the functions to run on a dataset's rows: the user's, or the stored ones if the user consents.
 
-    Raises: ConfigError if the user has named other functions than the dataset's, or none without consent.
+    Raises: ConfigError if the user's functions differ from the stored ones, or stored ones would run without consent.
     """
     if not consent.functions:
         if stored and not consent.run_stored:

@@ -17,7 +17,7 @@ Invariant = tuple[np.ndarray, str]
 
 
 def check_columns(columns: Columns, manifest: Manifest, *, path: str, first: int) -> None:
-    """Check decoded records of the shard at `path`, numbered from `first` on. Raises: CorruptRecordError."""
+    """Check decoded records of the shard at `path`. `first`: number of the first one. Raises: CorruptRecordError."""
 
     def expect(valid: np.ndarray, violation: str) -> None:
         rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))

@@ -1,7 +1,7 @@
 """Reopen a finished dataset together with its source, for repair and trace.
 
-The source must have the same content, or the same revision. Only files with requested rows are read, and ingested again
-where needed.
+The source must have the same content or revision as at the build. Only files with requested rows are read and, where
+needed, ingested again.
 """
 
 import atexit
@@ -76,7 +76,7 @@ class ReopenedDataset:
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """Return the file of a row of a split, and the row's number in the file; (None, `row`) without files."""
+        """Return the file of a row of a split, and the row's number in the file; (None, `row`) if it has no files."""
         if self.manifest.source["kind"] in ("hub", "object"):
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
@@ -122,7 +122,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         name=manifest.name,
         fingerprint=manifest.fingerprint,
         splits=_splits(root, manifest, readers, plan, hold_outs, seed=spec.seed),
-        # Any fast engine gives the same tokens.
+        # All fast engines give the same tokens.
         engine="hf" if any(map(engines.is_reference, made_by)) else "auto",
         spec=dataclasses.replace(spec, columns=plan),
     )
@@ -183,7 +183,7 @@ def _open(source: SourceConfig, consent: Consent, *, former: Sequence[Mapping[st
 
 def _rows(root: str, manifest: Manifest, opened: OpenedSource) -> dict[str, RowsOnDemand]:
     rows = {}
-    # The latest generation knows the most files; files unknown to it belong to no split of the dataset.
+    # The latest generation lists the most files. Files that it does not list belong to no split of the dataset.
     for generation in own_files.generations_of(manifest):
         for name in generation.rows:
             source_split = source_record.origin_of(manifest, name)

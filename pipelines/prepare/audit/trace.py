@@ -1,6 +1,6 @@
 """Trace a record of a shard back to its source rows (docs/design.md, "Repair and trace from the plan").
 
-Filters and --hold-out run again. Unless each row is one record, the shard's rows are tokenized again.
+Filters and --hold-out run again. Unless each row becomes one record, the shard's rows are tokenized again.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Contribution:
     """Source row of a record.
 
     `row`: its number in the split. `file`, `file_row`: the file (None for a Hub dataset) and the row's number in it.
-    `tokens`: the record's tokens [start, stop) from this row; None if each record is one row.
+    `tokens`: the record's tokens [start, stop) from this row; None if each row is one record.
     """
 
     row: int
@@ -47,7 +47,7 @@ class Contribution:
 class Traced:
     """Traced record, with its source rows in order.
 
-    `origin`: source split in which rows are numbered; None if it has the same name.
+    `origin`: source split in which rows are numbered; None if it has the name `split`.
     """
 
     split: str

@@ -3,7 +3,7 @@
     damaged                                repaired from
     a shard, its list of rejected rows     the plan and the source, byte for byte
     the indexes of an intact shard         the shard
-    the tokenizer or the workers' copy     the intact one of the two
+    a copy of the tokenizer                the other copy
     the files for TFDS                     the manifest
 
 The manifest is never written: a repaired shard must have the digest in the manifest.
@@ -40,7 +40,7 @@ Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """Checked file of a dataset. `problem`: empty for an intact file. `split`, `index`: the file's shard."""
+    """Checked file of a dataset. `problem`: empty if intact. `split`, `index`: split and number of its shard."""
 
     part: Part
     file: str
@@ -57,7 +57,7 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
         for index, shard in enumerate(split.shards):
             task = split.tasks[index]
             yield from _check_shard(root, of_length[shard.length], shard, split=split_name, index=index)
-            # The first file of a task accounts for all of its rejected rows.
+            # The first shard of a task counts all rejected rows of the task.
             file = rejected_path(split_name, task)
             problem = "" if task in seen else _rejected_problem(storage.join(root, file), shard)
             if problem or (task not in seen and shard.ledger.rejected):
@@ -122,7 +122,7 @@ def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
 def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes]:
     """Verify one shard, and return the expected contents of its indexes, by path.
 
-    Raises: CorruptRecordError that names the shard and, if possible, the record.
+    Raises: CorruptRecordError for a damaged shard; it names the record if possible.
     """
     path = storage.join(root, shard.name)
     indexes = ShardIndexes(shard.name, indexed=manifest.index_stride is not None)
@@ -197,7 +197,7 @@ class _HashingStream:
 def repair(
     root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
-    """Repair the `damaged` files that `verify_files` found; yield (name, where the content came from) for each.
+    """Repair the `damaged` files that `verify_files` found; yield each file's name and the origin of its content.
 
     Raises: as `reopen`, before anything is changed; OutputError if a remade shard differs from the original, after
         earlier repairs.
@@ -211,7 +211,7 @@ def repair(
     if reopened is not None:
         encoder = reopened.job.open_encoder()
         of_tasks = {split: manifest.splits[split].by_task() for split, _ in remade}
-        for split, task in remade:  # if a task makes several files, the intact ones come out unchanged
+        for split, task in remade:  # a task may make several files; its intact ones stay the same
             expected = of_tasks[split][task]
             shard_writer.write(*reopened.task(split, task), encoder, expected=expected)
             for shard in expected:

@@ -1,6 +1,6 @@
 """Find duplicate and contaminated rows in two rounds of tasks that exchange files; the launcher holds no keys.
 
-A task of the first round (`write_keys`) has a part of the rows, and one of the second (`find_duplicates`) a range of
+A task of the first round (`write_keys`) handles a part of the rows; one of the second (`find_duplicates`), a range of
 keys. The first of several equal rows of a split is kept. With `across`, rows of `train` are also dropped if any other
 split has an equal row.
 """
@@ -25,7 +25,7 @@ from tfrecord_io.errors import OutputError
 _KEY = np.dtype([("high", "<u8"), ("low", "<u8"), ("at", "<u8"), ("label", "<u8")])
 # An unused row: the row, the row that it repeats or its evaluation set, and whether the labels are the same.
 _FOUND = np.dtype([("at", "<u8"), ("of", "<u8"), ("same_label", "<u8")])
-# A row as uint64 `at` or `of`: the number of its split, and in the low 48 bits its number in the source's split.
+# A row in `at` or `of`: the number of its split in the high 16 bits, its number in the source's split in the low 48.
 _ROW_BITS = np.uint64(48)
 _ROW_MASK = np.uint64((1 << 48) - 1)
 
@@ -38,8 +38,8 @@ _TASK_BYTES, _TASK_ROWS = 256 << 20, 1_000_000
 class Comparison:
     """Settings and files of a comparison.
 
-    `dedup`: None to ignore duplicates. `train`: number of the split train, if its rows are dropped for equal rows of
-    other splits. `folder`: with the files that tasks exchange. `sets`: names of the evaluation sets.
+    `dedup`: None to ignore duplicates. `train`: number of the split train if its rows are compared with other splits,
+    else None. `folder`: holds the files that tasks exchange. `sets`: names of the evaluation sets.
     """
 
     columns: ColumnPlan
@@ -161,7 +161,7 @@ def find_duplicates(comparison: Comparison, number: int, progress: Progress) -> 
 
 
 def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
-    """Return duplicate rows with the rows kept instead. Split `train` comes last, and is compared with all splits."""
+    """Return duplicate rows with the rows kept instead. Split `train` must be last; it is compared with all splits."""
     rows = rows[np.lexsort((rows["at"], rows["low"], rows["high"]))]
     split = rows["at"] >> _ROW_BITS
     is_new = np.ones(len(rows), bool)
@@ -181,9 +181,9 @@ def _duplicates(rows: np.ndarray, *, train: int | None) -> np.ndarray:
 
 
 def tables(comparison: Comparison, splits: Sequence[str]) -> tuple[dict[str, pa.Table], int]:
-    """Return the unused rows by split, and the number of duplicates with another label than the kept row.
+    """Return the unused rows by split, and the number of duplicates whose label differs from the kept row's.
 
-    `splits`: in the order of `divide`.
+    `splits`: the names, in the order passed to `divide`.
     """
     num_ranges = 0 if comparison.dedup is None else comparison.num_ranges
     same = comparison.read([f"found-{number}" for number in range(num_ranges)], _FOUND)

@@ -2,10 +2,10 @@ r"""Hash the content of rows: keys of whole texts, and hashes of word runs share
 
     'Ｇood.\n So '  ──NFKD──►  'Good.\n So '  ──lower──►  'good.\n so '  ──white space──►  'good. so'
 
-Keys have 128 bits, so a billion texts collide with probability 1e-21.
+Keys have 128 bits, so any two of a billion texts collide with probability 1e-21.
 
 A run is a sequence of words without punctuation and symbols, as in the overlap analyses of GPT-3 (Brown et al. 2020,
-appendix C, https://arxiv.org/abs/2005.14165), with 13 words, and Llama 2 (appendix A.6), with tokens. In scripts
+appendix C, https://arxiv.org/abs/2005.14165), for 13 words, and Llama 2 (appendix A.6), for tokens. In scripts
 without spaces, a word is a character (Han, kana) or four letters (such as Thai).
 """
 
@@ -81,7 +81,7 @@ def _digests(column: pa.Array, *, verbatim: bool) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationRuns:
-    """Runs of `num_words` words in evaluation sets `names`: sorted `hashes`, uint64 [M]; indices of their sets `of`."""
+    """Runs of `num_words` words in sets `names`. `hashes`: sorted, uint64 [M]. `of`: index of each hash's set."""
 
     names: tuple[str, ...]
     num_words: int
@@ -90,7 +90,7 @@ class EvaluationRuns:
 
     @classmethod
     def joined(cls, sets: Mapping[str, Sequence[np.ndarray]], *, num_words: int) -> EvaluationRuns:
-        """Join the hashes of several sets; a run in several sets counts for the first."""
+        """Join the hashes of several sets; a run in several sets belongs to the first."""
         by_set = [np.concatenate([np.zeros(0, np.uint64), *parts]) for parts in sets.values()]
         hashes, first = np.unique(np.concatenate(by_set), return_index=True)
         of = np.repeat(np.arange(len(by_set)), [len(part) for part in by_set])[first]
@@ -115,7 +115,7 @@ class EvaluationRuns:
             return cls(names=names, num_words=int(file["num_words"]), hashes=file["hashes"], of=file["of"])
 
     def find(self, texts: pa.Array) -> np.ndarray:
-        """Return the index of the set that shares a run with each text, int64 [n]; -1 for none."""
+        """Return, for each text, the index of the set with its first shared run, or -1: int64 [n]."""
         set_indices = np.full(len(texts), -1)
         if not len(self.hashes):
             return set_indices
@@ -156,7 +156,7 @@ def _hashes_and_sizes(units: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _windows(hashes: np.ndarray, sizes: np.ndarray, rows: np.ndarray, *, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hash the shortest run of at least `size` from each unit on; return the hashes and their rows."""
+    """Hash the shortest run of at least `size` that begins at each unit; return the hashes and their rows."""
     ends = np.cumsum(sizes)
     stops = np.searchsorted(ends, ends - sizes + size)
     starts = np.flatnonzero(stops < len(ends))

@@ -1,9 +1,9 @@
 """Export of `tf.train.Example`s to ArrayRecord files, or to TFRecord files with features renamed or dropped.
 
 ArrayRecord files have `group_size:1`, as in TFDS (`core/file_adapters.py`, `ArrayRecordFileAdapter`) and as Grain
-requires. They are uncompressed: zstd would save a tenth to a third, at half the speed of writing (measured).
+requires. They are uncompressed: zstd would save 10 to 33 % of the space, but halve the writing speed (measured).
 
-TFRecord files have the tag -1 where the tag's mask is 0, since Model Garden's tagging task leaves -1 out of the loss
+In TFRecord files, tags with mask 0 have the value -1, which Model Garden's tagging task leaves out of the loss
 (`official/nlp/tasks/tagging.py`).
 """
 
@@ -36,7 +36,7 @@ class ExampleWriter(Writer):
 
     @property
     def schema(self) -> Schema:
-        """The schema with features renamed and dropped. Raises: ConfigError; SchemaError."""
+        """The schema after --rename and --drop. Raises: ConfigError or SchemaError if these options do not fit it."""
         chosen = self._settings.chosen(self._manifest.schema.names)
         kept = [feature for feature in self._manifest.schema.features if feature.name in chosen]
         return Schema(tuple(dataclasses.replace(feature, name=chosen[feature.name]) for feature in kept))

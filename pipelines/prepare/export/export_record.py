@@ -1,6 +1,6 @@
 """export.json, the commit record of an export (docs/format.md), and the receipts of its shards.
 
-The record holds no path, time or host, so that equal exports have equal files.
+The record contains no path, time or host name, so equal exports have identical files.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class ExportedFile:
 
     @classmethod
     def of(cls, name: str, content: Any) -> ExportedFile:
-        """Describe a file with this bytes-like content."""
+        """Describe the file `name` with this bytes-like content."""
         view = memoryview(content)
         return cls(name=name, num_bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportedShard:
-    """Receipt of an exported shard, with its files. `counts`: numbers from the format's writer, if any."""
+    """Receipt for an exported shard, with its files. `counts`: `Writer.counts`, may be empty."""
 
     split: Name
     shard: Name
@@ -57,7 +57,7 @@ class ExportedShard:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportRecord:
-    """Record of a finished export. `items`: everything that determines its bytes. `key`: the digest of `items`."""
+    """Record of a finished export. `items`: everything that affects its files. `key`: the digest of `items`."""
 
     key: str
     items: Mapping[str, Any]
@@ -98,7 +98,7 @@ def read(root: str) -> ExportRecord | None:
 
 
 def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """Yield the name of each file of the export in `root` and its problem, empty for an intact file."""
+    """Yield the name and the problem ('' if intact) of each file of the export in `root`."""
     for file in (*(file for shard in record.shards for file in shard.files), *record.files):
         digest, num_bytes = hashlib.sha256(), 0
         try:
@@ -116,7 +116,7 @@ def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
 
 
 def receipt_of(content: bytes) -> ExportedShard | None:
-    """Parse a receipt; return None if `content` is no receipt."""
+    """Parse a receipt; return None if `content` is not a receipt."""
     try:
         receipt: ExportedShard = decoded(ExportedShard, json_fields.load(content))
         return receipt

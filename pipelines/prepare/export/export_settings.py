@@ -20,7 +20,7 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """Configuration of an export. `renamed`: pairs of old and new name. `splits`: empty for all."""
+    """Configuration of an export. `renamed`: pairs (old name, new name). `splits`: empty to export all."""
 
     to: ExportFormat = option("Format of the export.")
     renamed: tuple[tuple[str, str], ...] = option(
@@ -69,7 +69,7 @@ class ExportSettings:
             )
 
     def chosen(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the names of kept columns to their names in the export. Raises: ConfigError for a wrong name."""
+        """Map the names of kept columns to their names in the export. Raises: ConfigError for wrong or equal names."""
         names = tuple(names)
         new = dict(self.renamed)
         if unknown := [name for name in (*new, *self.dropped) if name not in names]:
@@ -87,7 +87,7 @@ class ExportSettings:
         return chosen
 
     def to_json(self) -> Mapping[str, Any]:
-        """Return the settings that determine the bytes, except for the splits, as stored in export.json."""
+        """Return the settings that affect the files' content, except the splits, as stored in export.json."""
         return {
             "to": self.to,
             "rename": dict(self.renamed),

@@ -1,7 +1,7 @@
 """Steps of an export: check the request, claim the folder, run a task for each shard, commit.
 
 docs/format.md describes the output. Finished shards with the same key are kept; the key is the digest of everything
-that determines the bytes. A shard is exported only after it was read completely and its digest matches the manifest.
+that affects the files. A shard is exported only after it was read completely and its digest matches the manifest.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WRITERS: dict[ExportFormat, type[Writer]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-    """Result of an export to `root`. `shards_kept` were exported by earlier runs."""
+    """Result of an export to `root`. `shards_kept`: number of shards that earlier runs exported."""
 
     root: str
     shards: tuple[ExportedShard, ...] = dataclasses.field(repr=False)
@@ -73,7 +73,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
     `watch(num_rows, progress)`: a context manager that is open while the rows are exported.
 
     Raises: ManifestError if there is no finished dataset; ConfigError if the settings do not fit the dataset;
-        CorruptRecordError for a damaged shard; OutputError if the folder holds other content or cannot be written.
+        CorruptRecordError for a damaged shard; OutputError if the output folder has other content or cannot be written.
     """
     began = time.perf_counter()
     manifest = own_files.require_manifest(root)
@@ -87,7 +87,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
     runner.check(settings.output)
     if settings.push:
         push.prepare(settings.push, settings.output)
-    # Worker processes may have another current folder.
+    # Worker processes may have a different current folder.
     root, output = (storage.local_path(path) or path.rstrip("/") for path in (root, settings.output))
     job = _Job(root=root, manifest=manifest, settings=dataclasses.replace(settings, output=output))
     with local_storage.held(output, work_folder=WORK_FOLDER):
@@ -125,7 +125,7 @@ def export(root: str, settings: ExportSettings, *, watch: Watch | None = None) -
 class ExportTask:
     """Task that exports one shard. `key`: name of the work folder.
 
-    `manifest`: without splits, with the shard's row length.
+    `manifest`: the dataset's, without splits, and with the shard's row length.
     """
 
     root: str
@@ -153,7 +153,7 @@ class _Job:
 
     @functools.cached_property
     def items(self) -> dict[str, Any]:
-        # The digest of the file, since another release may write the same manifest with another format version.
+        # Use the file's digest, since another release may write the same manifest in a different format version.
         content = storage.read_bytes(storage.join(self.root, manifests.FILE_NAME))
         dataset = {"name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
         return {
@@ -245,9 +245,9 @@ class _Job:
 
 
 def export_shard(task: ExportTask, progress: Progress) -> dict[str, int]:
-    """Export one shard; return counts by name.
+    """Export one shard, and return its number of rows.
 
-    Raises: CorruptRecordError if the shard does not match the manifest; OutputError.
+    Raises: CorruptRecordError if the shard does not match the manifest; OutputError if a file cannot be written.
     """
     place = storage.join(task.root, task.shard.name)
     batches = (

@@ -1,6 +1,6 @@
 """Export to the NumPy files of OLMo-core.
 
-    token_ids_part_NAME.npy       ids of all documents, in the smallest unsigned integers for the vocabulary; no header
+    token_ids_part_NAME.npy       ids of all documents, in the smallest unsigned type for the vocabulary; no header
     labels_mask_part_NAME.npy     a byte per token, 1 if the token is learned; only for layouts with a loss mask
     token_ids_part_NAME.csv.gz    a line `start,end` for each document, in tokens
 
@@ -26,7 +26,7 @@ class OlmoWriter(Writer):
         self.require_held((*OF_DOCUMENTS, "loss_mask"))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, bytes]:
-        """Encode batches; count the documents that do not end with their only EOS."""
+        """Encode batches. Count the documents without an EOS at the end, or with one before it."""
         schema, facts = self._manifest.schema, self._manifest.tokenizer
         columns, lengths = token_columns.joined_documents(batches, self._manifest)
         ends = np.cumsum(lengths[lengths > 0])
@@ -45,7 +45,7 @@ class OlmoWriter(Writer):
         return files
 
     def note(self, counts: Mapping[str, int]) -> str:
-        """Return a warning if OLMo-core would cut local files into other documents."""
+        """Return a warning if OLMo-core would divide local files into different documents."""
         if not counts["not_by_eos"]:
             return ""
         return (

@@ -2,10 +2,10 @@
 
 Names and types follow packed rows in TRL (`trl/data_utils.py`, `pack_dataset`) and pre-tokenized datasets in axolotl
 (`axolotl/utils/data/wrappers.py`, `_is_dataset_already_tokenized`): `input_ids` is list<int32>. The file's metadata
-contains class names under `huggingface`, as `datasets.Features.from_arrow_schema` reads them.
+contains class names under `huggingface`, where `datasets.Features.from_arrow_schema` reads them.
 
 Values are encoded by byte stream split and zstd, at 106 million tokens a second and 1.4 bytes per token. Plain values
-with zstd reach 61 million tokens at 1.8 bytes (measured). pyarrow can read the encoding since release 17.
+with zstd reach 61 million tokens a second and 1.8 bytes per token (measured). pyarrow can read the encoding since 17.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class ParquetWriter(Writer):
             settings.chosen(next(iter(self._rows([no_rows]))))
 
     def files(self, batches: Iterator[Columns]) -> dict[str, pa.Buffer]:
-        """Encode batches as a Parquet file. Row groups have a fixed size, so that bytes do not depend on batches."""
+        """Encode batches as a Parquet file. Row groups have a fixed size, so the file does not depend on batches."""
         sink = pa.BufferOutputStream()
         group_rows = max(1, self.group_tokens // self._manifest.row_length)
         with contextlib.ExitStack() as closing:

@@ -1,4 +1,4 @@
-"""Upload of an export to the Hugging Face hub, by `huggingface_hub`, which finds the user's token."""
+"""Upload of an export to the Hugging Face Hub. `huggingface_hub` finds the user's token."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _LOGIN = "run `hf auth login` with a token that may write there, or set HF_TOKEN
 
 
 def prepare(name: str, output: str) -> None:
-    """Create the private dataset `name` unless it exists. Raises: ConfigError; OutputError if the Hub refuses."""
+    """Create the private dataset `name` unless it exists. Raises: ConfigError for a wrong option; OutputError."""
     import huggingface_hub
 
     if storage.local_path(output) is None:

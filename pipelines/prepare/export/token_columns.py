@@ -1,6 +1,6 @@
 """Records without padding: values per token as ragged columns, and labels as Hugging Face's trainers expect them.
 
--100 is the label that cross-entropy in PyTorch and `transformers` leaves out.
+Cross-entropy in PyTorch and `transformers` ignores the label -100.
 """
 
 import dataclasses
@@ -44,11 +44,11 @@ def _segment_lengths(segment_ids: np.ndarray) -> ExportedColumn:
 def unpadded(
     columns: Columns, manifest: Manifest, *, extra: tuple[str, ...], join_prompts: bool = False
 ) -> dict[str, ExportedColumn]:
-    """Return the columns of records without padding. `extra`: columns to add although others imply them (`--add`).
+    """Return the columns of records without padding. `extra`: columns to write even if implied (`--add`).
 
     Preference pairs have chosen_ids, rejected_ids and, without `join_prompts`, prompt_ids. Other records have
-    input_ids; labels, if some tokens are not learned or there is a target; position_ids and seq_lengths, if rows are
-    packed (as in TRL). All other features except constant ones keep their names.
+    input_ids; labels, if some tokens are not learned or the record has a target; position_ids and seq_lengths, if rows
+    are packed (as in TRL). All other features except constant ones keep their names.
     """
     schema = manifest.schema
     if schema.with_role("token_ids") is None:
@@ -109,7 +109,7 @@ def documents(
 ) -> Iterator[dict[str, ExportedColumn]]:
     """Yield the columns of `unpadded` with one row per document.
 
-    A document is a row (`pad`), a segment (`pack`), or the tokens of a shard up to the next EOS or its end (`concat`).
+    A document is a row (`pad`), a segment (`pack`), or the tokens up to the next EOS or the shard's end (`concat`).
     """
     parts = (unpadded(columns, manifest, extra=extra) for columns in batches)
     if manifest.schema.with_role("num_tokens") is not None:
@@ -128,7 +128,7 @@ def documents(
 
 
 def joined_documents(batches: Iterable[Columns], manifest: Manifest) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return the flat columns of all `documents` of a shard, and the tokens of each document, int64 [D]."""
+    """Return the flat columns of all `documents` of a shard, and each document's number of tokens, int64 [D]."""
     parts = list(documents(batches, manifest))
     lengths = [part["input_ids"].counts for part in parts if part["input_ids"].counts is not None]
     empty: dict[str, np.ndarray] = {"input_ids": np.zeros(0, np.int32), "labels": np.zeros(0, np.int64)}

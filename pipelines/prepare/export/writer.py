@@ -18,7 +18,7 @@ OF_DOCUMENTS: tuple[Role, ...] = ("token_ids", "attention_mask", "num_tokens", "
 class Writer(abc.ABC):
     """Export of a dataset in one format.
 
-    `packages`: libraries whose versions affect the bytes. `counts`: numbers from `files`, for `note`.
+    `packages`: libraries whose versions affect the bytes. `counts`: figures that `files` collects for `note`.
     """
 
     packages: tuple[str, ...] = ()
@@ -35,21 +35,21 @@ class Writer(abc.ABC):
     def files(self, batches: Iterator[Columns]) -> Mapping[str, Any]:
         """Encode the decoded records of a shard; return the content of its files by name.
 
-        A name contains {} for the shard's name without suffix.
+        Names contain {} in place of the shard's name without its suffix.
         """
 
     def files_beside(self, exported: Mapping[str, Sequence[tuple[Shard, ExportedFile]]]) -> dict[str, bytes]:
-        """Return further files by name. `exported`: for each split, its shards with the first file of each."""
+        """Return the content of additional files by name. `exported`: by split, each shard with its first file."""
         del exported
         return {}
 
     def note(self, counts: Mapping[str, int]) -> str:
-        """Return a warning from the counts of all shards, or ''."""
+        """Return a warning based on the counts of all shards, or ''."""
         del counts
         return ""
 
     def require_held(self, roles: Sequence[Role]) -> None:
-        """Check that only features of `roles` and constant ones are kept, and all of `roles`. Raises: ConfigError."""
+        """Check that features with `roles` are kept, and all others are dropped or constant. Raises: ConfigError."""
         settings, schema = self._settings, self._manifest.schema
         settings.chosen(schema.names)
         if schema.with_role("token_ids") is None:

@@ -31,5 +31,5 @@ def _limits(file: str) -> Iterator[list[int]]:
             if line.startswith("0::/") and ".." not in line:
                 own = _CGROUPS / line.removeprefix("0::/")
                 for folder in own, *own.parents[: len(own.parents) - len(_CGROUPS.parents)]:
-                    with contextlib.suppress(OSError, ValueError):  # no such file; "max" is no limit
+                    with contextlib.suppress(OSError, ValueError):  # no such file; "max" means no limit
                         yield [int(word) for word in (folder / file).read_text().split()]

@@ -23,7 +23,7 @@ class _Without:
 
 
 def keep_pandas_out() -> None:
-    """Hide pandas from pyarrow, which imports it for its first arrays: 0.15 s of CPU, 35 MB.
+    """Hide pandas from pyarrow, which would import it for its first arrays (0.15 s of CPU time, 35 MB).
 
     Afterwards, pyarrow reads pandas objects as plain sequences.
     """
@@ -35,7 +35,7 @@ def keep_pandas_out() -> None:
 
 
 def start_numba() -> None:
-    """Hide awkward and SciPy from Numba, which imports them for its first kernel: 0.27 s of CPU, 36 MB.
+    """Hide awkward and SciPy from Numba, which would import them for its first kernel (0.27 s, 36 MB).
 
     Only user functions could need Numba's extensions for these packages.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class _LastResort(logging.Handler):
-    """Like `logging.lastResort`, without the records of the root logger."""
+    """Like `logging.lastResort`, but ignores the root logger's records."""
 
     def emit(self, record: logging.LogRecord) -> None:
         last = logging.lastResort

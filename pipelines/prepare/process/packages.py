@@ -13,7 +13,7 @@ from typing import Literal
 class Package:
     """One distribution.
 
-    `sent`: remote workers get the launcher's version if it is "installed" there, or "loaded" (imported) there; "" for
+    `sent`: remote workers get the launcher's version if the launcher has it "installed", or "loaded" (imported); "" for
     never. `extra`: the extra of setup.py that installs it; "" for the base install or a package that the user adds.
     """
 

@@ -31,7 +31,7 @@ def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[R
 def wait_for(*results: concurrent.futures.Future[Any]) -> None:
     """Wait for all results, or raise the first error at once.
 
-    It polls, because an interrupt may go to another thread, which does not wake this one.
+    It polls, because an interrupt delivered to another thread does not wake this one.
     """
     waiting: set[concurrent.futures.Future[Any]] = {*results}
     while waiting:

@@ -1,6 +1,6 @@
 """Report of a finished dataset, made from its manifest and a sample of its records.
 
-A report of 10 million rows takes 2 seconds of processor time, mostly imports, and 290 MB of memory.
+A report on 10 million rows takes 2 seconds of processor time, mostly imports, and 290 MB of memory.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from pipelines.prepare.report.subject import SplitSubject, Subject, sampled_reco
 from tfrecord_io.errors import ConfigError, FormatError
 from tfrecord_io.manifest import Split
 
-# Maximum number of splits in detail; more would exceed a page of 2 MB.
+# Maximum number of splits in detail; more would make the page larger than 2 MB.
 _SPLITS = 8
 _REJECTED = 10
 _REJECTED_CHARACTERS = 400
@@ -51,8 +51,8 @@ _BY_SPLIT: tuple[tuple[str, str, str, Callable[[SplitSubject, Subject], Group]],
 def of_dataset(root: str) -> bytes:
     """Return the report of the finished dataset in `root` as an HTML page.
 
-    Raises: ManifestError if there is none, or its format is newer; ReaderError if a shard or the tokenizer is missing;
-        CorruptRecordError if a sampled record is damaged.
+    Raises: ManifestError if there is no finished dataset, or its format is newer; ReaderError if a shard or the
+        tokenizer is missing; CorruptRecordError if a sampled record is damaged.
     """
     manifest = own_files.require_manifest(root)
     shown = [name for name, split in manifest.splits.items() if split.shards][:_SPLITS]
@@ -95,7 +95,7 @@ def of_dataset(root: str) -> bytes:
 
 
 def check_output(path: str) -> None:
-    """Check that `path` is no folder. Raises: ConfigError."""
+    """Check that `path` is not a folder. Raises: ConfigError."""
     local = storage.local_path(path)
     if path.endswith("/") or (local is not None and os.path.isdir(local)):
         raise ConfigError(
@@ -116,7 +116,7 @@ def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
                     yield dataclasses.replace(row, content=row.content[:_REJECTED_CHARACTERS] + more)
                 if not any(wanted.values()):
                     return
-        except FileNotFoundError:  # `verify` reports it
+        except FileNotFoundError:  # `verify` reports the missing list
             continue
 
 

@@ -1,7 +1,7 @@
 """Subject of a report: a finished dataset, and a sample of a few thousand records at fixed places.
 
-The sample has runs of neighbouring records. A gzip shard gives its first records, since later ones require unpacking
-all before them. The places depend only on the dataset, so that two reports of one dataset are the same.
+The sample consists of runs of neighbouring records. Of gzip shards, it has the first records, since reading a later one
+requires unpacking all before it. The places depend only on the dataset, so reports are reproducible.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.schema import ROLES
 from tfrecord_io.shown import some
 
-# Maximum sample of a split: 4,096 records show a share of 1 % within 0.3 %; 2 million positions are 16 MB per feature.
+# Maximum sample of a split: 4,096 records show a share of 1 % as 0.7 to 1.3 %; 2 million positions are 16 MB a feature.
 _RECORDS, _POSITIONS = 4096, 2 << 20
 _RUN = 16
 
@@ -55,7 +55,7 @@ class SplitSubject:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Data for all sections. `splits`: those to show in detail. `place`: the location of the source, if known."""
+    """Data for all sections. `splits`: splits to show in detail. `place`: the location of the source, if known."""
 
     manifest: Manifest
     tokenizer: HFTokenizer
@@ -69,7 +69,7 @@ class Subject:
 
 
 def sampled_records(root: str, manifest: Manifest, split: str, *, share: float = 1.0) -> tuple[SampledRecords, ...]:
-    """Read a sample of a split, `share` of the usual size. Raises: CorruptRecordError if damaged; ReaderError."""
+    """Read a sample, `share` times the usual size. Raises: CorruptRecordError; ReaderError if a file is missing."""
     parts = []
     for length in manifest.bucket_lengths or (None,):
         described = manifest if length is None else manifest.bucket(length)
@@ -101,7 +101,7 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
 def lengths_of(part: SampledRecords) -> np.ndarray:
     """Return the length in tokens of each document of a sample, int64. A document is a segment (pack, chat), or a row.
 
-    A preference pair has two lengths: the prompt with each answer. Empty if records cut documents apart (concat).
+    A preference pair has two lengths: the prompt with each answer. The result is empty if records split documents.
     """
     schema = part.manifest.schema
     if schema.with_role("token_ids") is None:
@@ -114,17 +114,17 @@ def lengths_of(part: SampledRecords) -> np.ndarray:
     numbers = tokens.astype(np.int64) if segments is None else segments
     begins = tokens & (np.diff(numbers, axis=1, prepend=0) != 0)
     ends = tokens & (np.diff(numbers, axis=1, append=0) != 0)
-    # `nonzero` returns the order of rows and positions, so the n-th beginning belongs to the n-th end.
+    # `nonzero` sorts by row and position, so the n-th beginning belongs to the n-th end.
     return np.asarray(np.nonzero(ends)[1] - np.nonzero(begins)[1] + 1)
 
 
 def count(number: float) -> str:
-    """Format a number, rounded, such as 1,234."""
+    """Round and format a number, such as 1,234."""
     return f"{round(number):,}"
 
 
 def share(part: float, whole: float = 1.0) -> str:
-    """Format a share in percent, with more digits near 0 and 100, so that only exactly zero is 0 %."""
+    """Format a share in percent, with more digits near 0 and 100, so that only an exact zero is shown as 0 %."""
     percent = 100 * part / whole if whole else 0.0
     if percent in (0.0, 100.0):
         return f"{percent:.0f} %"

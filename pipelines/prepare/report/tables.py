@@ -69,7 +69,7 @@ def padding_group(split: SplitSubject, subject: Subject) -> Group:
 
 
 def tokens_group(split: SplitSubject, subject: Subject) -> Group:
-    """Return a table of a split's special tokens and its number of different tokens."""
+    """Return a table of a split's special tokens, and the number of distinct tokens."""
     facts = subject.manifest.tokenizer
     counts = _counts(split, facts.vocab_size)
     total, seen = int(counts.sum()), int((counts > 0).sum())

@@ -57,7 +57,7 @@ class StyleTemplate:
         return self._around(models.BPE())
 
     def complete(self, model: Any) -> Tokenizer:
-        """Return the complete tokenizer for a trained model, which has all tokens except `last`."""
+        """Return the complete tokenizer. `model`: trained, with all tokens except `last`."""
         tokenizer = self._around(model)
         mask = self.roles.get("mask_token")
         tokenizer.add_special_tokens(
@@ -83,7 +83,7 @@ class StyleTemplate:
 def template_of(
     style: Style, kind: Kind, *, lowercase: bool = True, special_tokens: tuple[str, ...] = ()
 ) -> StyleTemplate:
-    """Return the template of a style, with `special_tokens` added after its first ones."""
+    """Return the template of a style, with `special_tokens` added after `first`."""
     template = _TEMPLATES[style, kind]
     if not lowercase and style in _CASED:
         template = dataclasses.replace(template, normalizer=_CASED[style])

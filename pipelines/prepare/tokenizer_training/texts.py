@@ -19,7 +19,7 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import SourceError
 from tfrecord_io.manifest import is_filtered
 
-# Length of a run: rows are consecutive, since one row costs the decoding of its whole row group.
+# Rows in a run of the sample. Rows are read in runs, since reading one row decodes its whole row group.
 _RUN = 1000
 _MEASURED = 1000
 # Fields of messages with words that each chat template writes in its own way.
@@ -28,7 +28,7 @@ _NOT_SAID = ("role", "type")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowCounts:
-    """Row counts: `trained` on, and `rejected` and `filtered` by reason. `text_bytes`: UTF-8 bytes trained on."""
+    """Rows `trained` on, and rows `rejected` and `filtered` by reason. `text_bytes`: UTF-8 bytes trained on."""
 
     trained: int
     rejected: dict[str, int]

@@ -47,7 +47,7 @@ def template_for(request: TokenizerRequest) -> StyleTemplate:
 
 
 def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[str]:
-    """Return the characters of WordPiece's texts by code point, followed by those that continue a word, with `##`."""
+    """Return the texts' characters in code point order, then those that continue a word, with `##`. For WordPiece."""
     splitter = template.splitter()
     occurs = np.zeros(sys.maxunicode + 1, bool)
     # For each character X, the number of words in the text aXa; 0 if not tested yet.
@@ -57,7 +57,7 @@ def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[s
     for batch in texts:
         if len(seen) > _MOST_SEEN:
             seen.clear()
-        new = set(" ".join(batch).split(" ")) - seen  # to normalize each word once takes a quarter of the time
+        new = set(" ".join(batch).split(" ")) - seen  # normalizing each word only once takes a quarter of the time
         seen |= new
         text = splitter.normalizer.normalize_str(" ".join(new))
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -66,7 +66,7 @@ def characters_of(texts: Iterable[list[str]], template: StyleTemplate) -> list[s
             words[point] = len(splitter.pre_tokenizer.pre_tokenize_str(f"a{chr(point)}a"))
         joins = words[points] == 1
         continues[points[1:][joins[1:] & joins[:-1]]] = True
-    characters = np.flatnonzero(occurs & (words != 2))  # without white space, which is in no word
+    characters = np.flatnonzero(occurs & (words != 2))  # white space, which is in no word, is excluded
     return [*map(chr, characters.tolist()), *(f"{_PREFIX}{chr(point)}" for point in characters[continues[characters]])]
 
 
@@ -75,9 +75,9 @@ def train(
 ) -> Tokenizer:
     """Train a tokenizer on the texts. Warn if its vocabulary is smaller than requested.
 
-    `characters`: from `characters_of`, for WordPiece.
+    `characters`: result of `characters_of`; empty except for WordPiece.
 
-    Raises: ConfigError if special tokens and characters exceed the vocabulary; any error of the iteration.
+    Raises: ConfigError if special tokens and characters exceed the vocabulary; any error that `texts` raises.
     """
     learner = template.splitter()
     learner.model, trainer = _model_and_trainer(template, request, characters)

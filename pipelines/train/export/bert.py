@@ -1,7 +1,7 @@
 """Convert BERT with this trainer's heads to the weight names of `transformers` (modeling_bert.py).
 
-KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`), which config.json
-states. Only transformers' class for rows has a pooler. It has no class for rows pooled by their mean.
+KerasHub's BERT has a layer norm epsilon of 1e-12 and usually the tanh form of GELU (`gelu_new`); config.json has both.
+Only transformers' class for rows has a pooler. There is no class for rows pooled by their mean.
 """
 
 import json
@@ -18,7 +18,7 @@ from pipelines.train.tasks import TASKS
 from pipelines.train.trained_model import TrainedModel
 from tfrecord_io.errors import ConfigError
 
-# Names in transformers of the layers of KerasHub's backbone and blocks. A dense kernel is [in, out] in Keras, with
+# Names in transformers for the layers of KerasHub's backbone and blocks. A dense kernel is [in, out] in Keras, with
 # attention heads as a separate dimension, and [out, in] in transformers.
 _EMBEDDINGS = {
     "token_embedding/embeddings": "word_embeddings.weight",
@@ -121,7 +121,7 @@ def _float32(variable: Any) -> np.ndarray:
 def _layer(
     values: Mapping[str, np.ndarray], ours: str, theirs: str, *, rows: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Return a layer's weights by their names in transformers. `rows`: input size of a layer with heads as outputs."""
+    """Return a layer's weights by their names in transformers. `rows`: input size of a layer with several heads."""
     weights = {}
     for part, name in _PARTS.items():
         if (value := values.get(f"{ours}/{part}")) is None:

@@ -65,7 +65,7 @@ def export(model_dir: str, *, kind: str, output: str, build: str | None = None) 
 
 
 def _write_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> int:
-    """Write the model's files, and return its maximum number of positions, 0 without one."""
+    """Write the model's files, and return its maximum number of positions, 0 if unlimited."""
     families = ["BertBackbone", *(family.backbone for family in FAMILIES.values() if family.causal_class)]
     if backbones.is_users(trained.model):
         raise ConfigError(
@@ -120,7 +120,7 @@ def _put(folder: Path, files: list[str], output: str) -> None:
             else:
                 shutil.copyfile(folder / name, target)  # drops the private mode of temporary files
         if unfinished != output:
-            os.replace(unfinished, output)  # replaces an empty folder, but fails on any other
+            os.replace(unfinished, output)  # replaces an empty folder, fails for a non-empty one
     except (tf.errors.OpError, OSError) as error:
         if unfinished != output:
             shutil.rmtree(unfinished, ignore_errors=True)

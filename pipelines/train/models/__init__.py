@@ -4,7 +4,7 @@ KerasHub's backbone maps the features, int32 [B, L], to a sequence [B, L, D]. Th
 
     classify         [B, classes]       after pooling
     tokens, span     [B, L, classes], [B, L, 2]
-    clm, mlm         [B, L, V], and [B, P, V] at masked positions, by the tied embedding
+    clm, mlm         [B, L, V], and [B, P, V] at masked positions, with the tied embedding
     seq2seq          [B, T, V], from the decoder's sequence
 
 `building` combines `backbones`, `heads`, and the heads in checkpoints of transformers (`checkpoint`).

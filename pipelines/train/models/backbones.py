@@ -105,7 +105,7 @@ def is_seq2seq(backbone: Any) -> bool:
 
 
 def scales_tied_logits(backbone: Any) -> bool:
-    """Return whether states are divided by sqrt(width) before the tied embedding, as in T5 (arXiv:1910.10683)."""
+    """Return whether states are divided by sqrt(width) before they meet the tied embedding (T5, arXiv:1910.10683)."""
     return type(backbone).__name__ == "T5Backbone" and bool(backbone.tie_embedding_weights)
 
 
@@ -227,8 +227,8 @@ def _repair_config(layer: Any) -> None:
 def _with_spread_embedding(backbone: Any) -> Any:
     """Reset a T5's random embedding to mean 0 and deviation 1, as in T5's code.
 
-    With KerasHub's mean 1 and deviation 0.05, all tokens look alike, and a small training needs over three times as
-    many steps.
+    With KerasHub's mean 1 and deviation 0.05, all tokens look alike, and a small training run needs over three times
+    as many steps.
     """
     embedding = backbone.token_embedding.embeddings
     embedding.assign(keras.initializers.TruncatedNormal(mean=0.0, stddev=1.0)(embedding.shape, dtype=embedding.dtype))
@@ -256,7 +256,7 @@ def keeping_apart(backbone: Any) -> keras.Model:
     names = ("token_ids", "documents", "positions")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
     documents = inputs["documents"]
-    # Padding sees padding, since a softmax needs at least one term.
+    # Padding attends to padding, since a softmax needs at least one term.
     mask_BLL = ops.equal(ops.expand_dims(documents, axis=2), ops.expand_dims(documents, axis=1))
     tokens = backbone.token_embedding(inputs["token_ids"])
     places = backbone.position_embedding(tokens, positions=inputs["positions"])

@@ -32,11 +32,11 @@ _HEADS = re.compile(
     r"^(cls|lm_head|\w*classifier|qa_outputs|vocab_\w+|predictions|score|\w+_predictions|\w+_head|final_logits_bias)\b"
     r"|(^|\.)pooler\."
 )
-# Output weights from states to tokens, which are shared with the embedding or read by KerasHub.
+# Output weights from states to tokens. They are shared with the embedding or read by KerasHub.
 _OUTPUTS = re.compile(r"^(lm_head|lm_head\.decoder|vocab_projector|(cls\.)?predictions\.decoder)\.(weight|bias)$")
 # Masks and positions in old files of transformers.
 _BUFFERS = re.compile(r"(\.attn\.(masked_)?bias|position_ids|token_type_ids|rotary_emb\.inv_freq)$")
-# Variables of KerasHub's Mistral, without the layer's number, and their tensors.
+# Names of KerasHub's Mistral variables, without the layer's number, and of their tensors.
 _MISTRAL = {
     "token_embedding/embeddings": "embed_tokens",
     "token_embedding/reverse_embeddings": "lm_head",
@@ -55,7 +55,7 @@ _MISTRAL = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Checkpoint of transformers. `files`: files by tensor. `read`: the tensors in use."""
+    """Checkpoint of transformers. `files`: file of each tensor. `read`: names of the tensors in use."""
 
     model: str
     folder: Path
@@ -101,7 +101,7 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[str]:
-        """Yield a folder for KerasHub, with the used settings and, if the checkpoint has no pooler, a random one."""
+        """Yield a folder for KerasHub, with the settings in use and, if the checkpoint has no pooler, a random one."""
         lacks_pooler = bool(self.files) and self._lacks_pooler
         with tempfile.TemporaryDirectory() as folder, _recorded(self.read):
             for path in self.folder.iterdir():
@@ -160,7 +160,7 @@ class Checkpoint:
         return [f"--model {self.model}: {line}" for line in (*lines, *self.settings.notes)]
 
     def _unused(self, task: BoundTask) -> list[str]:
-        """Return the unused tensors of heads. Raises: ConfigError if another unused tensor affects the logits."""
+        """Return the unused tensors of heads. Raises: ConfigError if any other unused tensor affects the logits."""
         unused = [name for name in self.files if name not in self.read and not _BUFFERS.search(name)]
         unused = [name for name in unused if not self._is_tied(name)]
         heads = [name for name in unused if _HEADS.search(name)]
@@ -250,7 +250,7 @@ def _recorded(names: set[str]) -> Iterator[None]:
 def opened(model: str, *, weights: bool = True) -> Checkpoint | None:
     """Open the transformers checkpoint that --model names, in a folder or on the Hub, or return None.
 
-    Without `weights`, only settings are read. Raises: ConfigError for a model that KerasHub does not compute.
+    Without `weights`, only settings are read. Raises: ConfigError if KerasHub would compute other logits.
     """
     hub_id = model.removeprefix("hf://") if model.startswith("hf://") else None
     if hub_id is not None:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# Keywords of KerasHub's backbones with the names of sizes.
+# Keywords of KerasHub's backbones that are also the names of sizes.
 _SAME = {name: name for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")}
 
 
@@ -78,6 +78,6 @@ _OTHER = Family(backbone="")
 
 
 def family_of(backbone: Any) -> Family:
-    """Return the entry of a backbone, or an entry without extras."""
+    """Return the entry of a backbone's family, or one with defaults if the family has none."""
     name = type(backbone).__name__
     return next((family for family in FAMILIES.values() if family.backbone == name), _OTHER)

@@ -1,6 +1,6 @@
-"""Check a model's folder before memory is allocated: no file lies outside, and the sizes fit the tensors.
+"""Check a model's folder before memory is allocated: all files are in it, and its sizes fit the tensors.
 
-The file of weights of a transformer of width D has at least these numbers of elements:
+The weights of a transformer of width D have at least as many elements as each of these products:
 
     vocabulary * D     D * any other dimension     layers * D * (D + width of the feed-forward)     outputs * D
 """
@@ -38,7 +38,7 @@ _REACH = re.compile("window|chunk")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
-    """Numbers of tensors and elements in files of weights."""
+    """Numbers of tensors and elements in weights files."""
 
     tensors: int
     elements: int
@@ -95,7 +95,7 @@ def misfit(kind: str, config: Mapping[str, Any], stored: Stored, *, outputs: int
 def require_sound(folder: str | Path, *, model: str) -> None:
     """Check that a model's folder refers to no file outside, and that its config fits its weights.
 
-    Raises: ConfigError; OSError, ValueError or SafetensorError for a damaged file.
+    Raises: ConfigError if not; OSError, ValueError or SafetensorError for a damaged file.
     """
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(_READ)]
     for name in names:

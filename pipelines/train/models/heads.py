@@ -97,7 +97,7 @@ def _sequence(outputs: Any) -> Any:
 
 
 def _language_model(backbone: Any, core: keras.Model, task: BoundTask, *, has_bias: bool) -> keras.Model:
-    """Build a flat model of `core` and the logits from the backbone's embedding.
+    """Build a flat model: `core`, then logits from the tied embedding of `backbone`.
 
     Keras cannot load a layer shared with a nested model: it would load two layers, one of them without weights.
     """

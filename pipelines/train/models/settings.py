@@ -1,8 +1,8 @@
 """Check the settings in config.json of a checkpoint of `transformers`.
 
-KerasHub's converters ignore some settings, so a checkpoint with scaled positions would load as another model. `TYPES`
-has every setting that affects a model type's logits (configuration_*.py of transformers 5.24). An active setting that
-is neither there nor in `_WITHOUT_EFFECT` is an error.
+KerasHub's converters ignore some settings, so a checkpoint with scaled positions would load as a different model.
+`TYPES` has every setting that affects a model type's logits (configuration_*.py of transformers 5.24). An active
+setting that is in neither `TYPES` nor `_WITHOUT_EFFECT` is an error.
 """
 
 import dataclasses
@@ -20,14 +20,14 @@ _Allowed = tuple[Any, ...] | Callable[[Mapping[str, Any]], tuple[Any, ...]]
 class ModelType:
     """Settings of a model type in transformers.
 
-    read: settings that KerasHub's converter reads, with the default of transformers; `...` if config.json has them
-        always.
+    read: settings that KerasHub's converter reads, with the default of transformers; `...` if config.json always has
+        them.
     passed: the keyword of KerasHub's backbone for a setting, and the default, None for KerasHub's default.
     required: the default of transformers, and the values that KerasHub's layers support.
     activation: the setting that names one of `ACTIVATIONS`.
     dropouts: settings of dropout; the first is used everywhere.
     rope: whether positions are rotary.
-    linear: keyword for positions divided by a factor, which KerasHub's Llama ignores.
+    linear: keyword for the factor that positions are divided by. KerasHub's Llama ignores it.
     llama3: whether frequencies can be scaled as in Llama 3.1.
     """
 
@@ -46,7 +46,7 @@ def _at(name: str, *, divided_by: str | None = None) -> Callable[[Mapping[str, A
     return lambda config: (None, config.get(name) if divided_by is None else config[name] // config[divided_by])
 
 
-# Names of activations, by name in transformers.
+# One name for each activation, by its names in transformers.
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_new", "gelu_pytorch_tanh": "gelu_new", "relu": "relu"}
 _OF_DECODERS = {"use_bidirectional_attention": (None, (None, False)), "attention_bias": (False, (False,))}
 _SIZES = dict.fromkeys(
@@ -71,7 +71,7 @@ _ROBERTA = dataclasses.replace(
         **_ENCODER,
         "layer_norm_eps": (1e-12, (1e-5,)),
         "hidden_act": ("gelu", ("gelu",)),
-        "pad_token_id": (1, (1,)),  # positions begin after it
+        "pad_token_id": (1, (1,)),  # positions begin after this id
         "type_vocab_size": (2, (1,)),
     },
     activation=None,
@@ -166,7 +166,7 @@ TYPES: Mapping[str, ModelType] = {
             "max_position_embeddings": 512,
             "dropout": 0.1,
         },
-        # Sinusoids are in the file as position embeddings.
+        # The file has sinusoids as position embeddings.
         activation="activation",
         dropouts=("dropout", "attention_dropout"),
     ),
@@ -243,7 +243,7 @@ TYPES: Mapping[str, ModelType] = {
         dropouts=("dropout", "attention_dropout", "activation_dropout"),
     ),
 }
-# Settings of names, token ids, initial weights, heads, generation, and other ways to compute the same logits. The
+# Settings for names, token ids, initial weights, heads, generation, and other ways to compute the same logits. The
 # tensors show whether output weights are tied.
 _WITHOUT_EFFECT = re.compile(
     r"_\w+|architectures|model_type|transformers_version|torch_dtype|dtype|\w*token_ids?|finetuning_task|problem_type|"
@@ -268,7 +268,7 @@ _LLAMA3 = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings in use. `config`: for KerasHub's converter. `keywords`: for its backbone, with precedence.
+    """Settings in use. `config`: for KerasHub's converter. `keywords`: for its backbone; they override `config`.
 
     `activation`: a value of `ACTIVATIONS`, None if the type has a fixed one. `notes`: lines for people.
     """
@@ -280,7 +280,7 @@ class Settings:
 
 
 def read(model: str, config: Mapping[str, Any]) -> Settings:
-    """Return the settings of a config.json. Raises: ConfigError if KerasHub would compute other logits."""
+    """Return the settings in a config.json. Raises: ConfigError if KerasHub would compute different logits."""
     name = str(config["model_type"])
     if (kind := TYPES.get(name)) is None:
         raise ConfigError(

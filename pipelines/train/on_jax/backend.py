@@ -89,7 +89,7 @@ class OrbaxSaves(Saves):
 
 @jax.jit
 def digest(state: Any) -> jax.Array:
-    """Return the sum modulo 2**32 of all 32-bit patterns times odd factors by position: uint32 [].
+    """Return the sum, modulo 2**32, of all values' bits times odd factors that depend on the position: uint32 [].
 
     The sum does not depend on how arrays are divided among devices. A single flipped bit always changes the sum.
     """

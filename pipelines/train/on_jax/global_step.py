@@ -95,7 +95,7 @@ class GlobalStep(Learner):
     def _place(self, values: np.ndarray) -> NamedSharding:
         """Replicate an array or, with --shard-model, divide it along its largest divisible axis.
 
-        A divided model is ZeRO's third stage (arXiv:1910.02054): XLA gathers a layer's weights for their use.
+        As in ZeRO's third stage (arXiv:1910.02054), XLA then gathers a layer's weights when it needs them.
         """
         sizes = [size if size % self._mesh.size == 0 else 0 for size in values.shape]
         if not self._shard or values.ndim < 2 or not max(sizes):

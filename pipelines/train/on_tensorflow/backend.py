@@ -145,7 +145,7 @@ class TensorFlowBackend:
         while step < until:
             num_steps = min(steps_per_call, until - step)
             for length, steps in itertools.groupby(itertools.islice(schedule, num_steps)):
-                # Each Python number would be compiled again; a tensor is not.
+                # TensorFlow would compile `call` again for each Python number, but not for a tensor.
                 loss = call(iterators[length], tf.constant(len(list(steps))))
             step += num_steps
             if not after_call(step, float(loss.numpy())):

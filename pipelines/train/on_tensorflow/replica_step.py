@@ -67,7 +67,7 @@ class ReplicaStep(Learner):
             loss, new = self.loss(weights, state, batch, total)
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         self._moving = frozenset(index for index in self._kept if new[index] is not state[index])
-        # XLA and the sum over replicas need an embedding's sparse gradient dense.
+        # XLA and the sum over replicas need an embedding's sparse gradient in dense form.
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new
 
     def fold_in(self, seed: Any, number: Any) -> Any:
@@ -109,7 +109,7 @@ class ReplicaStep(Learner):
 def traced_once(function: Callable[..., Any], specs: Any) -> Callable[..., Any]:
     """Trace a function once for all replicas, because tracing is slow.
 
-    A function with variables unknown to Keras is traced by each replica, which has its own copies.
+    Each replica traces a function with variables unknown to Keras, because each has its own copies of them.
     """
     compiled = tf.function(function, autograph=False)
     concrete = compiled.get_concrete_function(*specs)

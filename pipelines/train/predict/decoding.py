@@ -1,11 +1,11 @@
-"""Beam search with static shapes, over a function that returns the next token's logits. One beam is greedy search.
+"""Beam search with static shapes, over a function that returns the next token's logits. One beam means greedy search.
 
     ids      int32 [B, L]   prompts, generated tokens, padding
     lengths  int32 [B]      tokens of each row so far
     next_logits(ids [N, L], lengths [N]) -> float [N, V]    for the token at position `lengths`
 
-Each step runs the model on [B K, L] without a cache, which works with any model. A row ends with `eos_id`, or when it
-is full. A finished sequence keeps its score. Final scores are divided by ((5 + generated tokens) / 6) ** 0.6
+Each step runs the model on [B K, L] (K beams) without a cache, so that any model works. A row ends with `eos_id`, or
+when it is full. A finished sequence keeps its score. Final scores are divided by ((5 + generated tokens) / 6) ** 0.6
 (arXiv:1609.08144, section 7). In a tie, the lower token id wins, as in `argmax`.
 """
 
@@ -28,7 +28,7 @@ def beam_search(
     (rows, length), first_B = ids.shape, lengths
     ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
     lengths_BK = ops.repeat(lengths[:, None], beams, axis=1)
-    # All beams begin with the same tokens, so only the first one is possible.
+    # All beams begin with the same tokens, so all except the first are excluded.
     scores_BK = ops.convert_to_tensor([[0.0] + [_IMPOSSIBLE] * (beams - 1)] * rows)
     open_BK = (lengths_BK > 0) & (lengths_BK < length)
 

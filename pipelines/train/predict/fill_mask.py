@@ -18,7 +18,7 @@ from tfrecord_io.objectives.base import TokenFeatures
 def fill(model_dir: str, text: str, *, top: int, build: str | None = None) -> list[list[dict[str, Any]]]:
     """Return the `top` most likely tokens for each mask token: `id`, `token`, `probability`, and the completed `text`.
 
-    Raises: ConfigError for a text without mask tokens or with too many tokens, or for a model of another task.
+    Raises: ConfigError for a text without mask tokens or with too many tokens, or for a model for another task.
     """
     trained = model_files.read(model_dir)
     mask_id, length = trained.manifest.tokenizer.mask_id, trained.manifest.row_length

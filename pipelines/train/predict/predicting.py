@@ -1,9 +1,9 @@
 """Predict a split: read batches in file order, divide them among the replicas, and write results in source order.
 
-Every record is an output row, with the dataset's kept text columns. A source row with several windows has an output row
-per window, unless the task joins them. The columns `row`, `window`, `shard` and `record` locate a record. `row`
-comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads, and is
-null if unknown. Predictions stay in memory until they are written.
+Every record becomes an output row, with the dataset's kept text columns. A source row with several windows has an
+output row per window, unless the task joins them. The columns `row`, `window`, `shard` and `record` locate a record.
+`row` comes from the feature `source_row` or from the plan in the dataset's folder, which `pipelines.prepare` reads. It
+is null if unknown. Predictions stay in memory until they are written.
 """
 
 import base64
@@ -132,7 +132,7 @@ def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, backe
 def _beside(features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]) -> dict[str, pa.Array]:
     """Return the kept text and bytes columns. A name that a prediction uses becomes `kept_NAME`.
 
-    Records with the feature `source_row` also get their row, and their end in the row's text (0 if unknown).
+    If the dataset has the feature `source_row`, add each record's row, and its end in the row's text (0 if unknown).
     """
     columns = {}
     for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):

@@ -55,12 +55,12 @@ class Predictor(abc.ABC):
 
     @property
     def data_names(self) -> tuple[str, ...]:
-        """Names of the data's class ids, or of the model's if either has no names."""
+        """Names of the data's class ids; of the model's class ids if the data or the model has no names."""
         both = self.manifest.label_names, self.trained.manifest.label_names
         return both[0] if both[0] and both[1] else self.trained.label_names
 
     def model_ids(self, labels: np.ndarray) -> np.ndarray:
-        """Map the data's class ids to the model's ids with the same names, int64 [N]. -1 stays unchanged."""
+        """Map the data's class ids to the model's ids with the same names, int64 [N]. All other values become -1."""
         ids = np.array([*map(self.trained.label_names.index, self.data_names), -1])
         return ids[np.where((labels >= 0) & (labels < len(ids) - 1), labels, -1)]
 
@@ -94,12 +94,12 @@ class Predictor(abc.ABC):
         """Make columns of N values from N rows of outputs and features."""
 
     def joined(self, table: pa.Table) -> pa.Table:
-        """Join the records of each source row. `table`: the complete output, in source order."""
+        """Join the output rows of each source row. `table`: the complete output, in source order."""
         return table
 
 
 class ClassPredictor(Predictor):
-    """Predictor of a class per row with all probabilities, of a list of classes, or of a number."""
+    """Predictor, for each row, of a class and all probabilities, of a list of classes, or of a number."""
 
     def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         logits = ops.cast(call(features), "float32")
@@ -158,7 +158,7 @@ class TokenPredictor(Predictor):
 
 
 class SpanPredictor(Predictor):
-    """Predictor of each question's answer, from its best window; null if "no answer" scores as high."""
+    """Predictor of each question's answer, from its best window; null if "no answer" scores at least as high."""
 
     def device_features(self, features: Arrays) -> dict[str, np.ndarray]:
         names = (*self.tokens.inputs, self.feature("char_starts"), self.feature("char_ends"))

@@ -5,7 +5,7 @@ arithmetic at the peak rate, and of its memory traffic at the memory's bandwidth
 once, so the bound is too optimistic for an RNN.
 
 The largest batch is found only on request, because a compilation may take minutes. Memory is nearly linear in the
-batch: a second batch gives the line, and a third confirms its prediction.
+batch: two batches determine the line, and a third confirms its prediction.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from tfrecord_io.shown import some
 _LEAP = 16
 _PROBES = 4
 _GIB = 2**30
-# Target share of the memory, of which the system reserves up to 0.07.
+# Target share of the memory. The system reserves a share of up to 0.07.
 _AIM = 0.93
 
 # The largest batch known to fit, or 0, and the smallest batch known not to fit, or None.
@@ -74,7 +74,7 @@ class Preflight:
 
     @property
     def hours(self) -> float | None:
-        """Least hours for all steps of the training run."""
+        """Lower bound for all steps of the training run, in hours."""
         return self.steps_per_s and self.config.total_steps / self.steps_per_s / 3600
 
 
@@ -186,7 +186,7 @@ class _BatchCompiler:
         return result
 
     def bounds(self, batch: int, first: Compiled | str) -> Bounds:
-        parts = self.config.accumulate  # try only multiples
+        parts = self.config.accumulate  # try only multiples of `accumulate`
 
         def memory_of(rows: int) -> int | None:
             try:

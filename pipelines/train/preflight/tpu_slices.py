@@ -21,7 +21,7 @@ class TpuGeneration:
     """TPU generation, with the rates and memory of a chip. `dimensions`: dimensions of the grid of chips.
 
     `sizes`: the numbers in its slice names, `named_per_replica` times the replicas: v3-8 has 4 chips with 2 replicas
-    each, v4-8 has 4 chips, whose 2 cores are one replica.
+    each; v4-8 has 4 chips with one replica each, of 2 cores.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Tasks by kind of label: classes of rows, tokens or the vocabulary; numbers; several classes; answer spans.
 
-In a row of the layout `qa`, an answer is in the text, or at the first position if there is no answer. All other logits
-are masked, in the loss and in predictions.
+In a row of the layout `qa`, an answer lies in the text, and "no answer" is at the first position. Logits of all other
+positions are masked, in the loss and in predictions.
 """
 
 import dataclasses
@@ -38,11 +38,11 @@ class TaskKind:
     """Entry of the table `TASKS`.
 
     objective: makes the reader's objective from the options.
-    bound, settings: class with loss and metrics, and its further fields from the options.
+    bound, settings: class with loss and metrics, and a function from options to its other fields.
     head: whether logits are for rows, tokens, or the vocabulary (at each token, or only at masked positions).
     side: side of a row that the task reads. labels: role of the predicted labels.
     num_outputs: number of outputs, unless labels or vocabulary determine it.
-    auto_class, hub_task: class AutoModelFor… of transformers, and the Hub's name of the task.
+    auto_class, hub_task: class AutoModelFor… of transformers, and the Hub's name for the task.
     hub_head: name of the head's layer in a checkpoint of transformers.
     reference: whether the loss compares the model with a frozen copy of its initial weights.
     """
@@ -110,7 +110,7 @@ class BoundTask:
         """Return the unweighted losses of the labels, float32, in the shape of the weights."""
         logits = ops.cast(logits, "float32")  # bfloat16 has too few bits for a softmax
         if self.kind.head == "rows":
-            labels = ops.maximum(labels, 0)  # the loss of -1 must still be finite
+            labels = ops.maximum(labels, 0)  # the loss of label -1 must still be finite
         exact = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         if not (smoothing and self.label_smoothing):
             return exact
@@ -225,7 +225,7 @@ _MASKED = -1e9  # finite, because infinity times weight 0 is NaN
 
 
 def answers(manifest: Manifest, tokens: TokenFeatures) -> Apply:
-    """Bind `span_answers`, with one label [B, 2], and the features that locate answers as further inputs."""
+    """Bind `span_answers`, with one label [B, 2], and the features that locate answers as additional inputs."""
     del tokens
     inner = objectives.span_answers().bind(manifest)
     explained = {"objective": "the task span", "remedy": "build the dataset with --layout qa"}

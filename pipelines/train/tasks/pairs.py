@@ -5,8 +5,8 @@
     loss      -log sigmoid(beta (chosen - rejected) - margin)       for reward, beta is 1; the margin is optional
     reward    beta score                                            in metrics and predictions
 
-With label smoothing E, the loss is (1 - E) times this plus E times the loss of the swapped pair. The answers of pair i
-are rows 2i and 2i + 1 of one call, so that they stay on one device.
+With label smoothing E, the loss is (1 - E) times the above plus E times the loss of the swapped pair. The answers of
+pair i are rows 2i and 2i + 1 of one call, so that they stay on one device.
 """
 
 import dataclasses

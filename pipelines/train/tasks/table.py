@@ -12,7 +12,7 @@ from tfrecord_io.objectives.labelled import StartToken
 
 
 def decoder_start(config: TrainConfig) -> StartToken:
-    """Return the start token of targets: EOS for BART, padding for T5, which datasets and tokenizers do not specify."""
+    """Return the start token of targets, unknown to datasets and tokenizers: EOS for BART, padding for T5."""
     if config.decoder_start != "auto":
         return config.decoder_start
     return "eos" if "bart" in config.model.lower() else "pad"
