@@ -48,7 +48,7 @@ _OURS: Mapping[str, tuple[str, Any, Any]] = {
     "json": ("on_mixed_types", "use_json", None),
 }
 
-# Registered on import, so that any process can read the streams of another.
+# Registered on import, so that every process can read streams from others.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
 
 # The settings of `datasets` are process-wide, and the first use of a reader patches its module.

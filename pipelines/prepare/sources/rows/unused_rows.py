@@ -6,7 +6,7 @@ A column of reasons marks filtered rows, which keep their numbers:
     'Good. Really.'      ''                    stays
     null                 'filtered'            left out by one of the user's filters
 
-A batch has the column only if it has filtered rows. Their other values are meaningless.
+A batch has the column only if it has filtered rows. The other values of filtered rows are meaningless.
 """
 
 import dataclasses
