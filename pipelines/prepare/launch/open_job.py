@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 class OpenRequest:
     """Request with its source and tokenizer open, before its rows are located.
 
-    `columns` and `encoder` are None if user functions determine the columns, which requires rows. `runs`: word runs of
+    `columns` and `encoder` are None if the columns depend on user functions, which need rows. `runs`: word runs of
     the evaluation sets, None without --decontaminate.
     """
 
