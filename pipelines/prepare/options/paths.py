@@ -107,7 +107,7 @@ def read_template(path: str) -> str:
 
 
 def _refuse_links(folder: str, name: str) -> None:
-    """Check that no tokenizer file is a pipe, or a link out of its folder, since the dataset would contain its target.
+    """Check that no tokenizer file is a pipe or a link out of the folder, since the dataset would contain the target.
 
     Links of the Hub's cache to its `blobs` are allowed.
     """
