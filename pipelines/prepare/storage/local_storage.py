@@ -56,7 +56,7 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a folder's descriptor; with `make`, make missing folders, but with `inside` only below it."""
+    """Yield a folder's descriptor; with `make`, make missing folders (with `inside`, only below that folder)."""
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
         make_folder(folder)
