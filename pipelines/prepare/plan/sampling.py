@@ -60,7 +60,7 @@ class SizeModel:
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
         """Return a model of a group's mean output bytes, as a function of the mean bytes of its texts.
 
-        K rows, with `text_bytes` [K] and in `groups` [K], give the spread within groups. It matters as long rows are cut.
+        K rows with `text_bytes` in `groups`, both [K], give the spread within groups. It matters because long rows are cut.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)

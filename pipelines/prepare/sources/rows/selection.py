@@ -54,7 +54,8 @@ def select(
 ) -> Source:
     """Return the source with the output's splits, and readers that apply the user functions.
 
-    `groups`: by source split, at least for those that the options name. Raises: like `select_ranges` and `apply_functions`.
+    `groups`: by source split, at least of the splits that the options name. Raises: like `select_ranges` and
+    `apply_functions`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
