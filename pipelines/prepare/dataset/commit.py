@@ -25,7 +25,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     """Write the tokenizer, the TFDS files and the manifest, and return the manifest. Splits committed earlier stay.
 
     An append keeps the previous manifest as `manifest-N.json`. Raises: OutputError if a shard is missing, or another
-    job has written here; LedgerError if rows are missing; RowsRejectedError if too many were rejected.
+    job has written to the folder; LedgerError if rows are missing; RowsRejectedError if too many were rejected.
     """
     # Read the versions before the manifest, so that no other job's manifest is replaced.
     tokenizer = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
@@ -45,7 +45,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
         _delete_tfds(job)
         _remove_copy(job)
-        return before  # an earlier attempt committed
+        return before  # an earlier attempt made the commit
     splits, ranges, origins, engines = _merge(job, before, splits, receipts_of)
     made = Generation(
         fingerprint=job.fingerprint,

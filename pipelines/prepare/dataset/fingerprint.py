@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Increase this number whenever the same request gives other bytes (see `tests/project/test_golden_bytes.py`).
+# Increase this number whenever the same request produces different bytes (see `tests/project/test_golden_bytes.py`).
 ALGORITHM = 1
 
 _LISTED = 20
@@ -31,11 +31,11 @@ def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
         for key in sorted({*before, *now}):
             inner = f"{name}.{key}" if name else str(key)
             yield from _differences(before.get(key), now.get(key), name=inner)
-    elif are_objects and all("name" in entry for entry in (*before, *now)):  # such as the source's files
+    elif are_objects and all("name" in entry for entry in (*before, *now)):  # for example, the source's files
         old, new = ({f"[{entry['name']}]": entry for entry in entries} for entries in (before, now))
         for key in sorted({*old, *new}):
             yield from _differences(old.get(key), new.get(key), name=name + key)
-    elif are_objects and len(before) == len(now):  # such as the user functions
+    elif are_objects and len(before) == len(now):  # for example, user functions
         for index, (old_entry, new_entry) in enumerate(zip(before, now, strict=True)):
             yield from _differences(old_entry, new_entry, name=f"{name}[{index}]")
     elif before != now:

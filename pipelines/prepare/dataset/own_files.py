@@ -1,6 +1,6 @@
-"""A dataset's own files, its manifest, and its generations: the build and each append.
+"""The files that belong to a dataset, its manifest, and its generations: the build and each append.
 
-Jobs change and delete only these files. Task and row numbers continue from one generation to the next.
+Jobs change and delete no other files. Task and row numbers continue from one generation to the next.
 """
 
 import os

@@ -67,7 +67,7 @@ def key_of(task: ShardTask) -> TaskKey:
 def write(job: Job, plan: SplitPlan, groups: Groups) -> None:
     """Write the plan of a split, before its first shard.
 
-    Raises: OutputError if another job has written another plan.
+    Raises: OutputError if another job has written a different plan.
     """
     groups = _relative(groups, job.root)
     shard_pieces = (len(groups) + len(plan.spans_of(0, plan.num_shards))) / plan.num_shards
@@ -116,7 +116,7 @@ def relocate(job: Job, plan: SplitPlan, groups: Groups) -> None:
 
 
 def _for_each_group(function: Callable[[int], None], job: Job, groups: Groups, firsts: range) -> None:
-    groups.ends  # noqa: B018 - computed here, by one thread
+    groups.ends  # noqa: B018 - computed once, before the threads need it
     threads = 1 if storage.local_path(job.root) else _WRITERS
     collections.deque(ordered_map(function, firsts, threads=threads), maxlen=0)
     _open.cache_clear()
@@ -178,7 +178,7 @@ def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarr
 def task_of(job: Job, key: TaskKey) -> ShardTask:
     """Look up the task of a key, with its pieces.
 
-    Raises: OutputError if there is no plan; FormatError if it has another number of tasks; otherwise as `read`.
+    Raises: OutputError if there is no plan; FormatError if it has a different number of tasks; otherwise as `read`.
     """
     split, index, num_tasks = key
     stored = _find(job.work_path(split, _FILE))

@@ -19,7 +19,7 @@ from tfrecord_io.format.json_fields import WRONG, Count, Fingerprint, Name, deco
 from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 from tfrecord_io.shown import some
 
-# Distinct labels to count; more are no class ids.
+# Distinct labels to count; with more of them, labels are not class ids.
 _MOST_LABELS = 10_000
 
 
@@ -65,7 +65,7 @@ def parse(text: bytes, *, path: str) -> Receipt:
     """Parse a receipt; `path` names the file in errors. Raises: FormatError."""
     try:
         receipt: Receipt = decoded(Receipt, {"labels": None, **mapping(json_fields.load(text))})
-        # A manifest would refuse such shards.
+        # A manifest would refuse shards without examples or with a wrong ledger.
         if not receipt.shards or not all(shard.num_examples and shard.ledger.balanced for shard in receipt.shards):
             raise ValueError("it lists no shard, no example, or rows that are neither used nor rejected")
     except WRONG as error:
@@ -82,7 +82,7 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
     """
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
     by_length = tuple(sorted(in_order, key=lambda shard: shard.length or 0))
-    # There is no label range without labels, or if a receipt omits them.
+    # The label range is None if there are no labels, or a receipt omits them.
     known = [np.array(receipt.labels, np.int64) for receipt in receipts if receipt.labels is not None]
     labels = functools.reduce(with_labels, known, np.zeros(0, np.int64))
     label_range = None
@@ -104,7 +104,7 @@ def find(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     """Return each task's receipt if it is valid, or else None.
 
     A valid receipt belongs to exactly this task, and its shards have the recorded sizes. With --engine hf, the
-    reference engine made them.
+    reference engine must have made these shards.
     """
     sizes = storage.sizes(job.root)
     existing = {

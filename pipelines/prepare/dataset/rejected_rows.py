@@ -40,7 +40,7 @@ class RejectedRows:
         self.rejected, self.filtered = collections.Counter[str](), collections.Counter[str]()
         self.first: list[RejectedRow] = []
         self._row_ranges = row_ranges
-        self._lines = tempfile.SpooledTemporaryFile(_MOST_LINE_BYTES)  # noqa: SIM115 - it lives as long as this
+        self._lines = tempfile.SpooledTemporaryFile(_MOST_LINE_BYTES)  # noqa: SIM115 - open as long as this object lives
         weakref.finalize(self, self._lines.close)
 
     def add(
@@ -76,7 +76,7 @@ class RejectedRows:
             self._lines.seek(0)
             chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
             storage.write_atomic(path, chunks, inside=inside, replacing=replacing)
-        elif replacing != 0:  # 0: a file that is not ours
+        elif replacing != 0:  # 0: a file at `path` is not ours
             storage.delete(path, inside=inside)
 
 

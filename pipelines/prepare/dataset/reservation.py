@@ -1,4 +1,4 @@
-"""Reserve the output folder for a job: check that it may write there, write its claim, delete leftovers.
+"""Reserve the output folder for a job: check that the job may write there, write its claim, delete leftovers.
 
 docs/format.md lists the files in OUT/.prep/FINGERPRINT/. OUT/.prep/rows-DIGEST/ holds the ingested copy of a source.
 """
@@ -74,7 +74,7 @@ def reserve(
     path = source_record.source_path(job.root, job.fingerprint)
     for name, document in ((path, known), (job.work_path(JOB_FILE), dict(items))):
         storage.write_bytes(name, (json.dumps(document, sort_keys=True) + "\n").encode(), inside=job.root)
-    # Without a lock, another job may have started: at least one of the two sees the other here.
+    # Without a lock, another job may have started: at least one of the two detects the other here.
     _refuse_another(job.root, items, former=former)
 
 
@@ -148,7 +148,7 @@ def _fingerprints(committed: Manifest) -> set[str]:
 
 
 def _committed(root: str) -> Manifest | None:
-    """Return the manifest in `root`; None if another program has written the file."""
+    """Return the manifest in `root`; None if there is none, or it is damaged or from another program."""
     try:
         return read_manifest(root)
     except ManifestError:
@@ -219,7 +219,7 @@ def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> F
     old, new = ((items.get("source") or {}).get("files") for items in (before, now))
     kept = not (isinstance(old, list) and isinstance(new, list)) or all(file in new for file in old)
     add = "add new rows of the same source with --append, " if before and not changed and kept else ""
-    is_object = (now.get("source") or {}).get("kind") == "object"  # its files are written for this call
+    is_object = (now.get("source") or {}).get("kind") == "object"  # an object's files are written for each call
     if before and not changed and not kept and not is_object and old and new:
         return FingerprintMismatchError(
             f"{root}: {_changed_files(old, new)} since the dataset was made",

@@ -59,7 +59,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def location_of(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Return the entries of source.json, with pinned locations without credentials."""
+    """Return the entries of source.json: pinned locations, without credentials."""
     identity = found.listing.identity
     place = {
         "dataset": _address(config.dataset, identity),

@@ -3,8 +3,8 @@
 The formats are TFDS's: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
 (core/proto/feature.proto), where 64-bit numbers are strings.
 
-Three kinds of datasets get none of these files. With gzip, TFDS would report damage. Records of several lengths have no
-common shape. After an append, shard names differ in the number of shards, but TFDS expects one number.
+Datasets of three kinds get no such files: with gzip, because TFDS would report damage; with records of several lengths,
+because these have no common shape; after an append, because TFDS expects the same number of shards in all file names.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Launchers of builds, estimates and tokenizer training runs, and `doctor`, which checks an output before them."""
+"""Launchers of builds, estimates and tokenizer training runs, and of `doctor`, a check of an output before a build."""

@@ -91,7 +91,7 @@ class Append:
             return {}
         file_rows: dict[str, np.ndarray] = {}
         origins = {split: source_record.origin_of(self.former, split) for split in self.former.splits}
-        for generation in reversed(own_files.generations_of(self.former)):  # the latest knows the most files
+        for generation in reversed(own_files.generations_of(self.former)):  # the latest lists the most files
             for split in generation.rows:
                 if origins[split] not in file_rows:
                     file_rows[origins[split]] = plan_files.read_file_rows(self.root, generation.fingerprint, split)
@@ -105,7 +105,7 @@ class Append:
         """Return the source with only its new rows, and only the splits that have any.
 
         Raises: NothingNewError; FingerprintMismatchError if the dataset's rows of a split are not its first rows, or
-            come from another source split.
+            come from a different source split.
         """
         splits = {}
         for name, split in source.splits.items():
@@ -142,7 +142,7 @@ class Append:
 
         `observed`: with the label names of the new rows.
 
-        Raises: FingerprintMismatchError if the new rows have other classes or features.
+        Raises: FingerprintMismatchError if the new rows have different classes or features.
         """
         known = self.former.label_names or ()
         plans = [plan for plan in (observed.label, observed.tags) if plan is not None]
@@ -201,11 +201,11 @@ def _source_change(before: Mapping[str, Any], listing: SourceListing, config: So
         return f"this is another source ({listed})"
     old, later = before.get("files"), list(listing.entries)
     if now["kind"] == "hub":
-        # An hf:// address includes the revision, but needs an owner.
+        # An hf:// address can include the revision, but only if the name has an owner.
         name, revision = before["name"], before["revision"]
         dataset = f"hf://datasets/{name}@{revision}" if "/" in name else name
         old = resolve.resolve(dataclasses.replace(config, dataset=dataset, revision=revision)).entries
-    if isinstance(old, Mapping):  # one digest of many files
+    if isinstance(old, Mapping):  # one digest for many files
         count = old["count"]
         if len({entry["split"] for entry in later}) > 1:
             return f"the manifest has one digest for all of its {count:,} files, which does not tell the splits apart"

@@ -54,7 +54,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
-    """Yield the checks of `output`, and stop where all further ones would fail. Raises: ConfigError.
+    """Yield the checks of `output`, until one fails that all others depend on. Raises: ConfigError.
 
     `region`: region or zone of the TPU that will read the output.
     """
@@ -67,7 +67,7 @@ def diagnose(output: str, *, region: str | None = None) -> Iterator[Check]:
     if folder is None:
         yield from _operation_checks(output)
         return
-    existing = folder  # or its nearest existing parent, since a check makes no folder
+    existing = folder  # or the nearest existing parent, since a check makes no folder
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):

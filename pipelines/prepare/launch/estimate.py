@@ -57,7 +57,7 @@ class Estimate:
     """Estimate of one split.
 
     Tokens include special tokens. `rows_rejected`: a lower bound unless the split was read completely. `seconds`:
-    tokenizing on this machine, without start-up. `rows_in_other_splits`: rows that --hold-out puts into another split.
+    time to tokenize on this machine, without start-up. `rows_in_other_splits`: rows moved by --hold-out.
     `filtered`: `rows_filtered` by reason. `fim`: rows by kind of fill-in-the-middle. `row`: the unit of a text file
     that makes a row. `side_percentiles`: tokens of the prompt with each answer of a pair. `requests`: to the Hub.
     """
@@ -152,9 +152,9 @@ def _percentiles(row_tokens: np.ndarray) -> dict[int, int]:
 def compare(
     row_tokens: np.ndarray, *, rows: int, length: int, longest: int, joined: bool, most: int | None = None
 ) -> tuple[Cost, ...]:
-    """Compare the costs of `pad`, `pad` with buckets, and if rows may be `joined`, `concat` and `pack`.
+    """Compare the costs of `pad`, of `pad` with buckets, and, if rows may be `joined`, of `concat` and `pack`.
 
-    `pad` is compared with `length` and each usual length up to `longest`; the buckets are the best few lengths up to
+    `pad` has costs for `length` and each usual length up to `longest`; the buckets are the best few lengths up to
     `length`. `row_tokens` int64 [N]: full lengths of N sampled rows, out of `rows`. `most`: maximum number of documents
     in a record of `pack`.
     """

@@ -64,7 +64,7 @@ def locate_rows(
 
 
 def _with_copies(opened: OpenedSource, splits: Collection[str], *, root: str, folder: str) -> OpenedSource:
-    is_object = opened.listing.identity["kind"] == "object"  # its parts are in a temporary folder
+    is_object = opened.listing.identity["kind"] == "object"  # an object's parts are in a temporary folder
     files = [
         file
         for name in splits

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 class OpenRequest:
     """Request with its source and tokenizer open, before its rows are located.
 
-    `columns` and `encoder` are None if user functions determine the columns, which requires rows. `runs`: word runs of
+    `columns` and `encoder` are None if the columns depend on user functions, which need rows. `runs`: word runs of
     the evaluation sets, None without --decontaminate.
     """
 
@@ -88,7 +88,7 @@ class OpenRequest:
         versions = {
             "format": manifest.FORMAT_VERSION.partition(".")[0],
             "algorithm": fingerprint.ALGORITHM,
-            # zlib releases compress the same bytes differently.
+            # Different releases of zlib may compress the same bytes differently.
             **({"zlib": zlib.ZLIB_RUNTIME_VERSION} if config.output.compression == "gzip" else {}),
         }
         return {
@@ -297,7 +297,7 @@ def _open_job(request: OpenRequest, *, runner: Runner, progress: Progress) -> Op
     spec = request.shard_spec(columns, encoder)
     items = request.fingerprint_items(spec.form(), held)
     if config.source.dedup_across_splits:
-        # The duplicates that leave train depend on all compared splits.
+        # The duplicates dropped from train depend on all compared splits.
         items["compared"] = {name: [list(span) for span in split.ranges] for name, split in sorted(splits.items())}
     if append is not None:
         items = append.items(items, splits)

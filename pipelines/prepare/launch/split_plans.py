@@ -124,7 +124,7 @@ def plan_one(opened: OpenJob, split: str) -> Planned:
 
 def _runs(opened: OpenJob, source: SplitSource, blocks: planning.Blocks, *, shard_bytes: int) -> np.ndarray | None:
     listing, groups = opened.request.source.listing, source.groups
-    # Even if remote workers read copies, so that the plan is the same.
+    # Runs are used even if remote workers read copies, so that the plan is the same.
     on_hub = opened.source.kind == "hub" or listing.splits[source.source_split][0].path.startswith("hf://")
     if not on_hub or groups.files[0].ingested:
         return None
@@ -221,7 +221,7 @@ def find_unused(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unus
             outside = split.groups.num_rows[covered.groups] - covered.counts
             nulls += [np.maximum(counts[covered.groups] - outside, 0).sum() for _, counts in known]
         rows, reason = max(zip(nulls.tolist(), (reason for reason, _ in known), strict=True), default=(0, ""))
-        if rows > rejected.total():  # no sum, since both counts may include the same rows
+        if rows > rejected.total():  # not the sum, since both counts may include the same rows
             rejected = collections.Counter({reason: rows})
     return UnusedRows(
         rejected=dict(sorted(rejected.items())),

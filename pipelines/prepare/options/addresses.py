@@ -1,4 +1,4 @@
-"""Storage addresses. A storage with conditional writes needs a module like `storage.gcs`, and a line in `STORES`."""
+"""Storage addresses. A service with conditional writes needs a module like `storage.gcs`, and a line in `STORES`."""
 
 # Module in `storage` by scheme. All other schemes go through fsspec (`object_storage`).
 STORES = {"gs": "gcs", "gcs": "gcs"}

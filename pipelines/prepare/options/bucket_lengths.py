@@ -25,7 +25,10 @@ _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
 
 
 def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, ...] | str:
-    """Parse --bucket-lengths; return `auto:K` unchanged. Raises: ConfigError unless they ascend, up to `max_length`."""
+    """Parse --bucket-lengths; return `auto:K` unchanged.
+
+    Raises: ConfigError unless the lengths ascend, up to `max_length`.
+    """
     if isinstance(option, str) and option.startswith(_AUTO):
         automatic_count(option)
         return option

@@ -14,11 +14,11 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "truncate", "drop"]
 SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
-# The learned answers: all of a conversation, only the last, or one per row, where each row ends with its answer.
+# The answers to learn: all in a conversation, only the last, or each one in a row that ends with it.
 Learn = Literal["all", "last", "each"]
 LearnNot = Literal["thoughts", "tool_calls", "thoughts,tool_calls"]
 
-# Each layout is a module in `layouts`. Options that only some layouts take list these in `taken_with`.
+# Each layout is a module in `layouts`. An option that only some layouts take lists them in `taken_with`.
 LayoutName = Literal["pad", "concat", "pack", "chat", "preference", "seq2seq", "tokens", "qa"]
 
 _layout = functools.partial(option, group="Layout")
@@ -36,7 +36,7 @@ _tokens = functools.partial(option, group="Layout tokens", taken_with=("tokens",
 class LayoutConfig:
     """The layout of texts in rows of `max_length` tokens.
 
-    `bucket_lengths`: ascending, with the largest as `max_length`; the string `auto:K` until the launcher has chosen K
+    `bucket_lengths`: ascending, the largest equal to `max_length`; the string `auto:K` until the launcher has chosen K
     lengths. `chat_template`: the name of a template, or "default" for a template in TokenizerConfig.
     """
 

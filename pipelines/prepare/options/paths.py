@@ -20,7 +20,7 @@ _DATA = (".parquet", ".arrow", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".t
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 # More suffixes that distinguish a file name from a Hub id.
 _OTHER_FILE = re.compile(r"\.(gz|bz2|xz|zst|xlsx|xls|zip|tar|tgz|tfrecord|pkl|feather|avro|db)\Z", re.IGNORECASE)
-# Readers of `load_dataset` by name; without files, each would read the current folder.
+# Names of readers of `load_dataset`; without file names, each would read the current folder.
 _READERS = frozenset(
     {"arrow", "audiofolder", "csv", "hdf5", "imagefolder", "json", "lance", "pandas", "parquet", "pdffolder", "sql",
      "text", "videofolder", "webdataset", "xml"}
@@ -51,7 +51,7 @@ def names_files(dataset: str) -> bool:
 
 
 def require_dataset(dataset: str, *more: str) -> None:
-    """Check that local paths and globs exist. Raises: SourceError if not, or for the name of a reader."""
+    """Check that local paths and globs exist. Raises: SourceError if one is missing, or for the name of a reader."""
     for name in map(os.path.expanduser, (dataset, *more)):
         if name in _READERS and not os.path.exists(name):
             raise SourceError(
@@ -107,7 +107,7 @@ def read_template(path: str) -> str:
 
 
 def _refuse_links(folder: str, name: str) -> None:
-    """Check that no tokenizer file is a pipe, or a link out of its folder, since the dataset would contain its target.
+    """Check that no tokenizer file is a pipe or a link out of the folder, since the dataset would contain the target.
 
     Links of the Hub's cache to its `blobs` are allowed.
     """

@@ -28,7 +28,7 @@ def listing(names: Sequence[str], *, most: int = 5) -> str:
 
 
 def to_utf8(content: bytes) -> str:
-    """Return the remedy to convert a file to UTF-8. A byte order mark in `content` shows UTF-16."""
+    """Return the remedy to convert a file to UTF-8. A byte order mark in `content` indicates UTF-16."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "convert it to UTF-8: `iconv -f utf-16 -t utf-8 OLD > NEW`"
     return "convert it to UTF-8; for Latin-1, common in older data: `iconv -f latin1 -t utf-8 OLD > NEW`"

@@ -13,7 +13,7 @@ from tfrecord_io.errors import ConfigError
 Kind = Literal["unigram", "bpe", "byte-bpe", "wordpiece"]
 Style = Literal["bert", "roberta", "gpt2", "t5", "llama", "albert"]
 
-# Styles with published models of this kind; the default comes first.
+# Styles by kind, where published models have this combination; the kind's default comes first.
 STYLES_OF: dict[Kind, tuple[Style, ...]] = {
     "unigram": ("albert", "t5"),
     "bpe": ("llama",),

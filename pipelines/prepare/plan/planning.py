@@ -33,7 +33,7 @@ _BLOCKS_PER_SHARD = 32
 # Runs of neighbouring blocks per shard, for the Hub, which limits requests. Each run takes about one request.
 _RUNS_PER_SHARD = 5
 _BLOCKS_AT_ONCE = 1 << 18
-# Maximum bytes of a block, as a multiple of the bytes of that many average rows.
+# Maximum bytes of a block, as a multiple of the bytes of an equal number of average rows.
 ROOM = 2.0
 
 
@@ -159,7 +159,7 @@ def split_seed(split: str) -> int:
 
 
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
-    """Return the number of rows in a block."""
+    """Return the maximum number of rows in a block, for rows of `row_bytes` on average."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
@@ -208,7 +208,7 @@ def plan_split(
 
     `runs`: from `runs_of`; the shuffle moves each run as a whole.
     """
-    order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half of int64's memory
+    order = np.arange(len(blocks.starts) if runs is None else len(runs), dtype=np.int32)  # half the memory of int64
     if shuffle:
         np.random.default_rng([seed, split_seed(split.name)]).shuffle(order)
     if runs is not None:
@@ -235,7 +235,7 @@ def plan_split(
         predicted_bytes=round(total),
         rows=tuple(np.diff(cuts).tolist()),
         tasks_before=tasks_before,
-        spans=_spans(blocks.starts, order, rows, cuts, ascending=shuffle),  # a later shuffle sets the order
+        spans=_spans(blocks.starts, order, rows, cuts, ascending=shuffle),  # the records are shuffled later
     )
 
 

@@ -37,7 +37,7 @@ _ROW_BYTES = 1 << 10
 # A first row that exceeds its run's limit is tokenized in one of n runs, where n is its size divided by this.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
-# The other runs are tokenized only if the first ones have at most this much text and this many positions.
+# The other runs are tokenized only if the first ones have at most this many bytes of text, and positions.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
 _NOTED_ROWS = 256
@@ -235,7 +235,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
 
 
 def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Return the groups with a random row of each equal stretch of the split: at most `limit` bytes, or one group."""
+    """Return the groups with one random row from each equal part of the split: at most `limit` bytes, or one group."""
     ends = covered.ends
     count = min(most, len(covered))
     while True:
@@ -249,7 +249,7 @@ def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed
 
 
 def _runs(read_ranges: np.ndarray, most: int, *, whole: bool, rng: np.random.Generator) -> np.ndarray:
-    """Return runs, int64 [R, 2], of up to `most` rows per range: one at random in each equal part of the range."""
+    """Return runs, int64 [R, 2]: one at random in each equal part of a range, with up to `most` rows per range."""
     rows = _RUN_ROWS
     runs = []
     for first, last in read_ranges.tolist():

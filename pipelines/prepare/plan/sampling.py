@@ -31,7 +31,7 @@ from tfrecord_io.errors import RowsRejectedError
 _PACKED_RECORDS = 64
 _POINTS = 48
 _STRETCHES, _STRETCH_ROWS = 48, 64
-# The curve of lengths ends at this multiple of the longest tokenized row.
+# The curve of text bytes and output bytes ends at this multiple of the longest tokenized row.
 _BEYOND = 1e6
 # Points of a row group's curve, and the maximum number of rows that it is computed from.
 _LENGTHS, _GROUP_ROWS = 128, 1024
@@ -60,7 +60,7 @@ class SizeModel:
     def of_groups(self, text_bytes: np.ndarray, groups: np.ndarray) -> SizeModel:
         """Return a model of a group's mean output bytes, as a function of the mean bytes of its texts.
 
-        Rows of `text_bytes` [K] in `groups` [K] give the spread within groups, which matters because long rows are cut.
+        K rows with `text_bytes` in `groups`, both [K], give the spread within groups, which matters if rows are cut.
         """
         _, owner = np.unique(groups, return_inverse=True)
         means = np.maximum(np.bincount(owner, weights=text_bytes) / np.bincount(owner), 1e-3)

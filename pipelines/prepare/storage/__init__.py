@@ -70,7 +70,7 @@ def size(path: str) -> int | None:
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Return the bytes of each file in `folder` by sorted name; {} if it is missing."""
+    """Return the size in bytes of each file in `folder`, by sorted name; {} if the folder is missing."""
     return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
 
@@ -85,7 +85,7 @@ def free_bytes(folder: str) -> int | None:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the sorted names in `folder`; [] if it is missing."""
+    """Return the sorted names in `folder`; [] if the folder is missing."""
     return sorted(name.rstrip("/") for name in _entries(folder))
 
 
@@ -109,10 +109,10 @@ def read_bytes(path: str, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """Read all files below a folder by relative path. Raises: FormatError above 256 MiB."""
+    """Return the contents of all files below a folder, by relative path. Raises: FormatError above 256 MiB in total."""
     contents: dict[str, bytes] = {}
     folders = [""]
-    for inner in folders:  # the loop appends to it
+    for inner in folders:  # the loop appends to the list
         for name in (inner + entry for entry in _entries(join(folder, inner))):
             if name.endswith("/"):
                 folders.append(name)
@@ -178,7 +178,7 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def pinned(path: str, version: str) -> dict[str, str]:
-    """Return `cat_file` arguments for a version of a remote file; empty if the storage takes none."""
+    """Return the `cat_file` arguments that select a version of a remote file; empty if the storage takes none."""
     return dict(store_of(path).pinned(version)) if bucket_of(path) else {}
 
 
@@ -192,8 +192,8 @@ def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None,
 
     inside: an existing local folder. Only folders below it are made, so that a folder deleted during a job does not
         come back half full. Links below it are not followed.
-    replacing: the version that may be replaced (see `versions`), 0 for none. An object of another version stays.
-    Raises: OutputError if the object that stays has other content; errors of `chunks`.
+    replacing: the version that may be replaced (see `versions`), 0 for none. An object of a different version stays.
+    Raises: OutputError if the object that stays has different content; errors of `chunks`.
     """
     store, place = _at(path)
     failures: list[Exception] = []
@@ -230,7 +230,7 @@ def delete_files(folder: str, names: Sequence[str], *, inside: str | None = None
 
 @contextlib.contextmanager
 def as_source_error(path: str) -> Iterator[None]:
-    """Translate errors of reading user data. Raises: FileNotFoundError; OutputError if no bucket; SourceError."""
+    """Translate errors of reading user data. Raises: FileNotFoundError; OutputError without a bucket; SourceError."""
     with _reading(path, SourceError):
         yield
 

@@ -7,7 +7,7 @@ An upload of more than one block is a session of parts. After an error the clien
 (https://cloud.google.com/storage/docs/performing-resumable-uploads). It cannot continue if the service lost the session
 or kept less than a part, because earlier parts are no longer in memory.
 
-The service answers 412 if the object has another generation than the one to replace
+The service answers 412 if the object's generation is not the one to replace
 (https://cloud.google.com/storage/docs/request-preconditions). Then the object's checksum decides, because the answer to
 an earlier request may be lost, or another worker may have written the same content.
 
@@ -138,7 +138,7 @@ def versions(paths: Sequence[str]) -> dict[str, int]:
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the bytes of each file in a folder by name; None for subfolders, named `folder/`."""
+    """Return the size in bytes of each file in a folder, by name; None for subfolders, which are named `folder/`."""
     with bucket(path) as (handle, key):
         prefix = f"{key}/" if key else ""
         listing = handle.list_blobs(prefix=prefix, delimiter="/", **_options(path))
@@ -150,8 +150,8 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
     """Upload buffers to an object that appears when all buffers have arrived.
 
     replacing: the generation to replace, 0 for none, None for any.
-    Raises: OutputError if an object of another generation has other content, or if the upload cannot continue; errors
-        of `chunks`.
+    Raises: OutputError if an object of a different generation has different content, or the upload cannot continue;
+        errors of `chunks`.
     """
     from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed
     from google.cloud.storage.exceptions import DataCorruption
@@ -169,7 +169,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
             )
             return
         except PreconditionFailed:
-            pass  # another error is raised below, because this one names the session
+            pass  # replaced by an error below, because this one shows the session
         except (DataCorruption, GoogleAPICallError, ValueError) as error:
             answer = getattr(error, "response", None)
             is_lost = answer is not None and answer.request.method == "PUT" and answer.status_code in _SESSION_LOST
@@ -194,7 +194,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, replac
 
 
 def pinned(version: str) -> dict[str, str]:
-    """Return the `cat_file` arguments for a version."""
+    """Return the `cat_file` arguments that select a version."""
     return {"generation": version} if version.isdecimal() else {}
 
 

@@ -25,7 +25,7 @@ _REMEDY_BY_WORD = {
 }
 _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 
-# Name, result (None if uncertain), finding and remedy.
+# A check: its name, result (None if uncertain), finding and remedy.
 Check = tuple[str, bool | None, str, str]
 
 

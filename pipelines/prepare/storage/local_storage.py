@@ -5,9 +5,9 @@
 Links are not followed below the dataset folder `inside`, nor at the end of a path, because the sender of a dataset
 could use them to redirect reads and writes.
 
-A job locks `.prep/lock` with flock; the kernel releases the lock when the process ends. (The package `filelock` names
-no holder, and accepts a hard link.) Object stores have no locks: two jobs for the same dataset write the same bytes
-there, and `reservation` refuses a job for another dataset.
+A job locks `.prep/lock` with flock; the kernel releases the lock when the process ends. (The package `filelock` does
+not name the holder, and accepts a hard link.) Object stores have no locks: two jobs for the same dataset write the same
+bytes there, and `reservation` refuses a job for a different dataset.
 
 Functions raise OutputError and OSError.
 """
@@ -56,7 +56,7 @@ def make_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """Yield a folder's descriptor; with `make`, make missing folders, but with `inside` only below it."""
+    """Yield a folder's descriptor; with `make`, make missing folders (with `inside`, only below that folder)."""
     path = (inside and local_path(inside)) or folder
     if inside is None and make:
         make_folder(folder)
@@ -75,7 +75,7 @@ def _open_folder(folder: str, *, inside: str | None = None, make: bool = False) 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
     """Open a regular file and return its descriptor; `folder`: its folder's descriptor.
 
-    Raises: OutputError for a link, a pipe or a device, which may block.
+    Raises: OutputError for a link, and for a pipe or a device, because these may block.
     """
     name = path if folder is None else os.path.basename(path)
     try:
@@ -160,7 +160,7 @@ def delete_files(paths: Sequence[str], *, inside: str | None = None) -> None:
 
 
 def entries(folder: str) -> dict[str, int | None]:
-    """Return the bytes of each file in `folder` by name; None for links and folders, named `folder/`."""
+    """Return the size in bytes of each file in `folder`, by name; None for links, and for folders (named `folder/`)."""
     sizes: dict[str, int | None] = {}
     with os.scandir(folder) as scanned:
         for entry in scanned:
@@ -246,7 +246,7 @@ def _acquire(path: str, *, root: str) -> int:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
         except FileNotFoundError:
             continue  # the last holder removed the folder
-        if os.fstat(descriptor).st_nlink > 1:  # its other name may be somebody's data
+        if os.fstat(descriptor).st_nlink > 1:  # the other name may belong to other data
             os.close(descriptor)
             raise _link_refused(path)
         try:

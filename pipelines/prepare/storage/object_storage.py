@@ -51,7 +51,7 @@ def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.
 
 
 def entries(path: str) -> dict[str, int | None]:
-    """Return the bytes of each file in a folder by name; None for subfolders, named `folder/`."""
+    """Return the size in bytes of each file in a folder, by name; None for subfolders, which are named `folder/`."""
     fs, inner = open_fs(path)
     sizes: dict[str, int | None] = {}
     for entry in retry_transient(lambda: fs.ls(inner, detail=True), path=path):

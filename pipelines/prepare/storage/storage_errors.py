@@ -61,7 +61,7 @@ def status_of(error: BaseException) -> int | None:
     if type(error).__module__ == "google.auth.exceptions" and type(error).__name__ != "TransportError":
         return 401
     if type(error).__name__ == "ProxyError":
-        return 502  # gcsfs raises it for a 502
+        return 502  # gcsfs raises ProxyError for status 502
     if isinstance(error, FileNotFoundError):
         return 404
     text = str(error)  # gcsfs reports some statuses only in words
@@ -138,7 +138,7 @@ def as_output_error(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
-    """Translate errors of reading from `path`. Raises: FileNotFoundError; `kind` for all others."""
+    """Translate errors of reading from `path`. Raises: FileNotFoundError; `kind` for all other errors."""
     try:
         yield
     except (FileNotFoundError, PrepError):
@@ -151,7 +151,7 @@ def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
 
 def _raise(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
     if status_of(error) == 401 and bucket_of(path):
-        store_of(path).forget()  # a metadata server may be silent for a moment
+        store_of(path).forget()  # so that credentials are sought again: a metadata server may be silent for a moment
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
         remedy = remedy.replace(_MAY_WRITE, "read it as a user with permission")

@@ -180,7 +180,7 @@ def _are_sharegpt(messages: pa.Array) -> np.ndarray:
 
 
 def turns(column: pa.Array, role: str) -> pa.Array:
-    """Return lists of messages like `with_roles`, or each text as a message of this role."""
+    """Return lists of messages like `with_roles`; each text becomes one message with the role `role`."""
     return with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
 
 
@@ -208,7 +208,7 @@ def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
 
 
 def _history(history: pa.Array) -> pa.Array:
-    """Convert pairs of question and answer to messages. Lists that are not pairs get null roles."""
+    """Convert question-answer pairs to messages. Lists that are not pairs get null roles."""
     pairs = history.flatten()
     counts, lengths = list_lengths(pairs), list_lengths(history)
     firsts = np.repeat(np.cumsum(counts) - counts, counts)
@@ -260,7 +260,7 @@ def _concatenated(items: Sequence[pa.Array]) -> pa.Array:
             tables = [pa.Table.from_struct_array(part) for part in items]
             whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
             return whole.to_struct_array().combine_chunks()
-        except (pa.ArrowTypeError, pa.ArrowInvalid):  # no common type for a field
+        except (pa.ArrowTypeError, pa.ArrowInvalid):  # the types of a field have no common type
             pass
     return _as_json(itertools.chain(*map(objects_of, items)), pa.json_(pa.large_string()))
 

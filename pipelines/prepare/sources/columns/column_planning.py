@@ -36,7 +36,7 @@ _SEPARATED = ("csv", "tsv")
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """Plan the columns from their types, except classes and vector lengths that only rows can tell.
+    """Plan the columns from their types, leaving open the classes and vector lengths that only rows reveal.
 
     `inputs`: the columns that become tokens, by default the text columns. `kind`: see `Source.kind`. Raises:
     ColumnError if a column is missing in a split, or has an unusable type.
@@ -205,7 +205,7 @@ def _labels(
 
 
 def _kept_type(name: str, columns: Columns) -> Feature:
-    """Return the feature; shape [1] is a placeholder for vectors of unknown length."""
+    """Return the feature of a kept column; shape [1] is a placeholder for vectors of unknown length."""
     kind = columns[name].kind
     shape: tuple[int, ...] = ()
     if is_list(kind) and _dtype(kind.value_type) in ("int64", "float32"):
@@ -262,7 +262,7 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
 
 
 def _is_frame(kind: pa.DataType) -> bool:
-    """Return whether a column has one field per row, the default of `DataFrame.to_json`."""
+    """Return whether a column has one field per row, as `DataFrame.to_json` writes by default."""
     return bool(pa.types.is_struct(kind) and kind.num_fields and all(field.name.isdigit() for field in kind))
 
 

@@ -43,7 +43,7 @@ class Inputs:
     """Input columns, which become tokens: text columns, and nested columns by purpose.
 
     `finds_chats`, `finds_pairs`: look for conversations or preference pairs; `nested` takes precedence. `joins_pairs`:
-    prompts and completions that are texts stay texts.
+    don't convert prompts and completions that are texts to messages.
     """
 
     texts: tuple[str, ...] = ()
@@ -216,7 +216,7 @@ def _utf8(column: pa.Array, name: str) -> pa.Array:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
         if "UTF8" in str(error):
-            decode_texts(column, name)  # names the text
+            decode_texts(column, name)  # raises an error that names the text
         raise SourceError(
             f"column {name!r} holds damaged values ({error})",
             remedy="check that the source is complete, and run the same command again",

@@ -128,7 +128,7 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
         raise ColumnError(
             f"label column {plan.column!r} holds no class in any of its lists", remedy="choose another --label-column"
         )
-    # A list of classes repeats none. So lists of 0 and 1 are vectors if one has over two items, or all have two.
+    # Lists of classes have no repeats, so lists of 0 and 1 are vectors if any has over two items, or all have two.
     if plan.several and distinct <= {0, 1} and (max(lengths) > 2 or lengths == {2}):
         if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
             listed = ", ".join(map(str, sorted(lengths)[:5]))
@@ -293,7 +293,7 @@ def _comparable(values: pa.Array) -> pa.Array:
         return values.cast(pa.string())
     if not pa.types.is_floating(values.type):
         return values.cast(pa.int64(), safe=False)
-    # Fractions become -2^63, which is no class.
+    # Fractions become -2^63, which is not a class id.
     numbers = np.asarray(values.fill_null(0.5))
     whole = np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)
     return pa.array(np.where(whole, numbers, -(2.0**63)).astype(np.int64))

@@ -31,9 +31,9 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import some, without_access
 
-# Bytes that one second of CPU ingests, the time to start a child process.
+# Bytes ingested in one second of CPU time, about as long as a child process takes to start.
 _LEAST_BYTES = 32_000_000
-# Files of another version are ingested again.
+# Files that a different version ingested are ingested again.
 VERSION = 4
 
 _PART_BYTES = 16_000_000
@@ -41,7 +41,7 @@ _MOST_PARTS = 2000
 
 MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
-# Row groups with equal rows differ in bytes, so some may exceed MOST_BYTES.
+# Row groups with equal numbers of rows differ in size, so some may exceed MOST_BYTES.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
 
 
@@ -58,7 +58,7 @@ class IngestTask(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStream:
-    """Split to ingest: an IterableDataset opened by `reader` of `datasets`, with rows of `types`.
+    """Split to ingest: an IterableDataset that the `datasets` reader `reader` opened, with rows of `types`.
 
     `shard_files`: index into `files` of each shard, empty if not known. `in_groups`: each shard is a Parquet row group,
     to be read without `datasets`. `delimiter`: from `cells.delimiter_of`.
@@ -143,7 +143,7 @@ def run(source: IngestSource, task: IngestTask, progress: Progress | None = None
 def children(source: IngestSource, tasks: Sequence[IngestTask], *, most: int) -> int:
     """Return the number of child processes for reading: 0, 1 if there is little to do, or `most`.
 
-    0 means to read in this process, because a child can't see the files, or takes longer to start than to read.
+    0 means to read in this process, because a child can't see the files, or would take longer to start than to read.
     """
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     files = [file for stream in streams for file in stream.files]
@@ -249,7 +249,7 @@ def part_chunks(
         pending.truncate()
         return content
 
-    sink = pa.PythonFile(pending, mode="w")  # counts bytes itself, because `take` empties `pending`
+    sink = pa.PythonFile(pending, mode="w")  # keeps count of the bytes, although `take` empties `pending`
     # lz4 takes no more CPU than no compression; a dictionary doesn't shrink texts.
     with pq.ParquetWriter(sink, types, compression="lz4", use_dictionary=False, write_page_checksum=True) as writer:
         for table in tables:

@@ -87,7 +87,7 @@ def _table_of(source: Any) -> pa.Table:
     if type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame":
         try:
             return pa.Table.from_pandas(source, preserve_index=False)
-        except (pa.ArrowException, TypeError, ValueError) as error:  # for example two columns with one name
+        except (pa.ArrowException, TypeError, ValueError) as error:  # for example, two columns with the same name
             raise SourceError(
                 f"the data frame cannot become an Arrow table: {first_line(error)}",
                 remedy="give each column one type of value, and a unique name",

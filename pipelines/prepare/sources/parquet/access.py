@@ -91,7 +91,7 @@ def _reading(address: str) -> Iterator[None]:
         with storage.as_source_error(shown):
             yield
     except FileNotFoundError as error:
-        # A request names a version, which disappears when the object is replaced.
+        # The request names a version that disappears when the object is replaced.
         if bucket_of(address) and storage.exists(address):
             raise _changed_error(shown) from error
         raise SourceError(

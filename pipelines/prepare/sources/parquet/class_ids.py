@@ -31,7 +31,7 @@ _NO_CLASS = -2
 
 
 def schemas_of(listing: SourceListing, footers: Mapping[str, Footer]) -> dict[str, dict[str, pa.Schema]]:
-    """Return the schemas of files by split and path, for splits where `datasets` uses only the first schema."""
+    """Return the schemas of files by split and path, for splits where `datasets` applies the first schema to all."""
     schemas = {}
     for name, files in listing.splits.items():
         if listing.features_of(name) is not None:
@@ -59,7 +59,7 @@ def united(
 ) -> tuple[Columns, dict[str, NewIds]]:
     """Return the columns with the classes of all files, in order of appearance, and the new ids by path.
 
-    `columns`: of the first file. `names`: the columns to examine. Raises: SourceError if a column has classes in
+    `columns`: the first file's columns. `names`: the columns to examine. Raises: SourceError if a column has classes in
     one file but not in another.
     """
     by_path: dict[str, Columns] = {}
@@ -102,7 +102,7 @@ def _with_classes(column: Column, classes: tuple[str, ...]) -> Column:
 
 
 def with_new_ids(table: pa.Table, ids: NewIds) -> pa.Table:
-    """Replace class ids. An id that is not one of the file's classes becomes -2, which is no class."""
+    """Replace class ids. An id that is not one of the file's classes becomes -2, which is not a class id."""
     for name, new in ids.items():
         index = table.schema.get_field_index(name)
         column = pa.chunked_array(

@@ -114,7 +114,7 @@ def _leaves(schema: pq.ParquetSchema, columns: Collection[str] | None) -> tuple[
 def _footer(
     metadata: pq.FileMetaData, schema: pa.Schema, leaves: list[int], flat: Mapping[str, int], *, file: DataFile
 ) -> Footer:
-    # Lists are faster to fill than arrays: ten million row groups take a few minutes.
+    # Lists, because arrays take longer to fill. Ten million row groups take a few minutes.
     sizes: list[tuple[int, int, int, int]] = []
     nulls: dict[str, list[int]] = {name: [] for name in flat}
     for index in range(metadata.num_row_groups):
@@ -122,7 +122,7 @@ def _footer(
         chunks = [group.column(leaf) for leaf in leaves]
         num_bytes = sum([chunk.total_uncompressed_size for chunk in chunks])
         stored_bytes = sum([chunk.total_compressed_size for chunk in chunks])
-        # Some writers omit the total of all columns.
+        # Some writers omit the total size of a row group.
         sizes.append((group.num_rows, num_bytes, stored_bytes, max(group.total_byte_size, num_bytes)))
         for name, position in flat.items():
             statistics = chunks[position].statistics

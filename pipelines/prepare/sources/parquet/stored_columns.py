@@ -63,9 +63,9 @@ def select(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> pa.Table | 
 
 
 def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str, as_named: bool = False) -> None:
-    """Check that columns of `schema` can be cast to `types`; only casts to types of a card may change values.
+    """Check that columns of `schema` can be cast to `types`, without a change of values unless `as_named`.
 
-    `as_named`: a card names the types. Raises: SourceError, naming the file `where`.
+    `as_named`: a card declares the types. Raises: SourceError, naming the file `where`.
     """
     for field in types:
         count = len(schema.get_all_field_indices(field.name))

@@ -1,7 +1,7 @@
 """Detect JSON files that `datasets` 5.2 mistakes for agent traces because of their column names and types.
 
-`datasets` replaces the columns of agent traces by those of the package teich. Conversations may have the same columns,
-so rows with the requested columns are read unchanged.
+`datasets` replaces the columns of agent traces with columns from the package teich. Conversations may have the same
+columns, so rows with the requested columns are read unchanged.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ OPTION = "parse_agent_traces"
 
 
 def streams_of(builder: Any, named: Sequence[str] | None) -> dict[str, Any]:
-    """Return a builder's streams by split. `named`: columns that the user named; None if the user set the option.
+    """Return a builder's streams by split. `named`: columns that the user named; None if the user set `OPTION`.
 
     Raises: SourceError if the rows need teich, which is not installed.
     """

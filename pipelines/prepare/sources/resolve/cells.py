@@ -81,7 +81,7 @@ def _can_be(cells: pa.ChunkedArray | pa.Scalar, kind: pa.DataType) -> bool:
 
 
 def delimiter_of(builder: Any) -> str:
-    """Return the delimiter if quotes enclose cells, else an empty string."""
+    """Return the delimiter if the files are CSV and quotes may enclose cells, or else an empty string."""
     config = builder.config
     return (config.delimiter or config.sep) if builder.name == "csv" and config.quoting == 0 else ""
 
@@ -151,7 +151,7 @@ def note_joined(table: pa.Table, delimiter: str, *, row: int, notes: MutableMapp
 
 
 def _look_like_rows(lines: list[list[str]], table: pa.Table, *, but: int) -> bool:
-    """Return whether cells in columns with few values, such as labels, have known values."""
+    """Return whether the cells of `lines`, in columns with few distinct values (such as labels), have known values."""
     for index, column in enumerate(table.columns):
         known = set(map(str, pc.unique(column).to_pylist()))
         has_few = index > but and pa.types.is_string(column.type) and 2 * len(known) <= len(column)

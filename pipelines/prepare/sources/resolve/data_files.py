@@ -26,7 +26,7 @@ from tfrecord_io.shown import is_web, without_access
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-# Endings of compressed files by their first bytes. Readers go by the name.
+# File extensions by the first bytes of compressed files. Readers rely on the file name.
 _COMPRESSED = {
     b"\x1f\x8b": ".gz",
     b"\x28\xb5\x2f\xfd": ".zst",
@@ -40,7 +40,7 @@ _THREADS = 16
 _WORK_FOLDER = ".prep"
 # Metadata keys that identify content, digests first.
 _CONTENT_TAGS = ("sha256", "blob_id", "md5Hash", "crc32c", "etag", "ETag", "generation")
-# Metadata keys for an object's version, the number of the upload first.
+# Metadata keys for an object's version, starting with the number of the upload.
 _VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 
@@ -50,8 +50,8 @@ class DataFile:
 
     `path`: absolute local path or address. It may contain credentials, so show it through `shown.without_access`.
     `name`: its name in the manifest. `version`: generation or etag of a remote file; empty if the address pins it or
-    the service reports none. `tag`: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: `stamp_of` a
-    local file.
+    the service reports none. `tag`: `xxh3:...` or the service's digest; empty before `identify`. `stamp`: result of
+    `stamp_of` for a local file.
     """
 
     path: str
@@ -77,7 +77,7 @@ class DataFile:
 
 
 def is_same_file(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """Return whether two `DataFile.entry` are the same file. Names may differ if the digest covers only content."""
+    """Return whether two `DataFile.entry` describe the same file; names may differ if a digest covers only content."""
     ignored = {"split", *(["name"] if "xxh3" in before or len(str(before.get("mark"))) in (40, 64) else [])}
     return all(before.get(key) == now.get(key) for key in {*before, *now} - ignored)
 
@@ -231,7 +231,7 @@ def _is_visible(path: str, pattern: str) -> bool:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether to retry: only after a response, since a silent server is probably misspelled."""
+    """Return whether to retry: only after a response, since an address without one is probably misspelled."""
     return storage_errors.status_of(error) is not None and storage_errors.is_transient(error)
 
 

@@ -88,7 +88,7 @@ def _cached(name: str, *, revision: str | None) -> Repository:
     wanted = f" --revision {revision}" if revision else ""
     try:
         folder = huggingface_hub.snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True)
-        # Without the listing of the commit, any file may be missing.
+        # Raises an error if the commit's file list isn't cached, since any file may then be missing.
         huggingface_hub.get_cached_repo_tree(name, repo_type="dataset", revision=os.path.basename(folder))
     except (errors.HFValidationError, errors.CachedRepoTreeNotFoundError, FileNotFoundError) as error:
         raise SourceError(
@@ -141,7 +141,7 @@ def read_range(address: str, start: int, stop: int) -> bytes:
     import huggingface_hub.utils
     from huggingface_hub import errors
 
-    utils: Any = huggingface_hub.utils  # it creates its exports at run time
+    utils: Any = huggingface_hub.utils  # the module creates its exports at run time
     name, _, rest = address.removeprefix(_DATASETS).partition("@")
     revision, _, file = rest.partition("/")
     url = huggingface_hub.hf_hub_url(name, file, repo_type="dataset", revision=revision)

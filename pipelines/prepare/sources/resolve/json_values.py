@@ -52,13 +52,13 @@ def as_written() -> Iterator[None]:
 
     def read_plain(*arguments: Any, **options: Any) -> Any:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The 'convert_dates' keyword")  # pandas 3.0 needs it, 3.1 deprecates it
+            warnings.filterwarnings("ignore", "The 'convert_dates' keyword")  # pandas 3.1 deprecates what 3.0 needs
             return read(*arguments, **{**options, "convert_dates": False})
 
     arrow = types.SimpleNamespace(read_json=_read_json, ReadOptions=pyarrow.json.ReadOptions)
     ours = {"paj": arrow, "table_cast": checked_cast, "pandas_read_json": read_plain, "ujson_dumps": json.dumps}
     names = vars(reader)
-    before = {name: names[name] for name in ours}  # raises if one is missing
+    before = {name: names[name] for name in ours}  # raises if a name is missing
     names.update(ours)
     try:
         yield
@@ -104,7 +104,7 @@ def _require_same(cells: pa.ChunkedArray, kind: pa.DataType, *, name: str) -> No
     elif any(was(cells.type) and now(kind) for was, now in _OTHER_SPELLINGS):
         _refuse(cells.drop_null(), kind, name=name)
     elif pa.types.is_string(cells.type) and pa.types.is_integer(kind):
-        # Class names are also texts that are cast to integers, but none looks like this.
+        # Class names are also cast from text to integers, but don't match this pattern.
         _refuse(cells.filter(pc.match_substring_regex(cells, r"^[+-]?0\d+$|^\+\d+$|^-0$")), kind, name=name)
 
 

@@ -48,7 +48,7 @@ _OURS: Mapping[str, tuple[str, Any, Any]] = {
     "json": ("on_mixed_types", "use_json", None),
 }
 
-# Registered on import, so that any process can read the streams of another.
+# Registered on import, so that every process can read streams from others.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
 
 # The settings of `datasets` are process-wide, and the first use of a reader patches its module.
@@ -136,7 +136,8 @@ def with_members(builder: Any) -> Any:
     """Replace tar archives with their members, because `datasets` doesn't unpack them in streams.
 
     If the builder has options, its reader opens the members: `datasets` ignores options like `delimiter` for folders.
-    Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if a member has an odd name.
+    Raises: OSError or tarfile.TarError if an archive can't be read; SourceError if an address can't contain a
+    member's name.
     """
     files = members = splits_of(builder)
     if builder.name != "webdataset":
@@ -298,7 +299,7 @@ class SourceListing:
             return self
         of_file: dict[str, dict[str, list[str]]] = {name: collections.defaultdict(list) for name in splits}
         for name, inner in splits_of(builder).items():
-            for path in inner:  # of an archive: one path per member
+            for path in inner:  # an archive has one path per member
                 of_file[name][path.rpartition("::")[2]].append(path)
         paths = {name: [path for file in files for path in of_file[name][file.path]] for name, files in splits.items()}
         return dataclasses.replace(self, splits=splits, builders={None: with_files(builder, paths)})
@@ -322,7 +323,7 @@ class SourceListing:
 
 
 def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any], *more: Any) -> Any:
-    """Call a function that reads rows: in a child process if the reader may crash and a child sees the files."""
+    """Call a function that reads rows: in a child process if the reader may crash and a child can see the files."""
     files = [path for builder in builders.values() for paths in splits_of(builder).values() for path in paths]
     reader = next(iter(builders.values())).name
     is_safe = reader == "parquet" or are_small_texts(reader, files)
@@ -343,7 +344,7 @@ def _open(builders: Mapping[str | None, Any], named: Sequence[str] | None) -> di
         streams = opened()
         first = None if all(stream.features for stream in streams.values()) else features_of_rows(streams)
         for builder in builders.values():
-            if builder.name == "json" and first is not None:  # rows in an array; later files get the same types
+            if builder.name == "json" and first is not None:  # rows are in an array; later files get the same types
                 builder.info.features = first
                 streams = opened()
             with_ours(builder)

@@ -1,6 +1,6 @@
 """Open byte ranges of a large file of lines as separate files, so that every core reads a part of it.
 
-`datasets` 5.2 can't shard such a file, and one core takes 18 s for 1 GB. But it opens ranges through fsspec. A range
+`datasets` 5.2 can't shard such a file, and one core takes 18 s for 1 GB. But it can open ranges through fsspec. A range
 holds the lines that begin in it; a line ends with \\n.
 """
 
@@ -23,7 +23,7 @@ _ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
 
 
 def ranges_of(file: DataFile, *, kind: str) -> list[str]:
-    """Return the addresses of the ranges of a large local file with one row per line, or else the file's path."""
+    """Return the addresses of the ranges of a large local file with one row per line; for other files, the path."""
     is_plain = file.path.lower().endswith((".jsonl", ".ndjson", ".json", ".txt"))
     if file.size <= _LARGE_BYTES or "://" in file.path or not is_plain:
         return [file.path]

@@ -16,7 +16,7 @@ from pipelines.prepare.sources.resolve.data_files import DataFile
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access, without_secrets
 
-# Other modules in the folder of the readers.
+# Modules next to the readers that --format does not accept.
 _INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
 
 _OF_BUILD = {"name": "--config", "data_files": "--data-files", "revision": "--revision"}
@@ -127,13 +127,13 @@ def resolved(
     """Return a card's options and features, unless a revision pins them, and the chunk size of JSON files.
 
     The chunk size may change values: in a nested object, 1 becomes 1.0 if its chunk also holds 1.5. Sizes that hold
-    whole files count as equal. `largest_chunk` is left out, because a build may choose it.
+    whole files count as equal. The size `largest_chunk` is left out, because a build may choose it.
     """
     options, entry = _options(config), {}
     if builder is not None and not is_pinned:
         entry = {key: value for key, value in library.asked_options(builder).items() if key not in options}
         if all(".tsv" in file.name.lower() for file in files):
-            entry.pop("sep", None)  # comes from the file names
+            entry.pop("sep", None)  # `datasets` derives it from the file names
         if (features := builder.info.features) is not None:
             text = json.dumps(features.to_dict(), sort_keys=True)
             entry["features"] = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -177,7 +177,7 @@ def _refused(error: Exception, where: str) -> SourceError:
             remedy="name its data files with a glob; for a dataset on the Hub add --revision refs/convert/parquet, "
             "where the Hub keeps the output of most such scripts",
         )
-    reason = first_line(error).partition(" with any supported extension")[0]  # drops hundreds of extensions
+    reason = first_line(error).partition(" with any supported extension")[0]  # cuts a list of hundreds of extensions
     return SourceError(
         f"{where}: `datasets` cannot open it ({reason})",
         remedy="name the files with --data-files, and their reader with --format, or choose another --config",

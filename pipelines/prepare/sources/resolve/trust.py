@@ -81,7 +81,7 @@ def _require_small(text: str, *, where: str) -> None:
 def _is_large(text: str) -> bool:
     import yaml
 
-    sizes: dict[str, int] = {}  # nodes of each finished anchor
+    sizes: dict[str, int] = {}  # number of nodes in each finished anchor
     opened: list[tuple[str | None, int]] = []
     nodes = 0
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):

@@ -66,9 +66,9 @@ def examine_functions(
     split: str,
     rows: int,
 ) -> tuple[RowFunctions, Columns]:
-    """Try the functions on named samples until one keeps a row; return the functions with schema, and the columns.
+    """Try the functions on samples until a row remains; return the functions with their schema, and the new columns.
 
-    Raises: SourceError if a function fails, or no row is left.
+    Raises: SourceError if a function fails, or no row of any sample remains.
     """
     seen = 0
     for table, where in samples:

@@ -84,7 +84,7 @@ def _hashes(column: pa.Array, seed: int) -> np.ndarray:
         else:
             try:
                 texts = column.cast(pa.large_string())
-            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # no text form, or nested
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested, or without a text form
                 texts = pa.array([repr(value) for value in column.to_pylist()], pa.large_string())
         hashes = _digests(*text_buffers(texts), seed)
     return np.where(np.asarray(column.is_null()), _NULL, hashes)

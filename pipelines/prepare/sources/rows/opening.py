@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 class OpenedSource:
     """Opened dataset, before its rows are located.
 
-    `new_ids`: by path, for files with other class names than their split. `addresses`: with credentials, by address
-    without. `copies`: files that workers can read, by path of the original.
+    `new_ids`: by path, for files with class names that differ from the split's. `addresses`: addresses with
+    credentials, by the address without them. `copies`: files that workers can read, by path of the original.
     """
 
     listing: SourceListing

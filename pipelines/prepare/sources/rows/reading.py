@@ -82,7 +82,7 @@ class RowReader:
     """Reader of the rows of one split. `split` is its name in messages, `types` the stored columns.
 
     Marks rows that `hold_out` gives to other splits, and `decided` rows (see `unused_rows`). `addresses`: addresses
-    with credentials, by address without; only on the launcher.
+    with credentials, by the address without them; only on the launcher.
     """
 
     split: str

@@ -5,7 +5,7 @@
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
-Rows keep their numbers in the source's split. Each of these splits reads all rows.
+Rows keep their numbers in the source's split. Each of the three splits reads all rows of train in the source.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def select(
 ) -> Source:
     """Return the source with the output's splits, and readers that apply the user functions.
 
-    `groups`: at least for the splits that the options name. Raises: like `select_ranges` and `apply_functions`.
+    `groups`: by source split, at least of the splits that the options name. Raises: like `select_ranges` and
+    `apply_functions`.
     """
     asked = needed_source_splits(config, list(found.listing.splits))
     stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
@@ -169,7 +170,7 @@ def _filled(ranges: Sequence[Range], *, limit: int | None = None) -> tuple[Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Held-out split `name`: rows of `from_split` with a hash, of their texts or of column `by`, in [low, high)."""
+    """Held-out split `name`: rows of `from_split` with a hash in [low, high), of their texts or of the column `by`."""
 
     name: str
     from_split: str

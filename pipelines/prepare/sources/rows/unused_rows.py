@@ -6,7 +6,7 @@ A column of reasons marks filtered rows, which keep their numbers:
     'Good. Really.'      ''                    stays
     null                 'filtered'            left out by one of the user's filters
 
-A batch has the column only if it has filtered rows. Their other values are meaningless.
+A batch has the column only if it has filtered rows. The other values of filtered rows are meaningless.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ NAMED_ROWS = 3
 TYPES = pa.schema([("row", pa.int64()), ("reason", pa.string()), ("of_split", pa.string()), ("of_row", pa.int64())])
 _LIST = pa.dictionary(pa.int32(), pa.string())
 _STORED = pa.schema([("row", pa.int64()), ("reason", _LIST), ("of_split", _LIST), ("of_row", pa.int64())])
-# Largest uncompressed size of a decided row, and of the list of texts that rows index.
+# Largest uncompressed size of a decided row, and of the list of texts that rows refer to by index.
 _ROW_BYTES, _LIST_BYTES = 32, 1 << 20
 _DECIDED_FOR = "decided for"
 _REMEDIES = {
@@ -146,7 +146,7 @@ class UnusedRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecidedRows:
-    """Duplicate and contaminated rows of one split, in the file `path`, or in `content` until it is written.
+    """Duplicate and contaminated rows of one split, in the file `path`, or in `content` until the file exists.
 
     The split has `num_rows` rows; `share` is the fraction kept. `decided_for` identifies the input of the decision.
     """

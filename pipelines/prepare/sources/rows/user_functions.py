@@ -1,11 +1,11 @@
-"""Load and call user functions, which change rows (`--map`) or drop some (`--filter`), in command-line order.
+"""Load and call user functions in command-line order: maps change rows (`--map`), filters drop some (`--filter`).
 
 A map returns a table with as many rows, a filter one bool per row. The result for a row must depend only on that row,
-because machine and plan decide which rows a call gets.
+because the machine and the plan determine which rows a call receives.
 
-A ready function, one of `pipelines.filters`, is pinned by its version, any other by the text of its module. The text is
-executed under a unique name. For a function from a notebook or a script, it is the function's own text with the imports
-that it uses.
+A ready function (one in `pipelines.filters`) is pinned by its version, and any other function by its module's text,
+which is executed under a unique name. For a function from a notebook or a script, the text is the function itself, with
+the imports that it uses.
 """
 
 import ast
@@ -67,7 +67,7 @@ class UserFunction:
         return f"--{self.kind} {self.spec}"
 
     def identity(self) -> dict[str, str]:
-        """Return the entry in fingerprint and manifest. Raises: ConfigError if its package is not installed."""
+        """Return the entry in the fingerprint and the manifest. Raises: ConfigError if its package is not installed."""
         if self.called.is_ready:
             return {self.kind: self.spec, "version": filters.version(self.called.name)}
         return {self.kind: self.spec, "module_sha256": self.digest}
@@ -85,7 +85,7 @@ class UserFunction:
 def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     """Read the modules of the functions, in the current directory or any that Python finds, without executing them.
 
-    Raises: ConfigError if there is no such module, it has no source text, or an argument looks like a credential.
+    Raises: ConfigError if a module is missing or has no source text, or an argument looks like a credential.
     """
     for option in options:
         if without_secrets(option.spec) != option.spec:
@@ -279,8 +279,8 @@ def _module(function: UserFunction) -> types.ModuleType:
     module.__file__ = function.path
     module.__package__ = name if is_package else name.rpartition(".")[0]
     if (folder := os.getcwd()) not in sys.path:
-        sys.path.append(folder)  # at the end, so that a file there hides no library
-    sys.modules[unique] = module  # dataclasses and others look up the module of a class there
+        sys.path.append(folder)  # at the end, so that a file in the folder hides no library
+    sys.modules[unique] = module  # dataclasses and others look up a class's module here
     try:
         exec(compile(function.source, function.path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
@@ -297,6 +297,6 @@ def _module(function: UserFunction) -> types.ModuleType:
 
 def _line(error: BaseException, function: UserFunction) -> str:
     module = filters if function.called.is_ready else sys.modules[_unique_name(function)]
-    path = module.__file__  # the path of the first function with this text
+    path = module.__file__  # the first path, if several modules have this text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f" (line {lines[-1]} of {os.path.basename(function.path)})" if lines else ""
