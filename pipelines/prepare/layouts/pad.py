@@ -25,7 +25,7 @@ from tfrecord_io.errors import ConfigError
 
 
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
-    """Return the fields of token ids and any token type ids. `constant_type`: the type id of all tokens, if any."""
+    """Return the fields of token ids and any token type ids. `constant_type`: the type id that all tokens share."""
     tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
         return [ids_field(context)]
