@@ -43,8 +43,8 @@ _SHOWN = 20
 class FillInMiddle:
     """Rewrites documents with the sentinels of one tokenizer.
 
-    `frame` is removed before a document is split. A document that would then have more than `longest` tokens is not
-    rewritten.
+    `frame` is removed before a document is split. A document is not rewritten if it would then be longer than `longest`
+    tokens.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ class Reader:
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
-        self._local: list[Step] = []  # the steps for single code points; the next numbers are indices into it
+        self._local: list[Step] = []  # all steps but Strip and some Replace; the next numbers are indices into it
         self._strip = self._merge = 0  # Strip, or the merging of spaces, comes before the step with this index
         self._context = -1  # index of the step that looks at neighbours
         chain = _flat(normalizer)
