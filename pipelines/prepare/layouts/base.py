@@ -34,11 +34,11 @@ class Encoded:
     """Tokenized batch of N rows.
 
     `ragged`: values by feature name, one sequence per row, or per entry of `owners`.
-    `owners` int64, ascending: the row index of each sequence, if a row may have several sequences or none.
+    `owners` int64, ascending: the row index of each sequence; None if each row has one sequence.
     `arrays`: other features by name, [N, ...].
     `reasons` object [N]: why a row is rejected, '' if it is usable.
     `full_lengths` int64 [N]: tokens of each row before truncation, including special tokens.
-    `side_lengths`: the full lengths with each of two answers, by name; `full_lengths` then has the larger ones.
+    `side_lengths`: full lengths with either of two answers, by its name; `full_lengths` then has the larger ones.
     `tokens_cut`: tokens that truncation removed from usable rows.
     `fim`: number of usable rows by kind of fill-in-the-middle (see `Ledger`).
     `details`: explanations of the reasons, by row index.
@@ -56,7 +56,7 @@ class Encoded:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens."""
+        """Number of tokens in the batch."""
         return sum(len(ragged.ids) for name, ragged in self.ragged.items() if name in _TOKENS)
 
     @property
@@ -75,7 +75,7 @@ class Encoded:
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
-        """Return the rows at the ascending indices `which`, without `arrays`."""
+        """Return the rows at the ascending indices `which`: their sequences, `reasons` and `full_lengths`."""
         new_index = np.full(len(self.reasons), -1)
         new_index[which] = np.arange(len(which))
         owners = new_index[self.row_of_sequence]
@@ -90,7 +90,7 @@ class Encoded:
 
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
-        """Concatenate one or more batches, without `details`, `tokens_cut` and `fim`."""
+        """Concatenate one or more batches, without `details`, `tokens_cut`, `fim` and `side_lengths`."""
         firsts = np.cumsum([0, *(len(part.reasons) for part in parts)])
         return cls(
             ragged={name: concatenated([part.ragged[name] for part in parts]) for name in parts[0].ragged},
@@ -151,8 +151,9 @@ class Builder(abc.ABC):
 class BatchEncoder(abc.ABC):
     """Base class of encoders: a tokenizer set up for one layout. Can be pickled.
 
-    `concurrent`: threads may call `encode` at once. `may_reject`: `encode` may reject rows. `reference`: the same
-    encoder with the reference engine; None if this encoder already uses it. `notes`: lines to print before the build.
+    `concurrent`: calling `encode` in several threads at once is faster. `may_reject`: `encode` may reject rows.
+    `reference`: the same encoder with the reference engine; None if this encoder already uses it. `notes`: lines to
+    print before the build.
     """
 
     may_reject = False
@@ -176,12 +177,12 @@ class BatchEncoder(abc.ABC):
         """Return a builder for one shard."""
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
-        """Return lines to print about a sample of rows. Needs the tokenizer, so not for a pickled encoder."""
+        """Return lines to print about a sample of rows. This needs the tokenizer, which a pickled encoder lacks."""
         return ()
 
 
 def beside_reference(open_with: Callable[[Any], _Encoder], fast: Tokenizing, slow: Tokenizing) -> _Encoder:
-    """Open an encoder with the engine `fast`, and its `reference` with `slow`, if that is another engine."""
+    """Open an encoder with the engine `fast`, and its `reference` with `slow` if that is a different engine."""
     encoder = open_with(fast)
     if slow is not fast:
         encoder.reference = open_with(slow)
@@ -208,9 +209,9 @@ class LayoutContext:
 class Layout:
     """Description of one layout.
 
-    `open_encoder` raises ConfigError or TokenizerError if the tokenizer or engine does not suit the layout, `inputs`
-    ConfigError if the columns do not. `joins_rows`: a record may hold parts of several rows, so it has no label.
-    Otherwise each row has its own records: exactly one (`one_record`) or any number.
+    `open_encoder` raises ConfigError or TokenizerError if the tokenizer or engine does not suit the layout; `inputs`
+    raises ConfigError if the columns do not. `joins_rows`: a record may hold parts of several rows, so it has no label.
+    Otherwise each row has records of its own: exactly one (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -243,7 +244,7 @@ def notes_on_ends(
 
 
 def named_columns(source: SourceConfig, *purposes: Purpose) -> dict[Purpose, str]:
-    """Return the columns that options such as --tools-column name for these purposes."""
+    """Return, by purpose, the columns that options such as --tools-column name."""
     named = {purpose: getattr(source, f"{purpose}_column") for purpose in purposes}
     return {purpose: name for purpose, name in named.items() if name}
 
@@ -268,7 +269,7 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Count the tokens of n records without padding, int64 [n], from masks, segments or token counts."""
+    """Count the tokens, without padding, in each of n records, int64 [n], from masks, segments or token counts."""
     marks = [columns[feature.name] for feature in schema.features if ROLES[feature.role].marks_tokens]
     counts = [np.count_nonzero(values, axis=1) for values in marks]
     if (count := schema.with_role("num_tokens")) is not None:

@@ -1,6 +1,6 @@
 """Layout `chat`: conversations rendered by the tokenizer's chat template, with a loss mask on the assistant's text.
 
-Other forms are converted to messages first (`sources.columns.chats`). The ids equal
+Other forms of conversations are converted to messages first (`sources.columns.chats`). The ids equal
 `tokenizer.apply_chat_template(messages, tools=tools)`; docs/format.md has an example.
 
 A long conversation loses whole turns at one end. Cutting on the right keeps the oldest turns and ends with an answer.
@@ -209,9 +209,9 @@ class ChatEncoder(_LearningEncoder):
         ragged: dict[str, RaggedTokens],
         texts: np.ndarray,
     ) -> tuple[dict[str, RaggedTokens], np.ndarray]:
-        """Cut the conversations at indices `texts` to the most turns that fit, found by binary search.
+        """Cut the conversations of the texts at these indices to the most turns that fit, found by binary search.
 
-        Returns: all token ids and loss masks, by feature name; a mask of the cut conversations with a turn left.
+        Returns: all token ids and loss masks, by feature name; for each index, whether any turn fits.
         """
         columns = {name: column.take(pa.array(rendered.owners[texts])) for name, column in columns.items()}
         long, counts = columns["messages"], rendered.num_messages[texts].tolist()
@@ -236,9 +236,10 @@ class ChatEncoder(_LearningEncoder):
 
 
 def cuts(roles: Sequence[str], *, side: Side) -> list[np.ndarray]:
-    """Return, for each way to cut a conversation, the indices of the messages kept, with fewest messages first.
+    """Return the indices of the messages that each possible cut of a conversation keeps, the shortest result first.
 
-    The uncut conversation is not among them."""
+    The uncut conversation is not included.
+    """
     places = np.arange(len(roles))
     if side == "right":
         kept = [places[: at + 1] for at, role in enumerate(roles) if role == "assistant"]

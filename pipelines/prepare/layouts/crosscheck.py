@@ -1,7 +1,7 @@
 """Compare a fast engine with the reference tokenizer during a build: both encode one row in 2,000.
 
-The choice depends only on the seed and the row's number. If the tokens of a row or the reasons to reject it differ, the
-build ends with an error that names the row.
+The choice of rows depends only on the seed and their numbers. If the tokens of a row or the reasons to reject it
+differ, the build ends with an error that names the row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def engine_of(encoder: BatchEncoder) -> str:
 class CrossCheck:
     """Comparison of a split's rows with the reference tokenizer.
 
-    It collects 64 rows per call, because with two or three the reference takes twice as long per row.
+    It collects 64 rows for each call of the reference, which takes twice as long per row for only two or three rows.
     """
 
     def __init__(self, encoder: BatchEncoder, *, split: str) -> None:
@@ -87,14 +87,14 @@ def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:
 
 
 def encode(encoder: BatchEncoder, rows: Rows, *, split: str) -> Encoded:
-    """Return `encoder.encode(rows)`. Raises: TokenizerError that names the rows, if the tokenizer's library fails."""
+    """Return `encoder.encode(rows)`. Raises: TokenizerError, which names the rows, if the tokenizer's library fails."""
     result = _tried(encoder, rows)
     if isinstance(result, Encoded):
         return result
     alone = ((number, _tried(encoder, rows.take(np.array([at])))) for at, number in enumerate(rows.numbers))
     causes = {f"{number:,}": _cause(error) for number, error in alone if not isinstance(error, Encoded)}
     place = f"row{'s' * (len(causes) > 1)} {listing(list(causes))}"
-    if not causes:  # the library may fail for all rows together, but for none alone
+    if not causes:  # the library may fail on all rows together, but on no single row
         place = f"rows {rows.numbers[0]:,} to {rows.numbers[-1]:,}"
     cause = next(iter(causes.values()), _cause(result))
     raise TokenizerError(f"{place} of {split}: {cause}", remedy=library_failures.REMEDY) from result

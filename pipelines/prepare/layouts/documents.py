@@ -114,7 +114,7 @@ class PackBuilder(base.Builder):
 
 
 class JoinBuilder(PackBuilder):
-    """Builder that joins documents and cuts at every L-th token. `drop`: leave out a last record with padding."""
+    """Builder that joins documents and cuts at every L-th token. `drop`: leave out a last record that has padding."""
 
     def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool, segments: bool = False) -> None:
         super().__init__(length=length, pad_id=pad_id, frame=frame)

@@ -1,9 +1,9 @@
 """Pack whole documents into rows of exactly L tokens, with little padding, without splitting short documents.
 
-A piece goes into the row with the least sufficient room; of several such rows, into the one that got its last piece
-most recently. This is best-fit decreasing bin packing (Ding et al., arXiv:2404.10830). It puts rows of short documents
-last, so rows are then sorted by their first placed pieces, in the shard's order, and so are the pieces in a row.
-docs/format.md has an example.
+The longest pieces are placed first. A piece goes into the row with the least room that suffices; of several such rows,
+into the one that got its last piece most recently. This is best-fit decreasing bin packing (Ding et al.,
+arXiv:2404.10830). It puts rows of short documents last, so rows are then sorted by the place in the shard of the piece
+that was put into them first. The pieces in a row are in the shard's order too. docs/format.md has an example.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Packing:
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None, most: int | None = None) -> Packing:
     """Pack the documents at `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N]: with special tokens; documents of length 0 are in no row. `most`: maximum of pieces in a row.
+    `lengths` int64 [N]: tokens of each document, including special tokens; documents of length 0 are in no row.
+    `most`: maximum number of pieces in a row.
     """
     order = np.arange(len(lengths)) if order is None else order
     num_pieces = -(-lengths[order] // length)
@@ -163,7 +164,7 @@ def _next_set(bits, at):  # type: ignore[no-untyped-def]
     return -1
 
 
-# Indices are unsigned because Numba checks the sign of signed ones, which takes five times as long (measured).
+# Indices are unsigned because Numba checks the sign of signed ones: the loop would take five times as long (measured).
 @jit
 def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
     length = np.uint64(segment_ids.shape[1])

@@ -3,8 +3,9 @@
 pad: the result of `tokenizer(text, pair, padding="max_length")`. With --bucket-lengths records have one of several
 lengths (see `rows_builder`).
 
-tokens: each word's tag labels its first token, or with `--label-all-tokens` all its tokens; then the later tokens of a
-B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Other positions have `tag_mask` 0.
+tokens: each word's tag labels the word's first token. With `--label-all-tokens` it labels all tokens of the word, but
+those after the first of a B-PER word get I-PER if that tag exists, as in run_ner.py of `transformers`. Positions
+without a label have `tag_mask` 0.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tfrecord_io.errors import ConfigError
 
 
 def token_fields(context: LayoutContext, *, constant_type: int | None = None) -> list[Field]:
-    """Return the fields of token ids and any token type ids. `constant_type`: the only type id, if there is one."""
+    """Return the fields of token ids and any token type ids. `constant_type`: the type id that all tokens share."""
     tokenizer, side = context.tokenizer, context.facts.padding_side
     if "token_type_ids" not in tokenizer.model_input_names:
         return [ids_field(context)]

@@ -1,9 +1,10 @@
 """Layout `preference`: a prompt with its chosen and its rejected answer becomes one record.
 
-Ids equal the output of `DPOTrainer._prepare_dataset` of TRL 1.16. Masks equal the output of its
-`DataCollatorForPreference` with keep_start, or with `--truncation-side left` with keep_end:
+Ids equal the output of `DPOTrainer._prepare_dataset` in TRL 1.16. Masks equal the output of TRL's
+`DataCollatorForPreference` with keep_start, or for `--truncation-side left` with keep_end.
 
-    prompt              the template with the generation prompt        texts: the tokenizer's own row, without EOS
+                        conversations                                  plain texts
+    prompt              the template with the generation prompt        the tokenizer's own row, without EOS
     prompt + answer     the template without it                        joined, with EOS unless the answer ends with it
 
 An answer starts where the tokens of the prompt alone first differ from either row. That may be before the end of the
@@ -106,7 +107,7 @@ class _PlainTexts:
 
 
 def _without_shared(chosen: pa.Array, rejected: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Split two columns of texts as TRL's `extract_prompt`: return the common beginnings, and the rest of each column.
+    """Split two columns of texts as TRL's `extract_prompt` does. Return the common beginnings, and each column's rest.
 
     A space before the first different letter belongs to the rest. If one text begins with the other, the last letter of
     the shorter text belongs to the rest too. Unlike in TRL, texts without a common beginning stay whole.

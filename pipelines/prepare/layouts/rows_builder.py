@@ -33,7 +33,7 @@ _POSITIONS_PER_CHUNK = 1 << 24
 class Field:
     """Feature with the layout of its values: an array [N, L] of dtype `laid_out`, padded with `fill` on `side`.
 
-    `mask`: another feature, 1 on values and 0 on padding.
+    `mask`: the feature that is 1 on values and 0 on padding.
     """
 
     feature: Feature
@@ -63,7 +63,7 @@ class Field:
         return out
 
     def of_length(self, length: int) -> Field:
-        """Return this field for rows of another length."""
+        """Return this field for rows of a different length."""
         mask = None if self.mask is None else dataclasses.replace(self.mask, shape=(length,))
         return dataclasses.replace(self, feature=dataclasses.replace(self.feature, shape=(length,)), mask=mask)
 
@@ -76,7 +76,7 @@ def ids_field(context: base.LayoutContext) -> Field:
 
 
 class RowsEncoder(base.BatchEncoder):
-    """Base class of encoders for records of one row or part of one. `fields` describe the record."""
+    """Base class of encoders for records that hold one row or part of one. `fields` describe the record."""
 
     def __init__(self, tokenizing: Tokenizing, context: base.LayoutContext, fields: Sequence[Field]) -> None:
         super().__init__(tokenizing)
@@ -110,7 +110,7 @@ class RowsEncoder(base.BatchEncoder):
 
 
 class RowsBuilder(base.Builder):
-    """Builder that makes one record per sequence, with the other arrays of the sequence's row."""
+    """Builder that makes one record per sequence, including the other arrays of the sequence's row."""
 
     def __init__(self, fields: Sequence[Field], *, lengths: Sequence[int] = ()) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class RowsBuilder(base.Builder):
 
 
 def _repeated(rows: RaggedTokens, first: int) -> list[int]:
-    usable = np.flatnonzero(rows.lengths > 2)  # with an empty text, the tokenizer's own two may be equal
+    usable = np.flatnonzero(rows.lengths > 2)  # around an empty text, the tokenizer's own two tokens may be equal
     places = (rows.offsets[1:] if first < 0 else rows.offsets[:-1])[usable] + first
     tokens = rows.ids[places]
     return np.unique(tokens[tokens == rows.ids[places + 1]]).tolist()
@@ -173,7 +173,7 @@ def _usable_row_of(whole: base.Encoded, sequences: np.ndarray) -> np.ndarray:
 class LengthGroup:
     """Rows of a task with records of the same length.
 
-    `rows` int64: indices among the task's usable rows. `length` and `rows` are None if a dataset has one length.
+    `rows` int64: indices among the task's usable rows. `length` and `rows` are None if all records have one length.
     """
 
     length: int | None

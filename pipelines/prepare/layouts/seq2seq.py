@@ -2,7 +2,7 @@
 
 The inputs equal `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")`, and the targets equal
 `tokenizer(text_target=target, truncation=True, max_length=T)`; docs/format.md has an example. A few tokenizers have a
-separate mode for targets, with another language code or vocabulary: `transformers` itself tokenizes their targets.
+separate mode for targets, with a different language code or vocabulary; `transformers` itself tokenizes such targets.
 
 Targets are padded on the right, because a decoder's input is the target shifted to the right. The reader shifts it
 (`tfrecord_io.objectives`), because the start token depends on the model.

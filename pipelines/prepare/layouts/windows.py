@@ -1,11 +1,11 @@
 """Layouts of overlapping windows over long texts: `pad` with `--stride S`, and `qa`. docs/format.md has examples.
 
-With `--stride S` a long text becomes several records; consecutive ones share S tokens. They equal `tokenizer(text,
-truncation=True, max_length=L, stride=S, return_overflowing_tokens=True, return_offsets_mapping=True)`. With
-`truncation_side` left they start from the text's end.
+With `--stride S` a long text becomes several records; consecutive ones share S tokens. The records equal
+`tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
+return_offsets_mapping=True)`. With `truncation_side` left, the first window is at the text's end.
 
-With `--layout qa` a question and a window of its context become one record, with the position of the first of its
-answers. Consecutive windows share `--stride` tokens, by default a quarter of L.
+With `--layout qa` a question and a window of its context become one record, with the position of the question's first
+answer. Consecutive windows share `--stride` tokens, by default a quarter of L.
 """
 
 import dataclasses
@@ -71,8 +71,8 @@ class _WindowsEncoder(RowsEncoder):
     def _cut(self, rows: Rows) -> tuple[Encoded, np.ndarray, np.ndarray, np.ndarray]:
         """Cut the text, or the second of two texts, of each row into windows.
 
-        Returns: the batch; a mask of the rows that cannot be cut; the index of each window's first token of the cut
-        text; the number of its tokens of that text.
+        Returns: the batch; a mask of the rows that cannot be cut; for each window, the index of its first token from
+            the cut text, and the number of its tokens from that text.
         """
         texts = rows.texts
         pair = len(texts) == 2

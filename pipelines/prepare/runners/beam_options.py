@@ -31,8 +31,8 @@ _JOB_SECONDS = 30 * 24 * 3600
 def check(beam_args: Sequence[str], *, root: str) -> None:
     """Check Beam's options and the job service.
 
-    Raises: ConfigError for wrong options, or an output folder `root` that workers cannot reach; PrepError if the job
-        service does not answer.
+    Raises: ConfigError for invalid options, or for an output folder `root` that workers cannot reach; PrepError if the
+        job service does not answer.
     """
     options = parse(beam_args)
     if runner_name(options) == dataflow.RUNNER:
@@ -70,7 +70,7 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """Return the full name of the runner, also for a short name, such as `flink`."""
+    """Return the full name of the runner, even if the options have a short name, such as `flink`."""
     chosen: str | None = options.view_as(StandardOptions).runner
     for name in StandardOptions.KNOWN_RUNNER_NAMES:
         if chosen and chosen.lower() in (name.lower(), name.lower().removesuffix("runner")):
@@ -84,21 +84,21 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     defaults = {}
     if names & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in names:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
-    if "--job_endpoint" in names:  # with Beam's default, 0, its job service starts no worker
+    if "--job_endpoint" in names:  # with the default, 0, Beam's job service starts no worker
         defaults["--direct_num_workers"] = str(workers or cores())
     added = [f"{name}={value}" for name, value in defaults.items() if name not in names]
     options = PipelineOptions([*beam_args, *added])
     unknown: list[str] = []
 
     def look(parser: Any) -> None:
-        parser.error = refuse  # Beam's own would print a hundred lines
+        parser.error = refuse  # Beam's own method would print a hundred lines
         unknown.extend(parser.parse_known_args(list(beam_args))[1])
 
     def refuse(message: str) -> NoReturn:
         raise ConfigError(f"Beam: {message}", remedy=_REMEDY)
 
     options.get_all_options(add_extra_args_fn=look)
-    # Beam ignores unknown options. For other runners, only the job server knows all options.
+    # Beam ignores unknown options. The options of other runners are known only to their job servers.
     if unknown and (is_direct(options) or runner_name(options) == dataflow.RUNNER):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
@@ -120,7 +120,7 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
     """Within the context, run the job server that a runner such as Flink's needs.
 
-    Beam would start it in `Pipeline.run`, but in the main thread only, and we call `Pipeline.run` in another thread.
+    Beam would start it in `Pipeline.run`, but only in the main thread, and we call `Pipeline.run` in a different one.
     Raises: PrepError if the server does not start, or if this is not the main thread.
     """
     runner = pipeline.runner
@@ -136,7 +136,7 @@ def job_server_running(pipeline: beam.Pipeline, options: PipelineOptions) -> Ite
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         server = runner.default_job_server(options)
-        server.start()  # once: the runner's call reuses it
+        server.start()  # the runner's own call will reuse the running server
     except Exception as error:
         raise PrepError(
             f"the job server for --runner={runner_name(options)} did not start: {error or type(error).__name__}",

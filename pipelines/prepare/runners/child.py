@@ -1,4 +1,4 @@
-"""Child processes as the launcher sees them; `child_process` has the code that runs in them."""
+"""The launcher's side of child processes; `child_process` has the code that runs in them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ class Child:
     def __init__(
         self, *, target: Callable[..., None] | None = None, function: Callable[[Any, Progress], Any] | None = None
     ) -> None:
-        """Start a stem that runs `target`, a forked child that runs `function`, or a reusable child (see `here`)."""
+        """Start a stem that runs `target`, a forked child that runs `function`, or by default a reusable child.
+
+        `here` describes these kinds.
+        """
         self.owner, self.is_stem = os.getpid(), target is not None
         self.is_reusable = target is None and function is None
         if function is not None:
@@ -79,12 +82,12 @@ class Child:
     def give(self, function: bytes | None, task: Any) -> None:
         """Send the child a task, and the pickled function if it has changed."""
         self.task = task
-        with contextlib.suppress(OSError):  # `receive` reports the death
+        with contextlib.suppress(OSError):  # `receive` reports that the process has died
             self.pipe.send((None if function is self._function else function, task))
         self._function = function
 
     def receive(self, progress: Progress) -> child_process.Answer | None:
-        """Receive counts of finished work and the task's answer, None while it runs.
+        """Receive counts of finished work, and add them to `progress`. Return the task's answer, None while it runs.
 
         Raises: WorkerDiedError if the process has died.
         """
@@ -112,7 +115,7 @@ class Child:
         return True
 
     def stop(self) -> None:
-        """Tell the process to end without waiting for it. A stem kills its children first."""
+        """Make the process end, without waiting for it. A stem kills its children first."""
         self.pipe.close()
         if not self.is_stem:
             self.process.kill()

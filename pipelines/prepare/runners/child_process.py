@@ -30,17 +30,17 @@ Answer = tuple[Any, Exception | None, str]  # result, error, traceback
 
 def begin(most_memory: int) -> None:
     """Set up this child process. Allocating more than `most_memory` bytes then raises MemoryError."""
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, see `tokenize.chat.renderer`
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # this signal ends the process, see `tokenize.chat.renderer`
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # after an interrupt, the launcher ends this process
     gc.set_threshold(2_000_000, 50, 100)  # as in the command's process
-    # After a kill, Python would report a spawned child's named locks as leaked; forked children have none.
+    # After a kill, Python would report a spawned child's named locks as leaked; forked children have no such locks.
     multiprocessing.set_start_method("fork", force=True)
     if sys.platform == "linux":  # on other systems the limit does not include mapped memory
         resource.setrlimit(resource.RLIMIT_DATA, (most_memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
-    """Run tasks until the pipe is closed, or the launcher lets the process rest and it is idle for `IDLE_SECONDS`.
+    """Run tasks until the pipe is closed, or no task arrives for `IDLE_SECONDS` after the launcher's call of `rest`.
 
     `most_memory`: None for a forked process, which is set up already and always runs `function`.
     """

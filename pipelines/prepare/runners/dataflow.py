@@ -27,13 +27,13 @@ from pipelines.prepare.runners import shipping
 from tfrecord_io.errors import ConfigError, PrepError
 
 RUNNER = "DataflowRunner"
-# Namespace of the workers' metrics; the counters to show, with names in `Progress.add`.
+# Namespace of the workers' metrics, and the counters to show, each with the name of its argument in `Progress.add`.
 NAMESPACE = "prep-tfrecords"
 _COUNTERS = {"rows": "rows", "tokens": "tokens", "bytes": "num_bytes", "shards": "shards"}
 
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
-# Without it, Beam uploads the launcher's `pip freeze`, which may contain passwords.
+# Without this experiment, Beam uploads the launcher's `pip freeze` output, which may contain passwords.
 _EXPERIMENT = "disable_logging_submission_environment"
 
 _log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 def check(options: PipelineOptions, *, root: str) -> None:
     """Check the options for Dataflow.
 
-    Raises: ConfigError if one is missing, or if workers cannot reach the output folder `root`; OutputError if the
-        temporary location cannot be listed.
+    Raises: ConfigError if an option or a library is missing, or if workers cannot reach the output folder `root`;
+        OutputError if the temporary location cannot be listed.
     """
     if importlib.util.find_spec("google.cloud.dataflow") is None:
         raise ConfigError(
@@ -66,7 +66,7 @@ def check(options: PipelineOptions, *, root: str) -> None:
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Set missing `options`: the packages for workers, and a job name with `name` and a digest of `work`.
+    """Set missing `options`: the packages for workers, and a job name that contains `name` and a digest of `work`.
 
     `folder`: as for `shipping.ship`. Raises: ConfigError if this package cannot be sent.
     """
@@ -81,7 +81,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
 
 
 class Monitor:
-    """Monitor of a Dataflow job, which makes the whole dataset (`completes`) or only ingests the source."""
+    """Monitor of a Dataflow job. `completes`: the job makes the whole dataset; otherwise it only ingests the source."""
 
     def __init__(self, options: PipelineOptions, *, completes: bool, progress: Progress) -> None:
         self._completes = completes

@@ -1,8 +1,8 @@
 """Transport of errors from the workers of a Beam job to the launcher.
 
 A runner reports failures only as text: a task's PrepError as JSON, or, after the death of a worker process, Beam's
-message about a broken connection. Both become a PrepError of the launcher. Tracebacks are in the worker's output or the
-runner's log.
+message about a broken connection. Either becomes a PrepError in the launcher. Tracebacks are in the worker's output or
+the runner's log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AGAIN = "run the same command again; finished shards are kept"
 
 _ERROR_PREFIX = "prep-tfrecords error "
 
-# Pattern in the runner's message, our cause and remedy.
+# For each known failure, a pattern in the runner's message, and our cause and remedy.
 _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",

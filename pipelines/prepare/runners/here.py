@@ -1,8 +1,8 @@
-"""The default runner: local worker processes, with results in the order of completion.
+"""The default runner: local worker processes, with results in the order of the tasks.
 
-A single child is spawned. On Linux, several children are forked from a stem, a spawned child that gets all tasks and
-does the common imports once, which is ten times as fast for 16 children. The stem runs no Python thread, and OpenBLAS
-and jemalloc stop theirs around a fork. A child ends with the launcher. On Linux its memory is limited.
+A single child is spawned. On Linux, several children are forked from a stem: a spawned child that gets all tasks and
+does the common imports once. With 16 children, this is ten times as fast. The stem runs no Python thread, and OpenBLAS
+and jemalloc stop their threads around a fork. Children end when the launcher ends. On Linux their memory is limited.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Result = TypeVar("Result")
 # On other systems, system libraries may run threads, which are lost in a fork.
 _FORKS = sys.platform == "linux"
 
-# For less data, children are not worth their start, 2 s of CPU with a tokenizer.
+# For less data, children are not worth their start, which takes 2 s of CPU time with a tokenizer.
 _SMALL_BYTES = 400_000_000
-# On two cores, two threads were faster for 1 GB of text, two processes for 4 GB.
+# On two cores, two threads were faster for 1 GB of text, but two processes were faster for 4 GB.
 _THREADED_BYTES = 750_000_000
-# Memory of a child with a tokenizer. A shard takes three times its bytes in addition.
+# Memory of a child with a tokenizer. Making a shard takes three times the shard's bytes in addition.
 _CHILD_BYTES = 350_000_000
 _SHARE_OF_MEMORY = 0.8
 
@@ -68,13 +68,14 @@ def run(
     processes: int,
     progress: Progress | None = None,
 ) -> list[Result]:
-    """Call a picklable function for each task in child processes; return the results in order.
+    """Call a picklable function for each task in child processes; return the results in the order of the tasks.
 
     With 0 `processes`, and in a daemon of `multiprocessing`, tasks run in this process. After an error no further task
     begins; the error is raised when the running tasks have ended. If a signal from outside ends a child, its task runs
-    once more. A single child stays for the next call. Before a fork, a `prepare` method of the function is called.
+    once more. A single child stays for the next call. If the function has a method `prepare`, the stem calls it before
+    it forks.
 
-    Raises: errors of the function; WorkerDiedError if a child died, with the first task if the stem died.
+    Raises: errors of the function; WorkerDiedError if a child died; it has the first task if the stem died.
     """
     progress = progress or Progress()
     if not processes or multiprocessing.current_process().daemon:
@@ -103,7 +104,7 @@ def _deal(
     progress: Progress,
     tick: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    # `pickled` is None for forked children, which have the function.
+    # `pickled` is None for forked children, which already have the function.
     results: dict[int, Any] = {}
     waiting = list(reversed(range(len(tasks))))
     restarted: set[int] = set()
@@ -153,7 +154,7 @@ def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
     _idle.extend(kept)
     ended = [*busy, *(child for child in free if not child.is_reusable)]
     for child in ended:
-        child.stop()  # all children before the first `end`, so that they end in parallel
+        child.stop()  # stop all children before the first `end`, so that they end in parallel
     for child in ended:
         child.end()
 
@@ -169,9 +170,9 @@ def number(
 ) -> int:
     """Return the number of child processes for tasks of `task_bytes` each; 0 to run them in this process.
 
-    `wanted`: the user's number. Without it, `default` or the number of cores is limited by memory. `most`: a larger
-    number would not be faster. Children that do not save time are left out: for 4 tasks, 3 take as long as 2.
-    `threaded`: this process can use all cores without children.
+    `wanted`: the number that the user requests. Otherwise, `default` or the number of cores is limited by memory.
+    `most`: the largest number that saves time. Children that save no time are left out: for 4 tasks, 3 children take as
+    long as 2. `threaded`: this process can use all cores without children.
     """
     requested = min(tasks, wanted or default or cores())
     if requested <= 1 or tasks * task_bytes < (_THREADED_BYTES if threaded else _SMALL_BYTES):

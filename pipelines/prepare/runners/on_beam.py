@@ -2,7 +2,7 @@
 
     Create(tasks) | Reshuffle | Call(function) | ToList | Call(finish)
 
-DirectRunner makes one shard at a time in this process, to try a job before it runs on Dataflow or Flink.
+DirectRunner makes one shard at a time in this process; it is for trying a job before it runs on Dataflow or Flink.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def add_steps(pipeline: beam.Pipeline, work: Work, *, job_id: str = "") -> None:
 def _run(pipeline: beam.Pipeline, options: PipelineOptions, monitor: dataflow.Monitor | None) -> None:
     try:
         with stderr_held_back(), beam_options.job_server_running(pipeline, options):
-            # On the main thread, Beam would turn an interrupt into an error, or continue.
+            # In the main thread, Beam would turn an interrupt into an error, or ignore it.
             wait_for(in_background(lambda: _require_done(pipeline.run(), monitor)))
     except PrepError:
         raise
@@ -122,7 +122,7 @@ def _without_ipython() -> Iterator[None]:
 
 
 class _Stderr:
-    # Collects the output of threads that start before `release`.
+    # Collects the output of threads that start between its creation and `release`.
 
     def __init__(self) -> None:
         self.collected, self._original = io.StringIO(), sys.stderr

@@ -16,7 +16,7 @@ class Work:
     """Tasks to run, with functions that can be pickled.
 
     `function` runs one task and returns counts for the metrics of a Beam job. `finish` runs once after all tasks, on
-    the same machines, so a remote job completes without this process. `processes`: number of local child processes.
+    one of the same machines, so a remote job completes without this process. `processes`: number of local children.
     `name` appears in the name of a remote job. `place`, the folder of the results, keeps a remote service from running
     the same work twice at the same time.
     """

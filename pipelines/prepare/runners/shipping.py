@@ -1,8 +1,9 @@
-"""Packages for remote workers: this project, and the libraries that determine output bytes.
+"""Packages for remote workers: this project, and the libraries that affect the output bytes.
 
-Beam's --extra_package sends this package as a wheel, and --requirements_file names the launcher's versions of others.
-Workers get only base dependencies, without TensorFlow. If the user gives --setup_file, --extra_package or
---sdk_container_image, nothing is sent, and these must provide this package. Each worker checks its package versions.
+Beam's --extra_package sends this package as a wheel, and --requirements_file lists other packages in the launcher's
+versions. Workers get only base dependencies, without TensorFlow. If the user gives --setup_file, --extra_package or
+--sdk_container_image, nothing is sent: that option must then provide this package. Each worker compares its package
+versions with the launcher's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-# Packages that no task imports. An export's tasks import `launch` and `audit`.
+# Folders that no task imports from. An export's tasks import `launch` and `audit`.
 _NOT_FOR_WORKERS = {"train", "cli", "report"}
 
 
@@ -50,7 +51,7 @@ def require_versions(expected: Mapping[str, str]) -> None:
 
 
 def ship(setup: Any, worker: Any, folder: str) -> None:
-    """Add the packages for workers to Beam's SetupOptions `setup`, unless the user chose some.
+    """Add the packages for workers to Beam's SetupOptions `setup`, unless the user chose packages or an image.
 
     `worker`: Beam's WorkerOptions. `folder`: temporary, but must exist until the job is submitted.
     Raises: ConfigError if this package cannot be sent.

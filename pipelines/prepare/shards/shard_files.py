@@ -45,7 +45,7 @@ def write(
     expected: Shard | None,
     progress: Progress,
 ) -> Shard:
-    """Write one shard, the rows of a task with the same record length, and return its manifest entry.
+    """Write one shard (the rows of a task with the same record length) and return its manifest entry.
 
     `rows_in`, `rejected`, `filtered`: counts for the ledger. `versions`: see `storage.versions`.
 
@@ -73,7 +73,7 @@ def write(
         )
         number = None if group.length is None else task.index
         shard = Shard(name=name, sha256=digest.hexdigest(), ledger=ledger, length=group.length, task=number, **counts)
-        # The file is not complete yet, so an error here prevents it.
+        # The file is not complete yet, so an error here keeps it from appearing.
         _check(shard, expected)
         written.append(shard)
 
@@ -114,7 +114,7 @@ def _pieces(
 
 
 def delete(job: Job, name: str, *, versions: Mapping[str, int]) -> None:
-    """Delete an earlier attempt's shard file and indexes. `versions`: 0 for files that do not exist."""
+    """Delete an earlier attempt's shard file and indexes. `versions`: by path, 0 if a file does not exist."""
     for path in paths(job, name):
         if versions.get(path) != 0:
             storage.delete(path, inside=job.root)

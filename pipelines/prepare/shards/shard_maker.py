@@ -47,8 +47,9 @@ def make(
 ) -> None:
     """Make the shards of the tasks `keys` on a runner, then call `finish` there.
 
-    `encoder` is closed if other processes make the shards. `task_bytes`: about the size of a shard. If a chat template
-    took too long in a worker, this process makes the shard again, with one child per conversation, to identify the row.
+    `encoder` becomes unusable if other processes make the shards. `task_bytes`: approximate size of a shard. If a chat
+    template takes too long in a worker, this process makes that shard again, with one child per conversation, to
+    identify the row.
 
     Raises: PrepError with the shard's name if a worker process died; errors of `shard_writer.write` and of the runner.
     """
@@ -85,7 +86,7 @@ def _processes(job: Job, keys: Sequence[TaskKey], task_bytes: int, workers: int 
 
 
 def _packed(encoder: BatchEncoder) -> bytes:
-    # Frees 25 to 90 MB. A pickled encoder saves each worker process a second and 130 MB.
+    # This frees 25 to 90 MB. A pickled encoder saves each worker process a second and 130 MB.
     pickled = b"" if encoder.reference is None else pickle.dumps(encoder)
     for unused in filter(None, (encoder.reference, encoder)):
         vars(unused).clear()  # the caller still refers to the encoder, but no longer uses it
@@ -103,7 +104,7 @@ class ShardMaker:
     def __init__(
         self, job: Job, threads: int = 1, pickled: bytes = b"", *, encoder: BatchEncoder | None = None
     ) -> None:
-        """Use `encoder` in this process, and in others the `pickled` one, or open one if that is empty."""
+        """Use `encoder` in this process. Other processes use `pickled`, or open an encoder if it is empty."""
         self._job, self._threads, self._pickled, self._encoder = job, threads, pickled, encoder
         self._opening, self._slots = threading.Lock(), threading.BoundedSemaphore(cores())
 
@@ -111,9 +112,12 @@ class ShardMaker:
         return ShardMaker, (self._job, self._threads, self._pickled)
 
     def __call__(self, key: TaskKey, progress: Progress) -> dict[str, int]:
-        """Make the shard unless it has a receipt; return counts. Raises: as `shard_writer.write`; PrepError."""
+        """Make the shard unless it has a receipt; return counts.
+
+        Raises: as `shard_writer.write`; PrepError if the memory limit is exceeded.
+        """
         task = plan_files.task_of(self._job, key)
-        # A Beam runner repeats a group of tasks as a whole, including finished ones.
+        # When a task fails, a Beam runner repeats its whole group, including finished tasks.
         if storage.exists(self._job.receipt_path(task)) and (earlier := receipts.find(self._job, [task])[0]):
             return _counts(earlier)
         encoder = self._open()
@@ -145,7 +149,7 @@ class ShardMaker:
             return self._encoder
 
     def failed(self, key: TaskKey, how: str, instead: str) -> PrepError:
-        """Return the error for a task's shard. `instead`: options for a second attempt."""
+        """Return the error for a task's shard. `how`: what happened. `instead`: options to give if it happens again."""
         name = self._job.shard_name(plan_files.task_of(self._job, key))
         return PrepError(f"{name}: {how}", remedy=_REMEDY.format(instead))
 

@@ -30,7 +30,8 @@ from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import some
 
-# Just enough text to occupy all cores: the Rust tokenizer uses about 100 bytes per token, the fast engines almost none.
+# Just enough text to occupy all cores. The Rust tokenizer uses about 100 bytes of memory per token, fast engines almost
+# none.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 22
 
@@ -84,7 +85,7 @@ def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.r
 
 
 def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
-    """Return the generator that permutes a shard's rows. `length`: of its records; None if the dataset has only one."""
+    """Return the generator that permutes a shard's rows. `length`: its record length; None if there is only one."""
     return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
@@ -93,8 +94,8 @@ def batches(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Yield rows of a split as (row numbers int64 [N], record batch), each with one row or about `num_bytes` of text.
 
-    Small pieces are joined, because each batch costs a millisecond. Rows are limited too, because kept columns may be
-    much larger than the texts.
+    Small pieces are joined, because each batch costs a millisecond. The number of rows in a batch is limited too,
+    because kept columns may be much larger than the texts.
     """
     held: list[tuple[np.ndarray, pa.RecordBatch]] = []
     held_bytes = held_rows = 0
@@ -208,7 +209,7 @@ class _TaskRows:
         return tuple(shards)
 
     def _rows_of(self, groups: Sequence[LengthGroup]) -> list[int]:
-        # The first shard includes all rejected and filtered rows.
+        # The first shard's ledger includes all rejected and filtered rows.
         num_unused = self.rejected.rejected.total() + self.rejected.filtered.total()
         used = self._rows_in - num_unused
         rows_in = [used if group.rows is None else len(group.rows) for group in groups]

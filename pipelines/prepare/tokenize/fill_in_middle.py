@@ -35,7 +35,7 @@ _KNOWN = (
     ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # DeepSeek Coder
     ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),  # GLM-4
 )
-# Kinds of rows. UNCHANGED: would be too long if rewritten. Rows that are not chosen have kind 0.
+# Kinds of rows. UNCHANGED: chosen, but too long if rewritten. Rows that are not chosen have kind 0.
 PSM, SPM, UNCHANGED = 1, 2, 3
 _SHOWN = 20
 
@@ -43,7 +43,8 @@ _SHOWN = 20
 class FillInMiddle:
     """Rewrites documents with the sentinels of one tokenizer.
 
-    `frame` is removed before the split. A document that would have more than `longest` tokens is not rewritten.
+    `frame` is removed before a document is split. A document is not rewritten if it would then be longer than `longest`
+    tokens.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class FillInMiddle:
         return concatenated([plain, arranged.take(np.flatnonzero(fits))]).take(order), kinds
 
     def require_reversible(self, rows: Rows, engine: Engine, tokenizer: HFTokenizer) -> None:
-        """Check that the tokens of each text's parts decode to the text, up to Unicode NFC. Raises: TokenizerError."""
+        """Raise TokenizerError unless the tokens of each text's parts decode to that text, up to Unicode NFC."""
         draws = self._draws(rows)
         parts = self._split(rows.texts[0], draws)
         tokens = engine.encode(pa.array(itertools.chain.from_iterable(parts), pa.string()))

@@ -1,6 +1,7 @@
 """Failures of the compiled libraries of tokenizers.
 
-They raise plain Exceptions. A Rust panic reaches Python as pyo3's PanicException, which is only a BaseException.
+The libraries raise plain Exceptions. A Rust panic reaches Python as pyo3's PanicException, which is only a
+BaseException.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ def _is_panic(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def raised_as(make: Callable[[BaseException], Exception]) -> Iterator[None]:
-    """Within the context, raise errors of compiled libraries as `make` converts them."""
+    """Within the context, replace errors of compiled libraries by the errors that `make` returns."""
     try:
         yield
     except BaseException as error:

@@ -43,7 +43,7 @@ class RaggedTokens:
         return RaggedTokens(self.ids[places], offsets)
 
     def common_prefixes(self, others: RaggedTokens) -> np.ndarray:
-        """Return the length of each sequence's common prefix with the same one in `others`, int64 [N]."""
+        """Return the length of the common prefix of each sequence and the one at its index in `others`, int64 [N]."""
         shared = np.empty(len(self), np.int64)
         _count_shared(self.ids, self.offsets, others.ids, others.offsets, shared)
         return shared

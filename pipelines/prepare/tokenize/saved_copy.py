@@ -17,7 +17,7 @@ from tfrecord_io.shown import first_line
 
 Files = dict[str, bytes]
 
-# Written instead of transformers 5's name for this class, which transformers 4 does not know.
+# Written in place of this class's name in transformers 5, which transformers 4 does not know.
 GENERIC = "PreTrainedTokenizerFast"
 _CONFIG = "tokenizer_config.json"
 # Options that depend on where a tokenizer was loaded from; without them, equal tokenizers give equal files.
@@ -27,7 +27,7 @@ _SETTABLE = ("padding_side", "truncation_side", "model_input_names", "split_spec
 
 
 def save(tokenizer: HFTokenizer, name: str) -> tuple[HFTokenizer, Files]:
-    """Save a tokenizer. Return the copy that is loaded from the files, and the files.
+    """Save a tokenizer. Return a copy loaded from the saved files, and these files.
 
     If the tokenizer's class ignores parts of tokenizer.json, the files name the generic class instead.
     Raises: TokenizerError if no copy gives the tokenizer's own tokens.
@@ -67,7 +67,10 @@ def require_kind(tokenizer: HFTokenizer, name: str) -> None:
 
 
 def load(files: Files) -> HFTokenizer:
-    """Load a tokenizer from saved files, offline and without running their code. Raises: TokenizerError."""
+    """Load a tokenizer from saved files, offline and without running their code.
+
+    Raises: TokenizerError if they cannot be loaded, or name a file outside of their folder.
+    """
     with tempfile.TemporaryDirectory() as folder:
         write(files, folder)
         if entry := local_paths.file_outside(folder):
@@ -99,7 +102,7 @@ def write(files: Mapping[str, bytes], folder: str) -> None:
 
 
 def class_for(name: str) -> Any:
-    """Return the class that loads a Hub id or folder: `AutoTokenizer`, or a class that gives the same tokenizer.
+    """Return the class that loads this Hub id or folder: `AutoTokenizer`, or a class that gives the same tokenizer.
 
     Importing `AutoTokenizer` takes 0.3 CPU seconds. Without a config.json, tokenizer_config.json determines the class.
     """
@@ -119,7 +122,7 @@ def class_for(name: str) -> Any:
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """Return a SHA-256 of all names and contents."""
+    """Return a SHA-256 digest of the files' names and contents."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())
@@ -160,7 +163,7 @@ def _files_of(tokenizer: HFTokenizer, name: str) -> Files:
 
 
 def _ids(tokenizer: HFTokenizer, texts: list[str]) -> Any:
-    """Return the ids of texts, or None if the library fails, because a later step reports the failure."""
+    """Return the ids of texts; None if the library fails, which a later step reports."""
     try:
         with library_failures.named("transformers", num_texts=len(texts)):
             return tokenizer(texts, verbose=False)["input_ids"]

@@ -4,7 +4,8 @@ A fast tokenizer adds the same tokens to each text or pair, as in `[CLS] A [SEP]
 rows themselves (`text_rows`).
 
 `longest_first` follows the tokenizers library (utils/truncation.rs): the longer text is cut to the other's length, then
-both are cut. An odd token stays in the text that was longer, or in the second if they were equal.
+both are cut. If the room is an odd number of tokens, the extra one stays in the text that was longer, or in the second
+text if they were equally long.
 
 The layouts `concat` and `pack` put a `DocumentFrame` around each document, unless it already has these tokens.
 """
@@ -27,7 +28,7 @@ from tfrecord_io.shown import some
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowTemplate:
-    """Special tokens before, between and after the texts of a row, with type ids. `text_types`: one for each text."""
+    """Special tokens before, between and after a row's texts, with type ids. `text_types`: the type id of each text."""
 
     added: tuple[tuple[int, ...], ...]
     added_types: tuple[tuple[int, ...], ...]
@@ -67,7 +68,7 @@ def probe(backend: Any, *, pair: bool) -> RowTemplate | None:
 def require_room(
     tokenizer: HFTokenizer, *, length: int, pair: bool, option: str = "--max-length", of: str = "row"
 ) -> int:
-    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room."""
+    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
@@ -114,7 +115,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: RowTemplate, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Join texts, cut on `side`, and special tokens to rows. Return the rows and their type ids, uint8 [T]."""
+    """Join texts, cut on `side`, with special tokens into rows. Return the rows and their type ids, uint8 [T]."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)
@@ -149,7 +150,7 @@ class DocumentFrame:
 
 
 def open_frame(tokenizer: HFTokenizer, special_tokens: SpecialTokens) -> DocumentFrame:
-    """Return the tokens around documents. Raises: TokenizerError if the tokenizer lacks them."""
+    """Return the special tokens to put around documents. Raises: TokenizerError if the tokenizer lacks them."""
     if special_tokens == "none":
         return DocumentFrame()
     if special_tokens == "tokenizer":
@@ -201,7 +202,7 @@ def _have(documents: RaggedTokens, places: np.ndarray, tokens: Sequence[int]) ->
 def without_frame(documents: RaggedTokens, frame: DocumentFrame, *others: RaggedTokens) -> tuple[RaggedTokens, ...]:
     """Remove the frame's tokens from documents, and the values at the same positions from `others`."""
     begin = len(frame.before) * begin_with(documents, frame.before)
-    # If BOS and EOS are the same token and a document consists of one, only one is removed.
+    # If BOS and EOS are the same token, and a document consists of just that token, it is removed only once.
     end = len(frame.after) * (end_with(documents, frame.after) & (documents.lengths >= begin + len(frame.after)))
     if not (begin.any() or end.any()):
         return documents, *others

@@ -32,7 +32,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_
 from pipelines.prepare.tokenize.special_tokens import RowTemplate, assemble, kept_lengths, probe, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-# Most texts of the battery are longer than 13 tokens, none than 2,048.
+# Most texts of the battery have more than 13 tokens; none has more than 2,048.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 _LETTERS_PER_ROOM = 24
 
@@ -71,7 +71,7 @@ class EncodedRows:
 
 
 class TemplateRows:
-    """Row encoder with an engine and a template. `only_type`: the type id of all tokens, if there is only one."""
+    """Row encoder that uses an engine and a row template. `only_type`: the type id of all tokens, if they share one."""
 
     def __init__(
         self, engine: Engine, template: RowTemplate, *, tokenizer: HFTokenizer, length: int, truncation: Truncation
@@ -86,7 +86,7 @@ class TemplateRows:
         self.only_type = types.pop() if len(types) == 1 else None
 
     def use(self, engine: Engine) -> None:
-        """Use another engine, which must give the same tokens."""
+        """Use a different engine, which must give the same tokens."""
         self.concurrent = engine.concurrent
         self.name, self.version = engine.name, engine.version
         self.engine = engine
@@ -237,7 +237,7 @@ def _battery(room: int, *, pair: bool, words: bool) -> list[pa.Array]:
     if words:
         rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
         return [pa.array(rows, pa.list_(pa.string()))]
-    # `transformers` makes windows of the removed text, which would take seconds for long pairs in short rows.
+    # `transformers` makes windows from the removed text, which would take seconds for long pairs in short rows.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [pa.array(column, pa.string()) for column in ([texts, [*texts[1:], texts[0]]] if pair else [texts])]
 
@@ -265,7 +265,7 @@ def joins_words(tokenizer: HFTokenizer) -> bool:
 
 
 def with_engine(rows: RowEncoder, tokenizer: HFTokenizer, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """Return `rows` with the engine that `decide` chooses, except ReferenceRows. Raises: as `decide`."""
+    """Return `rows` with the engine that `decide` chooses; ReferenceRows stay unchanged. Raises: as `decide`."""
     reference = rows.engine if isinstance(rows, TemplateRows) else SlowEngine(tokenizer, dtype=dtype)
     chosen, _ = decide(tokenizer, reference, dtype=dtype, wanted=wanted)
     if isinstance(rows, ReferenceRows) or chosen is rows.engine:

@@ -34,7 +34,7 @@ _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 _MAX_ID = 1 << 24
 _NOT_REPRODUCIBLE = "so a text gets other tokens each time, and the dataset could not be made again"
 
-# Numbers of vocabulary entries to compare, and of characters and tokens to show of a difference.
+# Number of vocabulary entries to compare. Number of characters, and of tokens, to show from a text that differs.
 _ENTRIES = 2_000
 _SHOWN = 24
 _OTHER_FILE = (
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 def import_libraries(config: TokenizerConfig) -> None:
-    """Import the libraries that load this tokenizer, which takes a second."""
+    """Import the libraries that load this tokenizer. This takes a second."""
     from transformers import PreTrainedTokenizerBase  # noqa: F401  (transformers imports its modules on first use)
 
     saved_copy.class_for(config.name)
@@ -59,7 +59,8 @@ def resolve(config: TokenizerConfig, *, template: str | None = None) -> tuple[HF
     """Load the requested tokenizer, save it, and return the saved copy and its files.
 
     `template`: name of a chat template.
-    Raises: TokenizerError if it cannot be loaded or saved, depends on chance, or has neither a pad nor an EOS token.
+    Raises: TokenizerError if it cannot be loaded or saved, splits texts at random, or has neither a pad nor an EOS
+        token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
@@ -193,7 +194,7 @@ def _remedy(error: BaseException, *, local: bool) -> str:
 
 
 def require_deterministic(tokenizer: HFTokenizer, name: str) -> None:
-    """Raise TokenizerError if the tokens of a text depend on chance, or ids or added tokens are unusable."""
+    """Raise TokenizerError if the tokenizer splits texts at random, or if ids or added tokens are unusable."""
     sampling = getattr(tokenizer, "sp_model_kwargs", None) or {}
     if sampling.get("enable_sampling"):
         raise TokenizerError(

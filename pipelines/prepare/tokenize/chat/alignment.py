@@ -1,13 +1,14 @@
-"""Loss masks of rendered conversations: a token is learned if it has a learned character and no skipped one.
+"""Loss masks of rendered conversations: a token is learned if it contains a learned character and no skipped one.
 
-Engines do not report tokens' places. But in most tokenizers each token has fixed bytes, so a walk along the text finds
-the places: each token must equal the next bytes, up to the end of the text.
+Engines do not report where tokens are in a text. But in most tokenizers each token stands for fixed bytes, so a walk
+along the text finds the places: each token's bytes must be the next bytes of the text, up to its end.
 
     text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       learned bytes: "yes<|im_end|>"
     tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
 
 The walk allows for the spaces of SentencePiece before a text or after an added token, and for white space that belongs
-to an added token. The Rust tokenizer, which reports places but takes ten times as long, encodes other rows.
+to an added token. If it fails on a text, the Rust tokenizer encodes the text: it reports places, but takes ten times as
+long.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_list
 from tfrecord_io.codec.kernels import jit, load
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
-# Where the tokenizer may have put a space: nowhere; before each piece of text; before the whole text.
+# Where the tokenizer may have put a space: nowhere; before each text between added tokens; only before the whole text.
 _MODES = (0, 1, 2)
 
 
@@ -34,15 +35,15 @@ class Aligner:
 
     def __init__(self, tokenizer: HFTokenizer, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
-        # Without special tokens, the post-processor does not change ids, but it removes spaces from offsets.
+        # When no special tokens are added, the post-processor does not change ids, but it removes spaces from offsets.
         self._backend.post_processor = None
         self._dtype = dtype
         self._pieces, self._edges, self._kinds = _table(self._backend)
 
     def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
-        """Return the tokens of each text, and their loss mask, uint8 [T].
+        """Return the tokens of each text, and the tokens' loss mask, uint8 [T].
 
-        These are an engine's tokens, `runs`, or the Rust tokenizer's where the walk does not fit.
+        `runs`: an engine's tokens. Texts on which the walk fails get the Rust tokenizer's tokens instead.
         """
         runs, mask = self._aligned(runs, texts)
         if len(texts.skipped):
@@ -81,7 +82,7 @@ def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
 
 
 def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes of all tokens, padded with 8 bytes; their edges; their kinds, uint8."""
+    """Return the joined bytes of all tokens, by id, and 8 zero bytes; each token's edges in them; its kind, uint8."""
     added = backend.get_added_tokens_decoder()
     vocabulary = backend.get_vocab(with_added_tokens=True)
     size = max([*vocabulary.values(), *added], default=0) + 1
@@ -101,7 +102,7 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Callable[[str], bytes]:
-    # With a wrong choice, no row can be aligned.
+    # If the choice were wrong, the walk would fail on every text.
     parts = json.loads(backend.to_str())
     if '"ByteLevel"' not in json.dumps([parts["pre_tokenizer"], parts["decoder"]]):
         return _of_sentence_piece

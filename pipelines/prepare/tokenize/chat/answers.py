@@ -1,17 +1,17 @@
 """Find the assistant's bytes in a rendered conversation.
 
-If the template has {% generation %} markers, they mark these bytes. Otherwise they are searched for in the answer's
-turn, the text that the template's loop over messages writes for it.
+If the template has {% generation %} markers, they mark these bytes. Otherwise the bytes are searched for in the
+answer's turn: the text that the template's loop over messages writes for the answer.
 
     <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
     └──────────── turn ────────┘└──────────────── turn ───────────┘└─── turn ────
                                                       └ learned ─┘
                                 └── generation prompt ┘
 
-White space after the end token is not learned. If nothing ends an answer, the first token of the next turn is learned.
-If the turn does not begin with the generation prompt, for example because the template writes earlier answers
-differently, it begins with `header`, the common beginning of the generation prompt and of answers in trial
-conversations.
+White space after the end token is not learned. If the template ends answers with no token, the first token of the next
+turn is learned too. If the turn does not begin with the generation prompt, for example because the template writes
+earlier answers differently, `header` is expected instead: the common beginning of the generation prompt and of the
+answers in trial conversations.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering
 
 _SENTINEL = "\ue000"
 _OPENED_THOUGHT = re.compile(rb"<think>\s*$")
-# An answer for templates with a generation prompt that already begins the thought.
+# An answer for templates whose generation prompt already begins the thought.
 _THOUGHT: Message = {"role": "assistant", "content": f"so\n</think>\n\n{ANSWER['content']}"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """Facts about a template. `prompt`: the generation prompt, None if it varies. `is_open`: nothing ends an answer.
+    """Facts about a template.
 
-    `closings`: end-of-turn tokens with the white space after them.
+    `prompt`: the generation prompt; None if it depends on the conversation. `closings`: end-of-turn tokens, each with
+    the white space after it. `is_open`: no token ends an answer.
     """
 
     prompt: bytes | None
@@ -64,7 +65,10 @@ class AnswerFinder:
         self._whole_turns = program.settings.whole_turns
 
     def spans(self, conversation: Conversation, found: Rendering, answers: Sequence[int]) -> Spans:
-        """Return the byte spans in `found` of the messages at `answers`, sorted and disjoint. Raises: Rejected."""
+        """Return the learned byte spans in `found` of the messages at `answers`, sorted and disjoint.
+
+        Raises: Rejected if the place of an answer is uncertain.
+        """
         if self.program.notes.is_used:
             return joined(self._marked(conversation, found, answers))
         if not any(stop for _, stop in found.turns):
@@ -98,7 +102,7 @@ class AnswerFinder:
         return [(start, stop - self._space_behind(rendering.text, start, stop))]
 
     def _marker_end(self, text: bytes, stop: int) -> int:
-        # The next turn's first token counts as one byte if it is no added token.
+        # If the next turn's first token is not an added token, its first byte is enough to learn the token.
         at = len(text) - len(text[stop:].lstrip())
         added = map(str.encode, self.program.settings.added_tokens)
         tokens = (token for token in added if text.startswith(token, at))
@@ -145,7 +149,7 @@ class AnswerFinder:
         return prompted.text[prompted.end :]
 
     def _without_tool_answers(self, conversation: Conversation, rendering: Rendering, index: int, start: int) -> Spans:
-        # The turn contains results of tools between the answer's calls and its content.
+        # The turn contains the results of tools, between the answer's calls and its content.
         begun, stop = rendering.turns[index]
         messages = conversation.messages
         before, message, after = messages[:index], messages[index], messages[index + 1 :]
@@ -163,7 +167,7 @@ class AnswerFinder:
         return [(start, self.before_token(rendering.text, calls)), *more]
 
     def before_token(self, text: bytes, stop: int) -> int:
-        """Return the start of the added token that `stop` would cut in two, else `stop`."""
+        """Return the start of the added token that a cut at `stop` would split; `stop` if there is none."""
         tokens = [token.encode() for token in self.program.settings.added_tokens]
         begun = (
             at for token in tokens for at in range(max(0, stop - len(token) + 1), stop) if text.startswith(token, at)
@@ -207,7 +211,7 @@ class AnswerFinder:
         )
 
     def _tried(self, messages: list[Message], *, prompt: bool = False) -> Rendering | None:
-        # Copies, because ids identify messages. Some templates accept only lists of parts.
+        # Messages are copied, because `id` identifies them. Some templates accept only lists of parts.
         for copies in ([dict(message) for message in messages], list(map(in_parts, messages))):
             with contextlib.suppress(Rejected):
                 trial = self.program.run(Conversation(copies), prompt=prompt)

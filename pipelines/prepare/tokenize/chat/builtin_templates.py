@@ -1,6 +1,6 @@
 """Built-in chat templates.
 
-ChatML is OpenAI's chat format. Axolotl 0.19 and LLaMA-Factory 0.9.5 render the same text. The {% generation %} markers
+ChatML is OpenAI's chat format. Axolotl 0.19 and LLaMA-Factory 0.9.5 write the same text. The {% generation %} markers
 are for programs that use `transformers`.
 """
 
@@ -22,7 +22,7 @@ def use(tokenizer: HFTokenizer, name: str | None) -> None:
     """Make the built-in template `name` the tokenizer's default, unless the tokenizer has a template of that name."""
     templates = tokenizer.chat_template
     if name in TEXTS and not (isinstance(templates, dict) and name in templates):
-        # Under two names, because other programs use the default.
+        # Stored under two names, because other programs use the template named default.
         tokenizer.chat_template = {"default": TEXTS[name], name: TEXTS[name]}
 
 

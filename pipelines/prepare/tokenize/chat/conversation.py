@@ -21,7 +21,7 @@ from tfrecord_io.shown import some
 
 Message = dict[str, Any]
 
-# Reasons for rejection; the last two affect all rows.
+# Reasons for rejection. INVALID and DATE_UNKNOWN affect all rows.
 OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
 MASK = "mask_not_clear"
 
@@ -29,14 +29,14 @@ QUESTION: Message = {"role": "user", "content": "what is it"}
 ANSWER: Message = {"role": "assistant", "content": "that one"}
 
 _MAX_DETAIL = 300
-# Datasets' names for the thought of an answer. Templates read the first or the second name.
+# Names that datasets give to an answer's thought. Templates read the first or the second name.
 REASONING = ("reasoning_content", "thinking", "reasoning")
 ARGUMENTS = {"what": "that one"}
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
 
 
 class Rejected(Exception):
-    """Error for an unusable conversation: a reason for the ledger, and a detail for users."""
+    """Error for an unusable conversation, with a reason for the ledger and a detail for users."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -48,8 +48,9 @@ class Rejected(Exception):
 class Conversation:
     """Conversation in the form that a template renders. All values have JSON types.
 
-    `unlearned`: indices of messages. `withheld`: for answers that are learned in part, whether each character is not
-    learned, by message index and field (`content` or `reasoning_content`). `options`: the row's template variables.
+    `unlearned`: indices of the messages that are not learned. `withheld`: for each character of an answer that is
+    learned in part, whether the character is not learned, by message index and field (`content` or
+    `reasoning_content`). `options`: the row's template variables.
     """
 
     messages: Sequence[Message]
@@ -64,19 +65,19 @@ class Conversation:
         return [at for at, message in enumerate(messages) if message["role"] == "assistant" and at not in unlearned]
 
     def until(self, stop: int) -> "Conversation":
-        """Return the conversation of the first `stop` messages."""
+        """Return a conversation with only the first `stop` messages."""
         return dataclasses.replace(self, messages=self.messages[:stop])
 
 
 class Needs:
-    """Forms of content and arguments that a template needs, from trial conversations."""
+    """Forms of content and arguments that a template needs, determined with trial conversations."""
 
     def __init__(self, render: Callable[[list[Message], list[Any] | None], bytes]) -> None:
         self._render = render
         self._joins: dict[str, bool] = {}
 
     def joins(self, role: str) -> bool:
-        """Return whether the template can read contents of `role` only as texts, so lists of parts are joined."""
+        """Return whether a content of `role` must be joined if it is a list of parts: the template reads only texts."""
         if role not in self._joins:
             self._joins[role] = not self._reads_parts(role)
         return self._joins[role]
@@ -98,7 +99,7 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether the template needs arguments of tool calls as objects, because it does not copy JSON texts."""
+        """Whether the arguments of tool calls must be objects: the template does not write JSON texts unchanged."""
         as_text = json.dumps(ARGUMENTS)
         rendered = self._tried(*calling(as_text))
         return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
@@ -113,7 +114,7 @@ class Needs:
 
 
 def in_parts(message: Message) -> Message:
-    """Return the message with its text as a list of parts."""
+    """Return the message with its content as a list of one part."""
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
@@ -139,7 +140,7 @@ def plain_rows(column: pa.Array) -> list[list[Message]] | None:
         return None
     if any(fields[name].null_count or fields[name].type not in texts for name in used):
         return None
-    # The method `to_pylist` of the whole struct would take five times as long.
+    # Calling `to_pylist` on the whole struct would take five times as long.
     one, other = used
     pairs = zip(fields[one].to_pylist(), fields[other].to_pylist(), strict=True)
     messages = ({one: first, other: second} for first, second in pairs)
@@ -151,10 +152,10 @@ def conversation_of(
 ) -> Conversation:
     """Return a row's conversation. `learns_prompts`: also learn answers in a prompt that a completion follows.
 
-    Messages, parts of a content or thought, and characters (in `train_detail`) with `weight` 0 (as OpenAI defines) or
-    `train` false (as in Axolotl's documentation) are not learned. If both are given, `train` applies.
+    A message, a part of its content or thought, or a range of characters (in `train_detail`) is not learned if `weight`
+    is 0 (as OpenAI defines it) or `train` is false (as Axolotl defines it). If both are given, `train` applies.
 
-    Raises: Rejected for a value of a wrong form.
+    Raises: Rejected if a value has the wrong form.
     """
     kept, unlearned, withheld = [], set(), {}
     for index, message in enumerate(messages):
@@ -172,7 +173,7 @@ def conversation_of(
 
 
 def roles_without_effect(messages: Iterable[Any]) -> list[str]:
-    """Return the roles other than assistant with messages that have `train` true, which has no effect."""
+    """Return the roles, other than assistant, of messages in which `train` is true, which has no effect there."""
     roles = set()
     for message in messages:
         flags = {"train": message.get("train")} if isinstance(message, dict) else {}
@@ -183,7 +184,7 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
 
 
 def _is_learned(message: Message, place: str) -> bool:
-    """Remove `train` and `weight`, which may be texts, from a message. Return whether it is learned."""
+    """Remove `train` and `weight`, whose values may be texts, from a message. Return whether the message is learned."""
     values = [(name, message.pop(name, None)) for name in ("train", "weight")]
     flags = [(name, value) for name, value in values if value is not None]
     for name, value in flags:
@@ -199,7 +200,7 @@ def _is_learned(message: Message, place: str) -> bool:
 
 
 def _withheld(message: Message, place: str) -> dict[str, list[bool]]:
-    """Remove masks of parts from a message. Return whether each character is not learned, by field."""
+    """Remove the masks of parts and characters from a message. Return whether each character is masked, by field."""
     masks, details = {"content": _of_parts(message, "content", place)}, message.pop("train_detail", None)
     if details == []:  # as in Axolotl
         message.setdefault("train", False)
@@ -308,7 +309,7 @@ def check_parts_read(messages: Sequence[Message], text: bytes) -> None:
 
 
 def _json_types(value: Any) -> Any:
-    """Replace values that JSON does not have, as `transformers` 5.23 does."""
+    """Replace values of types that JSON lacks, as `transformers` 5.23 does."""
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, dict):

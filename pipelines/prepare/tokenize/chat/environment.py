@@ -1,6 +1,6 @@
-"""Jinja environment of chat templates, with the settings of `transformers` 5.23. Tests compare texts and masks.
+"""Jinja environment for chat templates, with the settings of `transformers` 5.23. Tests compare texts and masks.
 
-`transformers` itself is not used, because it renders today's date and reports no masks of characters.
+`transformers` itself is not used, because it writes today's date and reports no masks of characters.
 """
 
 import contextlib
@@ -22,15 +22,15 @@ from pipelines.prepare.tokenize.chat.fixed_values import Cycler, Dict, differenc
 Spans = list[tuple[int, int]]
 
 _METHODS = frozenset(dir(dict))
-# Names of filters that no template can use.
+# Names of filters. Because of the parentheses, no template can use them.
 _TAKE, _LEAVE = "(take)", "(leave)"
 
 
 class Notes(Extension):
     """Jinja extension that records where {% generation %} blocks and items of outer loops are in the text.
 
-    `spans`: of the blocks, in bytes. `items`: `id(item)` for each item of an outer loop, 0 at the loop's end, each with
-    the number of bytes written before.
+    `spans`: the byte spans of the blocks. `items`: `id(item)` for each item of an outer loop, and 0 at the loop's end,
+    each with the number of bytes written before it.
     """
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
@@ -47,13 +47,14 @@ class Notes(Extension):
         self.items: list[tuple[int, int]] = []
 
     def watch(self, tree: nodes.Template) -> nodes.Template:
-        """Change and return a syntax tree, so that the template's outer loops record their items."""
+        """Change a syntax tree so that the template's outer loops record their items, and return it."""
         self._watch(tree.body)
         tree.set_environment(self.environment)
         return tree
 
     def _watch(self, body: list[nodes.Node]) -> None:
-        # Loops in macros and {% set %}, {% filter %} and {% generation %} blocks are left out: they write later.
+        # Loops in macros and in {% set %}, {% filter %} and {% generation %} blocks are left out: their text is written
+        # later.
         for at, node in reversed(list(enumerate(body))):
             if isinstance(node, nodes.For) and isinstance(node.target, nodes.Name):
                 node.body.insert(0, self._noting(_TAKE, node.target.name, node.lineno))
@@ -63,7 +64,7 @@ class Notes(Extension):
                     self._watch(branch)
 
     def _noting(self, filter_name: str, name: str, line: int) -> nodes.Node:
-        # The sandbox checks function calls, so a filter takes a tenth of the time.
+        # A filter takes a tenth of the time of a function call, because the sandbox checks calls.
         value = nodes.Name(name, "load")
         return nodes.ExprStmt(nodes.Filter(value, filter_name, [], [], None, None)).set_lineno(line)
 
@@ -95,7 +96,8 @@ class _Environment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, with `fixed` values and faster lookups.
 
     Jinja tries attributes before keys, which doubles the time of `message.content`, and its safety check takes 1 µs.
-    For strings, loops and namespaces only `format` and names with a leading underscore are unsafe.
+    The only unsafe names of strings, loops and namespaces are `format`, `format_map` and those with a leading
+    underscore.
     """
 
     intercepted_binops = frozenset({"-"})
@@ -134,7 +136,7 @@ _HARMLESS = (str, LoopContext, _Namespace)
 
 
 def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment:
-    """Create a Jinja environment. `strftime_now` writes `date` (ISO), or raises Rejected if it is None."""
+    """Create a Jinja environment. `strftime_now` formats `date` (ISO), and raises Rejected if there is none."""
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Notes, loopcontrols])
 
     def strftime_now(form: str) -> str:
@@ -148,13 +150,13 @@ def create_environment(date: str | None = None) -> ImmutableSandboxedEnvironment
     filters = {**environment.filters, "tojson": _to_json}
     environment.filters |= {name: fixed_result(call) for name, call in filters.items() if name not in (_TAKE, _LEAVE)}
     environment.binop_table["-"] = difference
-    # `lipsum` and `random` give another text each time, and `pprint` may sort by addresses.
+    # `lipsum` and `random` give a different text each time, and `pprint` may sort by memory addresses.
     del environment.globals["lipsum"], environment.filters["random"], environment.filters["pprint"]
     return environment
 
 
 def syntax_error(source: str) -> str | None:
-    """Return the syntax error of a template with its line, or None."""
+    """Return a template's syntax error with its line number; None if it has none."""
     try:
         create_environment().parse(source)
     except TemplateSyntaxError as error:

@@ -1,7 +1,7 @@
-"""Values for chat templates that have the same text on every machine.
+"""Values that chat templates write as the same text on every machine.
 
-Python's text of a function contains its address, and the order of a set depends on the hash seed. So callables and
-iterators get wrappers that cannot be written as text, and sets of keys stay in order.
+Python's text for a function contains a memory address, and the order of a set depends on the hash seed. So callables
+and iterators get wrappers that cannot be written as text, and sets of keys keep their order.
 """
 
 import calendar
@@ -95,7 +95,7 @@ class _OrderedKeys(collections.abc.KeysView[Any]):
 
 
 class Dict:
-    """Replacement for the type `dict`, without its methods, through which a template could change messages."""
+    """Replacement for the type `dict` without the methods through which a template could change messages."""
 
     fromkeys = staticmethod(dict.fromkeys)
 

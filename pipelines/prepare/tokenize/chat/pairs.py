@@ -1,4 +1,4 @@
-"""Prompts of preference pairs. Rendering processes import this module, so it imports no large library."""
+"""Find the prompts of preference pairs. Rendering processes import this module, so it imports no large library."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ Messages = Sequence[Any]
 
 
 class Pair(NamedTuple):
-    """Messages of a prompt and its answers."""
+    """Messages of a prompt and of its two answers."""
 
     prompt: list[Any]
     chosen: list[Any]
@@ -36,7 +36,7 @@ def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pa
 
 
 def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
-    """Count the common first items, except the last item of the shorter one, as TRL's `extract_prompt`."""
+    """Count the first items that both share, without the last item of the shorter one, as TRL's `extract_prompt`."""
     most = max(min(len(chosen), len(rejected)) - 1, 0)
     return next((at for at in range(most) if chosen[at] != rejected[at]), most)
 

@@ -1,15 +1,15 @@
-"""Masks of parts of an answer: find the bytes of a rendered text that come from characters that are not learned.
+"""Find the bytes of a rendered text that come from withheld characters: parts of an answer that are not learned.
 
-The conversation is rendered again with private-use letters at the beginning of each run of learned or withheld
-characters, and at the end of the content:
+The conversation is rendered again with a private-use letter at the beginning of each run of learned or withheld
+characters, and one at the end of the content:
 
     content     Let me think.| The answer is 4.                          the first part has "train": false
     rendered    <|im_start|>assistant⏎①Let me think.② The answer is 4.③<|im_end|>⏎
     skipped                           └────────────┘
 
-If the text changes otherwise, because the template strips white space or examines the beginning of the content, the
-letters are moved behind white space, and then the first letter is left out. More bytes may be skipped than requested,
-but never fewer. If no letter of a `reasoning_content` is in the text, nothing is skipped.
+If the rest of the text changes, because the template strips white space or examines the beginning of the content, a
+second attempt puts the letters after white space, and a third one also leaves out the first letter. More bytes than
+requested may be skipped, but never fewer. If no letter of a `reasoning_content` is in the text, nothing is skipped.
 """
 
 import bisect
@@ -23,7 +23,7 @@ from pipelines.prepare.tokenize.chat.conversation import MASK, OVER_LIMIT, REASO
 from pipelines.prepare.tokenize.chat.environment import Spans
 
 _PRIVATE = range(0xE000, 0xF900)
-# Private letters with their character positions in a content.
+# Private-use letters, each after its position in the content, in characters.
 _Marks = list[tuple[int, str]]
 
 
@@ -37,7 +37,7 @@ def skipped_spans(
 ) -> Spans:
     """Return the byte spans in `text` of the withheld characters in `field` of the answer at `index`.
 
-    `learned`: the answer's spans, at least one. Raises: Rejected if the places are uncertain.
+    `learned`: the answer's learned spans, at least one. Raises: Rejected if the withheld bytes cannot be found.
     """
     messages, withheld = conversation.messages, conversation.withheld[index][field]
     starts = [at for at in range(len(withheld)) if at == 0 or withheld[at] != withheld[at - 1]]
@@ -60,7 +60,7 @@ def skipped_spans(
 
 
 def _places(with_letters: str, text: bytes, letters: str) -> list[tuple[int, int]] | None:
-    """Return each letter's number and byte position; None if they are out of order or the rest is not `text`."""
+    """Return the index and the byte position of each letter; None if letters are out of order or the rest changed."""
     pieces = re.split(f"([{letters}])", with_letters)
     if "".join(pieces[::2]).encode() != text:
         return None

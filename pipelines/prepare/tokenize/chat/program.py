@@ -17,9 +17,10 @@ class Settings:
 
     `source`, `tools_source`: the template for conversations without and with tools. `date` (ISO) replaces today's date.
     `learns_prompts`: also learn answers in a prompt that a completion follows. `whole_turns`: learn all of a turn after
-    its role. `learn_not`: "thoughts" or "tool_calls". `joins_line_breaks`: the tokenizer has a token for two of them.
+    its role. `learn_not`: any of "thoughts" and "tool_calls". `joins_line_breaks`: two line breaks are one token.
 
-    `cpu_seconds`: processor time, usually 5 to 100 µs. `memory_bytes`: of a batch. `text_bytes`: of the UTF-8 text.
+    `cpu_seconds`: limit of processor time; 5 to 100 µs are usual. `memory_bytes`: limit for a whole batch.
+    `text_bytes`: limit for the UTF-8 text.
     """
 
     source: str
@@ -41,7 +42,7 @@ class Rendering(NamedTuple):
     """A rendered conversation: its UTF-8 text, and byte spans in the text.
 
     `marked`: spans between {% generation %} markers. `turns`: the span that a loop writes for each message, (0, 0) if
-    no loop or several loops write it. `end`: of the last loop.
+    no loop or several loops write the message. `end`: position at which the last loop ends.
     """
 
     text: bytes
@@ -58,7 +59,7 @@ class Rendering(NamedTuple):
 class Program:
     """Compiled template. Raises: Rejected if the template cannot be compiled.
 
-    `start_clock` is called before compiling and rendering, which may run forever.
+    `start_clock` is called before the template is compiled and before each rendering, because either may run forever.
     """
 
     def __init__(self, source: str, settings: Settings, *, start_clock: Callable[[], object]) -> None:
@@ -75,11 +76,11 @@ class Program:
         self.settings = settings
         self._start_clock = start_clock
         self._variables = {**self._template.globals, **settings.variables, "documents": None}
-        # Jinja would copy the globals for every rendering, and take twice the time.
+        # Jinja would copy the globals for every rendering, which would double its time.
         self._template.globals = {}
 
     def run(self, conversation: Conversation, *, prompt: bool = False) -> Rendering:
-        """Render a conversation. Raises: Rejected if the template refuses it or writes too much."""
+        """Render a conversation. Raises: Rejected if the template fails on it or writes too much."""
         notes, pieces, most = self.notes, [], self.settings.text_bytes
         notes.start()
         variables = {**self._variables, **conversation.options, "messages": conversation.messages}

@@ -37,10 +37,10 @@ from pipelines.prepare.tokenize.chat.program import Program, Rendering, Settings
 from pipelines.prepare.tokenize.chat.unlearned_parts import part_spans
 
 TOO_MUCH_MEMORY = "the chat template takes more memory than allowed"
-# Results, at least one per row, in order. `text`: the first `num_messages` messages. `learned`, `skipped`: byte spans
-# [start, stop, start, stop, …], in order and disjoint. An unusable row has one result, with a reason and a detail. A
-# preference pair (with a column `chosen`) has three: the prompt with the generation prompt, with the chosen and with
-# the rejected answer.
+# Results in the order of the rows, at least one per row. `text`: the first `num_messages` messages, rendered.
+# `learned`, `skipped`: byte spans [start, stop, start, stop, …], in order and disjoint. An unusable row has one result,
+# with a reason and a detail. A preference pair (if there is a column `chosen`) has three: the prompt followed by the
+# generation prompt, by the chosen answer, and by the rejected answer.
 RENDERED = pa.schema(
     {
         "row": pa.int64(),
@@ -68,7 +68,7 @@ class ChatTemplate:
         self.needs = Needs(lambda messages, tools: self._run(Conversation(messages, tools)))
 
     def finder(self, conversation: Conversation) -> AnswerFinder:
-        """Return the answer finder for this conversation, which depends on whether it has tools."""
+        """Return the answer finder of the template with or without tools, as this conversation needs."""
         source = self.settings.source if conversation.tools is None else self.settings.tools_source
         if source not in self._finders:
             self._finders[source] = AnswerFinder(Program(source, self.settings, start_clock=self._start_clock))
@@ -77,8 +77,8 @@ class ChatTemplate:
     def render(self, conversation: Conversation, *, are_plain: bool = False) -> list[tuple[bytes, Spans, int, Spans]]:
         """Render a conversation and find its answers. `are_plain`: all contents are known to be texts.
 
-        Returns: one UTF-8 text, or one per answer with `learn` "each"; each with its learned byte spans, its number of
-            messages and its skipped byte spans.
+        Returns: one result, or one per answer if `learn` is "each": the UTF-8 text, its learned byte spans, its number
+            of messages and its skipped byte spans.
         Raises: Rejected if the template cannot render the messages, or if the place of an answer is uncertain.
         """
         finder, answers, learn = self.finder(conversation), conversation.learned(), self.settings.learn
@@ -110,7 +110,7 @@ class ChatTemplate:
             raise rejected from None
 
     def text(self, conversation: Conversation, *, prompt: bool, are_plain: bool = False) -> bytes:
-        """Render a conversation. Raises: as `render`."""
+        """Render a conversation; `prompt`: with the generation prompt. Raises: as `render`."""
         text = self._run(conversation, prompt=prompt)
         if not are_plain:
             check_parts_read(conversation.messages, text)
@@ -144,7 +144,10 @@ def batch_of(message: bytes) -> pa.RecordBatch:
 
 
 def render(settings: str, message: bytes) -> bytes:
-    """Render a serialized batch; return one of `RENDERED`. Raises: MemoryError if memory runs out outside of a row."""
+    """Render a serialized batch; return a serialized batch with the schema `RENDERED`.
+
+    Raises: MemoryError if memory runs out, except while one row is rendered: then only that row is rejected.
+    """
     template = _template(settings)
     with _one_at_a_time, _limited(template.settings.memory_bytes):
         batch = batch_of(message)

@@ -1,7 +1,7 @@
 """Render conversations with a tokenizer's chat template, in worker processes.
 
-A process that makes shards renders itself. Others start a child per rendering thread (see `runners.here`), because
-Jinja holds the GIL and a child can be killed.
+A worker process that makes shards also renders. Other processes start a child per rendering thread (see
+`runners.here`), because Jinja holds the GIL, and because a child can be killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Texts:
     """N rendered texts with their learned and skipped byte spans. A token that overlaps a skipped span is not learned.
 
     `strings`: large strings. `data` uint8 [B], `edges` int64 [N + 1] from 0 to B: see `utf8_of`. `spans`, `skipped`
-    int64 [S, 2]: learned and skipped spans of `data`, in order, disjoint, and each within one text.
+    int64 [S, 2]: learned and skipped spans in `data`, in order and disjoint, each within one text.
     """
 
     strings: pa.Array
@@ -112,7 +112,7 @@ class ChatRenderer:
         )
 
     def learning(self, learn: Learn) -> ChatRenderer:
-        """Return this renderer with another value of --learn."""
+        """Return a renderer that differs only in the value of --learn."""
         return ChatRenderer(dataclasses.replace(self.settings, learn=learn))
 
     @staticmethod

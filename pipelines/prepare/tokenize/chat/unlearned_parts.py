@@ -52,7 +52,7 @@ def _between(finder: AnswerFinder, whole: Rendering, shorter: Rendering, index: 
     stop = len(text) - _num_shared(text[start:][::-1], changed[start:][::-1])
     if start == stop:
         return []
-    # If the part and the text after it begin alike, such as with "<", move the span to end before an added token.
+    # If the part and the text after it begin alike, for example with "<", move the span to end before an added token.
     moved = stop - finder.before_token(text, stop)
     if moved <= start and text[start - moved : start] == text[stop - moved : stop]:
         start, stop = start - moved, stop - moved

@@ -160,7 +160,7 @@ class FastEngine(abc.ABC):
     def __init__(self, reference: HuggingFaceEngine, *, dtype: np.dtype, parts: dict[str, Any] | None = None) -> None:
         """Open the engine for the tokenizer of `reference`, which encodes the texts that this engine cannot.
 
-        Raises: NotQualified if this tokenizer is of no kind that docs/explanation/engines.md shows to give equal ids.
+        Raises: NotQualified unless docs/explanation/engines.md shows that the ids are equal for this kind of tokenizer.
         """
         self._reference, self._dtype = reference, dtype
         require_release("tokenizers", tried=TOKENIZERS_TRIED)
@@ -179,12 +179,12 @@ class FastEngine(abc.ABC):
         """Prepare the engine for `parts`, or raise NotQualified."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without the comparison with the reference, which would need `transformers`.
+        # Unpickling does not compare the engine with the reference again, which would need `transformers`.
         return functools.partial(type(self), dtype=self._dtype), (self._reference,)
 
 
 def require_release(package: str, *, tried: str) -> str:
-    """Return a package's version. Raises: NotQualified if the package is missing, or another release than `tried`."""
+    """Return a package's version. Raises: NotQualified if the package is missing, or its release is not `tried`."""
     try:
         version = metadata.version(package)
     except metadata.PackageNotFoundError:

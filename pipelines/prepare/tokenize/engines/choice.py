@@ -70,7 +70,7 @@ def _trying() -> Iterator[None]:
 def decide(
     tokenizer: HFTokenizer, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto"
 ) -> tuple[Engine, dict[str, str]]:
-    """Return the `wanted` engine, or for "auto" the first qualified one, and the reasons against others, by name.
+    """Return the `wanted` engine, or for "auto" the first qualified one; by name, the reasons against other engines.
 
     Raises: ConfigError if the wanted engine is not qualified.
     """

@@ -10,8 +10,9 @@ bits of an entry are the kind of the code point:
     REORDERED   as ORDINARY, but after a mark the reference encodes the document, because Unicode may reorder the two
     ASK         the reference encodes the document
 
-In the entry of a part of a word, bits 3-7 are the number of bytes that replace it, and bits from 13 on their index in
-`pool`. Each engine defines bits 8-12. The table `memory` remembers words with at most three ids:
+In the entry of a code point that is part of a word, bits 3-7 are the number of bytes that replace the code point, and
+the bits from 13 on are the index of these bytes in `pool`. Each engine defines bits 8-12. The table `memory` holds the
+ids of words with at most three ids:
 
     row of `memory`    key, key | ids 0, 1 | id 2, count
 
@@ -51,7 +52,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def jit(function: _Function) -> _Function:
     """Compile like `codec.kernels.jit`, but without reference counts: these functions never allocate arrays.
 
-    Numba's counts for each array of a tuple, in each call and loop, would take ten times the work of the rest.
+    Counting the references to each array of a tuple, in each call and loop, would take ten times as long as the rest.
     """
     try:
         return numba.njit(nogil=True, cache=True, _nrt=False)(function)
@@ -61,7 +62,7 @@ def jit(function: _Function) -> _Function:
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """Return the code point at `at`, -1 for invalid UTF-8, and its width in bytes."""
+    """Return the code point that begins at `at` (-1 for invalid UTF-8) and its width in bytes."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -79,7 +80,7 @@ def code_point(data, at, end):  # type: ignore[no-untyped-def]
 
 @jit
 def entry_of(point, pages):  # type: ignore[no-untyped-def]
-    """Return the entry of a code point, or 6 if its page is missing."""
+    """Return the entry of a code point: ASK for -1, and 6 if the page is missing."""
     if point < 128:
         return pages.entries[point] if point >= 0 else np.uint64(ASK)
     page = np.int64(pages.page_of[point >> 8])
@@ -98,7 +99,7 @@ def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
 
 @jit
 def child(units, base, byte):  # type: ignore[no-untyped-def]
-    """Return (id + 1, base) of a trie node's child for `byte`, with 0 for no id; (-1, 0) without a child."""
+    """Return (id + 1, base) of a node's child for `byte`: (0, base) if the child has no id, (-1, 0) without a child."""
     unit = units[base + np.int64(byte)]
     if unit & np.uint64(255) != np.uint64(byte):
         return -1, 0
@@ -192,7 +193,7 @@ def changed_between_marks(letters: list[str]) -> list[str]:
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
     """Normalize many texts with one call, if possible.
 
-    `between`: separators to try. `normalize` must keep them, and treat the texts on both sides independently.
+    `between`: separators to try. `normalize` must not change them, and must treat the texts between them independently.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):
@@ -224,7 +225,7 @@ class KernelEngine(FastEngine):
 
     def _begin(self, read: ReadPage) -> None:
         self._read = read
-        self._memories: list[np.ndarray] = []  # unused tables; list.pop and list.append are atomic
+        self._memories: list[np.ndarray] = []  # tables not in use; list.pop and list.append are atomic
         nothing, no_page = np.zeros(0, np.uint64), np.full(NUM_PAGES, -1, np.int32)
         self._pages = Pages(page_of=no_page, entries=nothing, pool=np.frombuffer(_SLACK, np.uint8))
         self._pages_lock = threading.Lock()
@@ -243,7 +244,7 @@ class KernelEngine(FastEngine):
 
     @abc.abstractmethod
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray, memory: np.ndarray) -> RaggedTokens:
-        """Encode texts. A text for the reference gets no tokens and a 1 in `asked`, uint8 [N]."""
+        """Encode texts. A text that the reference must encode gets no tokens and a 1 in `asked`, uint8 [N]."""
 
     @abc.abstractmethod
     def _tables_of(self, pages: Pages) -> Any:

@@ -1,4 +1,4 @@
-"""Engines from other packages. The reference engine encodes batches on which they fail."""
+"""Engines from other packages. If one fails on a batch, the reference engine encodes the batch."""
 
 import abc
 import importlib
@@ -56,8 +56,8 @@ _log = logging.getLogger(__name__)
 class PackageEngine(FastEngine):
     """Base class of engines from other packages, for BPE that consists only of merges.
 
-    `name`: of the engine and the package. `tried`: the qualified release. `byte_fallback`: whether the model must have
-    it or must not.
+    `name`: the name of the engine and of its package. `tried`: the qualified release. `byte_fallback`: whether the
+    model must have byte fallback; otherwise it must not.
     """
 
     tried: str
@@ -135,13 +135,14 @@ class FastokensEngine(PackageEngine):
             raise NotQualified("its pre-tokenizer is not one of those that are qualified, such as GPT-2's")
 
     def _open_package(self, package: Any, parts: dict[str, Any]) -> Any:
-        # Only with a normalizer does the package search for added tokens like the reference: first in the raw text,
+        # Only with a normalizer does the package search for added tokens as the reference does: first in the raw text,
         # then in the normalized rest.
         kinds = {token["normalized"] for token in parts["added_tokens"]}
         if parts["normalizer"] is None and len(kinds) == 2:
             parts = {**parts, "normalizer": _NO_CHANGE}
         parts = {**parts, "pre_tokenizer": _isolated(parts["pre_tokenizer"])}
-        # The package rejects gaps. The entries in them begin with a space, so no word or merge uses them.
+        # The package rejects gaps in the ids. The entries that fill them begin with a space, so no word or merge uses
+        # these entries.
         vocabulary = parts["model"]["vocab"]
         holes = set(range(max(vocabulary.values()))) - set(vocabulary.values())
         if holes:
@@ -170,7 +171,10 @@ class FastokensEngine(PackageEngine):
 
 
 def _isolated(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
-    """Turn a Split that keeps only matches into one that isolates them: qualified expressions match all characters."""
+    """Turn a Split that keeps only matches into one that isolates them.
+
+    Both split in the same way, because qualified expressions match all characters.
+    """
     steps = pre_tokenizer.get("pretokenizers", [])
     if len(steps) != 2 or not (steps[0].get("behavior") == "Removed" and steps[0]["invert"]):
         return pre_tokenizer
@@ -194,8 +198,8 @@ def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
 class GigatokenEngine(PackageEngine):
     """Engine for SentencePiece's BPE with the package `gigatoken`, which encodes without Python's GIL.
 
-    Its byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are arrays of `awkward`, so no Python
-    strings are made. The package uses its own threads for batches of a megabyte or more.
+    The package's byte-level BPE is not used (docs/explanation/engines.md). Texts and tokens are `awkward` arrays, so no
+    Python strings are made. The package uses its own threads for batches of a megabyte or more.
     """
 
     name = "gigatoken"
@@ -206,7 +210,7 @@ class GigatokenEngine(PackageEngine):
         model = parts["model"]
         if model["ignore_merges"]:
             raise NotQualified("its BPE ignores merges")
-        # An ASCII character may be in the vocabulary itself instead of its byte.
+        # An ASCII character itself may be in the vocabulary, instead of an entry for its byte.
         missing = _BYTES - model["vocab"].keys()
         if not all(_ASCII.get(entry) in model["vocab"] for entry in missing):
             raise NotQualified("its vocabulary has no entry for some bytes")

@@ -1,6 +1,6 @@
 """Vocabulary as a double-array trie: looking up a word takes one memory access per byte.
 
-A node is a number `base`. The unit at base + b describes its child by the byte b, if it has one:
+A node is a number `base`. The unit at base + b describes the node's child for the byte b, if there is one:
 
     unit     63 ....... 36 | 35 ............ 8 | 7 ... 0
              base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
@@ -32,7 +32,7 @@ class Trie(NamedTuple):
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: such as "##"."""
+    """Build the trie of a vocabulary with ids up to `MAX_ID`. `inner_prefix`: begins inner pieces, such as "##"."""
     words = sorted(word for word in vocabulary if word)  # also sorted by their UTF-8 bytes
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
@@ -52,7 +52,7 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
     """Fill `units` breadth first. A row of `queue`: a node's unit, its words [low, high), its depth.
 
-    Returns: the root's base and the number of units; 0, 0 if there is no room.
+    Returns: the root's base and the number of units in use; 0, 0 if `units` is too small.
     """
     size = len(units)
     after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # doubly linked list of gaps

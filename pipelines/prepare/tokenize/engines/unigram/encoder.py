@@ -30,7 +30,7 @@ from tfrecord_io.codec.kernels import frozen
 
 _UNKNOWN_PENALTY = 10.0  # as in `tokenizers`
 _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
-_WORD_BYTES = 1 << 20  # memory that is never written takes no room
+_WORD_BYTES = 1 << 20  # pages that are never written take no memory
 
 
 class UnigramEngine(KernelEngine):
@@ -132,7 +132,7 @@ def _forbidden(added: list[dict[str, Any]], reader: Reader, normalizer: Any) -> 
 
 
 def _model_tables(model: Mapping[str, Any]) -> dict[str, Any]:
-    # Of equal pieces, the last one is used.
+    # If pieces are equal, the last one is used.
     vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}
     scores = np.array([score for _, score in model["vocab"]], np.float64)
     byte_ids = [vocabulary.get(f"<0x{byte:02X}>", -1) if model["byte_fallback"] else -1 for byte in range(256)]

@@ -3,11 +3,11 @@
 Each word is normalized, gets a mark "▁" if Metaspace adds one, and is cut into pieces (`paths`). No piece crosses a
 mark, so words are independent of each other.
 
-    with `splits_white`  words are the text between white space
+    with `splits_white`  words are the texts between white space
     otherwise            each space begins a word and becomes its mark, even if no text follows; any text before the
                          first space is a word with or without a mark
 
-The key of a word in `memory` is its raw bytes 0-7, then its bytes 8-14 with its size and whether it has a mark. A word
+The key of a word in `memory` is its raw bytes 0-7, then its bytes 8-14, its size and whether it has a mark. A word
 is remembered only if no code point joins the one before it and no byte begins one of the `raw` texts.
 """
 
@@ -54,7 +54,7 @@ class Words(NamedTuple):
 
     splits_white: bool  # split at any white space and drop it; otherwise split at spaces
     marks_first: bool  # mark a word that follows no space
-    marks_kept_first: bool  # but not if the normalizer removes the beginning of the text
+    marks_kept_first: bool  # but not if the normalizer removes the text's beginning; then the reference encodes it
 
 
 class Tables(NamedTuple):
@@ -64,12 +64,12 @@ class Tables(NamedTuple):
     scores: np.ndarray  # float64, by id
     unknown: int  # id
     unknown_score: float
-    byte_ids: np.ndarray  # int32 [256], -1 for none
+    byte_ids: np.ndarray  # int32 [256]: the id of each byte's entry, -1 if it has none
     pages: Pages
     plain: np.ndarray  # bool [256]: ASCII bytes that words contain unchanged
-    plain_space: bool  # a space only ends a word
-    raw: Contents  # texts that a document must not contain
-    normal: Contents  # texts that a normalized word must not contain
+    plain_space: bool  # a space does nothing but end a word
+    raw: Contents  # the reference encodes documents that contain one of these texts
+    normal: Contents  # the reference encodes documents with one of these texts in a normalized word
     charsmap: np.ndarray  # uint32: trie of the Precompiled step, or empty
     words: Words
     merges: bool
@@ -85,7 +85,8 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
         asked: uint8 [N], set to 1 for documents that the reference must encode.
         out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
         progress: int64 [2], the next document and the index of its first id in `out`; zero at first.
-    Returns: 0 at the end; MISSING_PAGE, or NO_ROOM if `out` is full: then call again with the same `progress`.
+    Returns: 0 after the last document; MISSING_PAGE if a page must be computed, or NO_ROOM if `out` is full: after
+        that, call again with the same `progress`.
     """
     for index in range(progress[0], len(edges) - 1):
         result = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
@@ -148,7 +149,8 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
     `end`, `whole`: the document's end after and before Strip. `merging`: a space at `at` continues a run of spaces.
 
     Returns: the position after the space, or MISSING_PAGE or _REFERENCE; the start of the word in `data`; its end, or
-        -1 if the same bytes may normalize differently elsewhere; its size; the entry of the space, 0 if there is none.
+        -1 if the same bytes may normalize differently elsewhere; its size after normalization, in bytes; the entry of
+        the space, 0 if there is none.
     """
     word = scratch.word
     nothing = np.uint64(0)
@@ -246,7 +248,7 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
-    """Return whether an entry of the charsmap may begin with the code point before this one and include this one."""
+    """Return whether a charsmap entry may begin with the code point before `at` and include the one at `at`."""
     first = at - 1
     while first > begin and data[first] & 0xC0 == 0x80:
         first -= 1
@@ -280,7 +282,8 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 def _until_space(low, high):  # type: ignore[no-untyped-def]
     """Return the number of bytes before the first space, 16 if none of the 16 bytes is a space.
 
-    Subtracting 1 sets the highest bit of a zero byte, and possibly of later bytes, but never of earlier bytes.
+    XOR turns spaces into zero bytes. Subtracting 1 sets the highest bit of a zero byte, and possibly of later bytes,
+    but never of earlier bytes.
     """
     low, high = low ^ _SPACES, high ^ _SPACES
     spaces = (low - _ONES) & ~low & _HIGH

@@ -1,10 +1,10 @@
 """Find the best path through one word: the pieces into which Unigram cuts it.
 
 As in the reference (Viterbi), the search tries at each character all entries that begin there, shortest first, then the
-unknown token if no entry is that single character. Of equal paths, it keeps the first one.
+unknown token if no entry is that single character. Of paths with equal scores, it keeps the first one.
 
-Adjacent unknown pieces become one piece: the entry with that spelling, or else the tokens of its bytes, if each has
-one, or else the unknown token.
+Adjacent unknown pieces are joined. The joined piece becomes the entry with its spelling. If there is none, it becomes
+the tokens of its bytes; if a byte has no token, the unknown token.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Scratch(NamedTuple):
 
     word: np.ndarray  # uint8
     best: np.ndarray  # float64: score of the path
-    begin: np.ndarray  # int32: begin of the path's last piece
+    begin: np.ndarray  # int32: start of the path's last piece
     piece: np.ndarray  # int32: id of that piece
 
 

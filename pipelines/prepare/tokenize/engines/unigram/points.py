@@ -1,6 +1,6 @@
 """Normalize single code points as SentencePiece's normalizers do, and find the cases in which neighbours matter.
 
-Most steps look at one code point at a time. The compiled loop (`kernels`) handles other steps:
+Most steps look at one code point at a time. The compiled loop (`kernels`) handles the other steps:
 
     Replace of several characters, at the start of the chain    the reference encodes documents that contain them
     Strip                                                       the ends of a document
@@ -9,9 +9,9 @@ Most steps look at one code point at a time. The compiled loop (`kernels`) handl
 At most one other step may look at neighbours: Precompiled, or one of Unicode's four normalization forms. NFKD or NFD
 before StripAccents does not count: neighbours only change the order of marks, which StripAccents removes.
 
-Precompiled (`tokenizers` 0.23) looks up grapheme clusters of less than 6 bytes: if one begins with an entry of the
-step's table, the entry's value replaces the whole cluster. Other text is looked up by code point. By Unicode (UAX #29,
-GB3 to GB13), three kinds of clusters have 2 to 5 bytes and several code points:
+Precompiled (`tokenizers` 0.23) looks up grapheme clusters of fewer than 6 bytes: if one begins with an entry of the
+step's table, the entry's value replaces the whole cluster. Other text is looked up one code point at a time. According
+to Unicode (UAX #29, GB3 to GB13), three kinds of clusters have 2 to 5 bytes and several code points:
 
     carriage return and line feed
     code points of the class Prepend with the next one: the reference encodes the document
@@ -66,8 +66,8 @@ _MAX_BYTES = 31
 class Reader:
     """Computes the entries of code points, and the settings of the compiled loop, from a normalizer.
 
-    `splits_white`: any white space ends a word. `literals`: texts that leave a document to the reference. `charsmap`:
-    trie of the Precompiled step, uint32; may be empty.
+    `splits_white`: any white space ends a word. `literals`: the reference encodes documents that contain one of these
+    texts. `charsmap`: trie of the Precompiled step, uint32; empty without that step.
     """
 
     def __init__(self, normalizer: Step | None, *, splits_white: bool) -> None:
@@ -75,8 +75,8 @@ class Reader:
         self._splits_white = splits_white
         self.literals: list[str] = []
         self.strips_left = self.strips_right = self.merges = False
-        self._local: list[Step] = []  # all other steps; the next three numbers are indices into this list
-        self._strip = self._merge = 0  # Strip, and the merging of spaces, come before the step with this index
+        self._local: list[Step] = []  # all steps but Strip and some Replace; the next numbers are indices into it
+        self._strip = self._merge = 0  # Strip, or the merging of spaces, comes before the step with this index
         self._context = -1  # index of the step that looks at neighbours
         chain = _flat(normalizer)
         types = [*(step["type"] for step in chain), ""]
@@ -229,7 +229,7 @@ def _seconds() -> frozenset[str]:
 
 @functools.cache
 def _probe() -> Any:
-    """Return a Precompiled normalizer that turns each grapheme cluster of less than 6 bytes, except NUL, into one "y".
+    """Return a Precompiled normalizer that turns each grapheme cluster of fewer than 6 bytes, except NUL, into "y".
 
     In its trie, a child's unit is at its parent's index XOR offset XOR byte. The unit holds the byte, a bit for the end
     of an entry, and from bit 10 on the offset to the value.

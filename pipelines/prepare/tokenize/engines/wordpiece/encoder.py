@@ -1,4 +1,4 @@
-"""WordPiece engine in our own compiled code, with the structure and memory of the Unigram engine, but 1 MB per thread.
+"""WordPiece engine in our own compiled code, with the structure of the Unigram engine.
 
 BertNormalizer and BertPreTokenizer (`tokenizers` 0.23) are steps that each look at one code point at a time:
 
@@ -13,8 +13,8 @@ neighbours after nonspacing marks are dropped (U+1B44, U+302E and some hundred o
 a code point of ccc 0, which all code points except marks have. So marks that remain have the kind REORDERED. NFD itself
 identifies them: it swaps a mark with a U+0334 (ccc 1) that follows, or with a U+0345 (ccc 240) that precedes it.
 
-An ISOLATED entry has the id of its character from bit 3 on. In the entry of a part of a word, bits 8-12 are the number
-of its characters.
+An ISOLATED entry has the id of its character from bit 3 on. In the entry of a code point that is part of a word, bits
+8-12 are the number of characters that replace it. Memory is as in the Unigram engine, except for 1 MB per thread.
 """
 
 import string
@@ -54,7 +54,7 @@ _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
 class WordPieceEngine(KernelEngine):
-    """Engine for BERT's WordPiece with any settings, except added tokens that are searched for in normalized text."""
+    """Engine for BERT's WordPiece with any settings, but without added tokens that are matched in normalized text."""
 
     name = "wordpiece"
     memory_words = kernels.MEMORY_WORDS
@@ -82,7 +82,7 @@ class WordPieceEngine(KernelEngine):
         if self._hidden.first.any():
             kernels.find_added(data, edges, self._hidden, asked)
         num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
-        out = np.empty(num_bytes + 4, np.int32)  # memory that is never written takes no room
+        out = np.empty(num_bytes + 4, np.int32)  # pages that are never written take no memory
         offsets = np.zeros(len(edges), np.int64)
         word = np.empty(4 * min(self._tables.max_chars, longest) + 64, np.uint8)
         while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == MISSING_PAGE:

@@ -1,8 +1,8 @@
 """Compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-A SPACE (see `kernel_engine`) has no id, and the entry of an ISOLATED code point has its id. Other code points, up to
-the next SPACE or ISOLATED one, are a word: each is replaced by the bytes in its entry (DROP: none), then the word is
-cut into the longest pieces in the trie.
+A SPACE (see `kernel_engine`) has no id, and the entry of an ISOLATED code point contains its id. All other code points
+up to the next SPACE or ISOLATED one are a word: each is replaced by the bytes in its entry (DROP: none), then the word
+is cut into the longest pieces in the trie.
 
 The key of a word in `memory` is its bytes 0-7, then its bytes 8-14 and its size.
 """
@@ -61,7 +61,7 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
     """Write the ids of each document to `out`, and their ends to `ends`.
 
     Args:
-        asked: uint8 [N], nonzero for documents to skip; set for documents that the reference must encode.
+        asked: uint8 [N], nonzero for documents to skip; set to 1 for documents that the reference must encode.
         out: int32, one element per byte and 4 more. memory: uint64 [MEMORY_WORDS], zero at first.
         word: uint8 scratch, 4 bytes per character of a word within `max_chars`, and 64 more.
     Returns: 0, or MISSING_PAGE if a page must be computed first.
@@ -131,7 +131,7 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
     """Return the leading ASCII letters and digits of 8 bytes, at most `room`, in lower case, and their number.
 
     An addition sets the highest bit of each byte that is above a bound. It does not carry into the next byte, because
-    the highest bits are cleared before.
+    the highest bits are cleared beforehand.
     """
     ascii_bits = bytes_8 & ~_HIGH
     lower = ascii_bits | _CASE
