@@ -148,8 +148,8 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
         decoder_start_id: the start token, as an id or by kind: "pad" for T5 (arXiv:1910.10683), "eos" for BART
             (arXiv:1910.13461), "cls" for models warm-started from BERT.
 
-    Raises: ReaderError from `bind` if targets or the start token are missing, or if a feature has the name of a decoder
-        input.
+    Raises:
+        ReaderError: from `bind`, if targets or the start token are missing, or a feature has the name of a decoder input.
     """
     return base.Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
