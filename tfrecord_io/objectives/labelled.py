@@ -149,7 +149,7 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> base.Objective:
             (arXiv:1910.13461), "cls" for models warm-started from BERT.
 
     Raises:
-        ReaderError: from `bind`, if targets or the start token are missing, or a feature has the name of a decoder input.
+        ReaderError: from `bind`, if targets or the start token are missing, or a feature is named as a decoder input.
     """
     return base.Unbound(functools.partial(_seq2seq, decoder_start_id=decoder_start_id))
 
