@@ -92,7 +92,7 @@ def build(
 ) -> Built:
     """Build a dataset, or complete an unfinished one, like `prep-tfrecords build`.
 
-    datasets: a Hub id, files by path or glob, a folder, or one object.
+    datasets: a Hub id, files by path or glob, a folder, or one dataset object in memory.
     tokenizer: a Hub id, a folder or a tokenizer.
     beam_args: the arguments after `--` on the command line.
     progress: called every second from another thread, and once at the end, with the counts of rows, tokens, bytes and

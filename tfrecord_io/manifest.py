@@ -256,7 +256,8 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
         raise ManifestError(f"{place}: format version {version!r}, expected 'MAJOR.MINOR'", remedy=REMAKE)
     ours = int(FORMAT_VERSION.partition(".")[0])
     if int(match.group(1)) != ours:
-        raise ManifestError(f"{place}: format version {version}, this library reads version {ours}.x", remedy=_UPGRADE)
+        cause = f"{place}: format version {version}, but this library reads version {ours}.x"
+        raise ManifestError(cause, remedy=_UPGRADE)
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:

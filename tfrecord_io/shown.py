@@ -100,7 +100,7 @@ def first_line(error: BaseException) -> str:
 
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:
-    """Return `error` if a traceback may show it: None if it or one of its causes contains a secret."""
+    """Return `error`, which a traceback then shows, or None if it or one of its causes contains a secret."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:  # causes may form a cycle

@@ -18,7 +18,7 @@ _TABLE_COLUMNS = 80
 
 
 class _Console(Console):
-    """Console that escapes plain texts. Rich renders each of them by `render_str`."""
+    """Console that escapes markup in plain strings, which Rich passes to `render_str`."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)

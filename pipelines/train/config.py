@@ -162,7 +162,7 @@ class TrainConfig:
         wanted = [name for name in ("early_stopping", "keep_best") if getattr(self, name)]
         if wanted and not self.eval_every:
             raise ConfigError(
-                f"{_flag(wanted[0])} without --eval-every, expected evaluations to choose from",
+                f"{_flag(wanted[0])} needs --eval-every, because it chooses among evaluations",
                 remedy="give --eval-every STEPS",
             )
         if self.best_metric is not None and not wanted:

@@ -79,8 +79,8 @@ def test_a_share_of_the_steps_is_the_warm_up() -> None:
         ({"schedule": "step"}, "--schedule 'step'"),
         ({"accumulate": 0}, "--accumulate 0"),
         ({"accumulate": 5, "replicas": 2}, "32 on 2 replicas with --accumulate 5, expected a multiple of 10"),
-        ({"early_stopping": 2}, "--early-stopping without --eval-every"),
-        ({"keep_best": True}, "--keep-best without --eval-every"),
+        ({"early_stopping": 2}, "--early-stopping needs --eval-every"),
+        ({"keep_best": True}, "--keep-best needs --eval-every"),
         ({"best_metric": "f1"}, "--best-metric f1 has no effect without"),
     ],
 )

@@ -168,7 +168,7 @@ def _host(context: tf.distribute.InputContext) -> Host:
 
 
 def renamed(dataset: tf.data.Dataset, names: Names | None) -> tf.data.Dataset:
-    """Rename a dataset's inputs, see `names` of `input_fn`.
+    """Rename a dataset's inputs; see `names` of `input_fn`.
 
     Inputs without a new name keep theirs, except that "keras-hub" drops them, since KerasHub's models accept no others.
 

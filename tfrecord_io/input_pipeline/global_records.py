@@ -102,7 +102,7 @@ def _block_bytes(source: SplitShards, *, length: int) -> np.ndarray:
 
 
 class _Streams:
-    """Records of K datasets in S stages, for some columns of every batch. All datasets fit in memory, or none does.
+    """Records of K datasets in S stages, for some columns of every batch. All datasets are held in memory, or none is.
 
     One function makes all streams, as in `record_order.training_batches`. `orders` has the K orders of the first stage,
     then the K orders of the second, and so on.

@@ -158,8 +158,8 @@ def _without_filtered(dataset: ReopenedDataset, task: ShardTask, *, filtered: Ma
     rows = np.concatenate(kept)
     if (now := task.num_rows - len(rows)) != (then := sum(filtered.values())):
         raise SourceError(
-            f"{dataset.job.shard_name(task)}: now {some(now, 'row')} filtered ({', '.join(filtered)}), expected "
-            f"{then:,} as when the shard was made: a filter's result for a row depends on more than that row",
+            f"{dataset.job.shard_name(task)}: the filters now remove {some(now, 'row')} ({', '.join(filtered)}), "
+            f"but removed {then:,} when the shard was made: a filter's result for a row depends on more than that row",
             remedy="correct the filter, and build the dataset again with --overwrite",
         )
     return rows

@@ -280,7 +280,7 @@ def _read_group(path: str, *, first: int, rows: tuple[int, ...]) -> tuple[Pieces
 def _read_table(path: str) -> pa.Table:
     opened = pq.ParquetFile(pa.BufferReader(storage.read_bytes(path)), page_checksum_verification=True)
     if not opened.schema_arrow.equals(_SCHEMA) or opened.metadata.num_rows > _MOST_PIECES:
-        raise ValueError(f"other columns than in a plan, or more than {_MOST_PIECES:,} pieces")
+        raise ValueError(f"the columns are not a plan's, or there are more than {_MOST_PIECES:,} pieces")
     return opened.read(use_threads=False)
 
 

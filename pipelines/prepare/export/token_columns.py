@@ -93,7 +93,7 @@ def _pairs(columns: Columns, manifest: Manifest, *, join_prompts: bool) -> dict[
     if not join_prompts:
         if not all(np.array_equal(*pair) for pair in zip(*map(dataclasses.astuple, (chosen, rejected)), strict=True)):
             raise ConfigError(
-                "rows were cut on the left, so the prompts of their two answers differ, expected one prompt per row",
+                "rows were cut on the left, so their two answers no longer have the same prompt",
                 remedy="add --join-prompts, which writes each answer with its prompt; or build with a longer "
                 "--max-length or --truncation-side right",
             )

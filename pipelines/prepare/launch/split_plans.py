@@ -90,7 +90,7 @@ def _warn_of_requests(opened: OpenJob, planned: Mapping[str, Planned]) -> None:
 
 
 def hub_requests(groups: Groups, plan: planning.SplitPlan) -> int:
-    """Return the maximum number of requests to the Hub: one per run of rows of a file in a shard, and one per file."""
+    """Return the most requests to the Hub: one per file, and one for each run of rows that a shard takes from it."""
     if not groups.files[0].path.startswith("hf://"):
         return 0
     return 2 * len(cover(np.cumsum(groups.source_rows), plan.spans_of(0, plan.num_shards)))
@@ -263,7 +263,7 @@ def _warn_of_labels(samples: Mapping[str, Sample], *, whole_floats: bool) -> Non
     all_seen = all(sample.read.whole for sample in labelled)
     if whole_floats:
         _log.warning(
-            "labels are whole numbers from %d to %d stored as floats, so they are numbers to predict; give "
+            "labels are whole numbers from %d to %d stored as floats, so they are treated as numbers to predict; give "
             "--label-classes to make each number a class",
             labels[0],
             labels[-1],

@@ -27,7 +27,7 @@ _REMEDY = "write for example --bucket-lengths 64,128,256,512, or auto:4"
 def parse(option: str | Sequence[int], *, max_length: int | None) -> tuple[int, ...] | str:
     """Parse --bucket-lengths; return `auto:K` unchanged.
 
-    Raises: ConfigError unless the lengths ascend, up to `max_length`.
+    Raises: ConfigError unless the lengths ascend and end with `max_length`.
     """
     if isinstance(option, str) and option.startswith(_AUTO):
         automatic_count(option)
@@ -93,7 +93,7 @@ def choose(
 
 
 def _cheapest(lengths: np.ndarray, rows_before: np.ndarray, count: int) -> list[int]:
-    """Choose at most `count` of the M `lengths` so that padding is least, always with the last; return their indices.
+    """Return the indices of at most `count` of the M `lengths`, always with the last, that need the least padding.
 
     `rows_before` float64 [M + 1]: the number of rows that fit into a length before each index.
     """

@@ -177,7 +177,7 @@ def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest)
         raise ConfigError(
             f"--model {config.model}: the model's vocabulary has {rows:,} entries (layer {layer!r}), but the dataset's "
             f"tokenizer {manifest.tokenizer.name!r} has {vocab_size:,}",
-            remedy="build the dataset with the model's tokenizer, or train a model from scratch, as --model bert-tiny",
+            remedy="build the dataset with the model's tokenizer, or train one from scratch, such as --model bert-tiny",
         )
     target = manifest.schema.with_role("target_ids")
     for name, rows in positions.items():

@@ -55,7 +55,7 @@ _MISTRAL = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Checkpoint of transformers. `files`: file of each tensor. `read`: names of the tensors in use."""
+    """A checkpoint of `transformers`. `files`: the file that holds each tensor. `read`: names of the tensors in use."""
 
     model: str
     folder: Path

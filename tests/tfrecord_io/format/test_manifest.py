@@ -71,7 +71,9 @@ def test_newer_minor_versions_are_read(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["2.0", "0.9", "10.0"])
 def test_other_major_versions_are_refused_with_a_way_out(version: str) -> None:
-    with pytest.raises(ManifestError, match=rf"format version {version}, this library reads version 1\.x") as caught:
+    with pytest.raises(
+        ManifestError, match=rf"format version {version}, but this library reads version 1\.x"
+    ) as caught:
         parsed(document(format_version=version))
     assert caught.value.remedy == "install a release of prep-tfrecords that reads it"
 

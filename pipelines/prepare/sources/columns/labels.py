@@ -118,8 +118,8 @@ def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
         labelled |= {split} if values - {UNLABELLED} else set()
         if len(distinct) > MAX_LABEL_NAMES:
             raise ColumnError(
-                f"label column {plan.column!r} has more than {MAX_LABEL_NAMES:,} distinct {plan.kind}s, expected "
-                "classes",
+                f"label column {plan.column!r} has more than {MAX_LABEL_NAMES:,} distinct {plan.kind}s, too "
+                "many for classes",
                 remedy="choose another --label-column",
             )
     if unlabelled and labelled and not plan.several and not unlabelled & labelled and min(distinct) == UNLABELLED:

@@ -99,7 +99,7 @@ class Needs:
 
     @functools.cached_property
     def parsed_arguments(self) -> bool:
-        """Whether the arguments of tool calls must be objects: the template does not write JSON texts unchanged."""
+        """Whether the arguments of tool calls must be objects, because the template changes JSON texts."""
         as_text = json.dumps(ARGUMENTS)
         rendered = self._tried(*calling(as_text))
         return (rendered is None or as_text.encode() not in rendered) and self._tried(*calling(ARGUMENTS)) is not None
@@ -184,7 +184,7 @@ def roles_without_effect(messages: Iterable[Any]) -> list[str]:
 
 
 def _is_learned(message: Message, place: str) -> bool:
-    """Remove `train` and `weight`, whose values may be texts, from a message. Return whether the message is learned."""
+    """Remove `train` and `weight` from a message, and return whether it is learned. Their values may be texts."""
     values = [(name, message.pop(name, None)) for name in ("train", "weight")]
     flags = [(name, value) for name, value in values if value is not None]
     for name, value in flags:

@@ -122,7 +122,7 @@ def holds(data, at, end, contents):  # type: ignore[no-untyped-def]
 
 @jit
 def first_bytes(low, high, size):  # type: ignore[no-untyped-def]
-    """Return the first `size` (1 to 15) of 16 bytes, padded with zeros."""
+    """Return the first `size` (1 to 15) of the 16 bytes in `low` and `high`, padded with zeros."""
     ones = ~np.uint64(0)
     if size > 8:
         return low, high & (ones >> np.uint64(128 - 8 * size))

@@ -132,7 +132,7 @@ SAID: dict[str, tuple[list[Any], str]] = {
     "case": (["pos", "Pos", "neg"], "differ only by blanks or case: 'Pos' and 'pos'"),
     "blanks": (["pos", "pos ", "p os"], "differ only by blanks or case: 'pos' and 'pos '"),
     "empty": (["pos", "", "neg"], "an empty text is a class"),
-    "whole floats": ([4.0, 0.0, 2.0], "stored as floats, so they are numbers to predict; give --label-classes"),
+    "whole floats": ([4.0, 0.0, 2.0], "so they are treated as numbers to predict; give --label-classes"),
     "no labels": ([-1, -1], "all sampled labels are -1, which means no label, so classification leaves"),
     "minus one among others": ([-1, 0, 1], "classes must be 0 to n - 1 (-1 means no label)"),
     "plain texts": (["pos", "neg"], ""),
