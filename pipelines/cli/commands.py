@@ -100,11 +100,11 @@ def _begun(request: dict[str, Any]) -> PrepareConfig:
     return config
 
 
-@main.command(cls=WithBeam, short_help="Show what `build` would make. Writes nothing.")
+@main.command(cls=WithBeam, short_help="Show what `build` would make. Makes no dataset.")
 @takes_job(output_required=False)
 @common()
 def plan(**request: Any) -> None:
-    """Show from a sample what `build` with the same arguments would make. Writes nothing."""
+    """Show from a sample what `build` with the same arguments would make. Makes no dataset."""
     config = _begun(request)
     from pipelines.cli import printing
     from pipelines.prepare import storage

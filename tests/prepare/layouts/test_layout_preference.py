@@ -389,7 +389,7 @@ def test_rows_with_two_prompts_are_only_exported_with_their_prompts(tmp_path: Pa
     rows = [{"prompt": [USER], "chosen": [CHOSEN], "rejected": [{**REJECTED, "content": "no " * 9}]}]
     root = build(tmp_path / "out", rows, max_length=24, truncation_side="left")
     outcome = building.command("export", root, "--to", "parquet", "--output", tmp_path / "apart")
-    assert "the prompts of their two answers differ" in outcome.error[0]
+    assert "two answers no longer have the same prompt" in outcome.error[0]
     assert "--join-prompts" in outcome.error[1]
     (row,) = exported(root, tmp_path / "joined", "--join-prompts")
     assert len(row["rejected_ids"]) == 24
