@@ -34,7 +34,8 @@ class ReplicaStep(Learner):
         self._seed = job.config.seed
         self._weights = [variable.value for variable in self.model.trainable_variables]
         self._means, self._squares = (
-            [tf.Variable(tf.zeros_like(weight), trainable=False) for weight in self._weights] for _ in range(2)
+            [tf.Variable(tf.zeros(weight.shape, weight.dtype), trainable=False) for weight in self._weights]
+            for _ in range(2)
         )
         self._step = tf.Variable(tf.zeros([], tf.int64), trainable=False)
         self.reference = [tf.Variable(weight, trainable=False) for weight in built.reference]

@@ -205,6 +205,20 @@ def test_answers_without_a_common_beginning_need_the_name_of_the_prompts_column(
     assert named.status == 0, named.err
 
 
+@pytest.mark.parametrize("form", ["implicit", "a text and whole conversations", "a text and messages"])
+def test_a_named_system_message_begins_the_prompt_of_every_form(tmp_path: Path, tokenizer: Any, form: str) -> None:
+    rows: list[Row] = [{**FORMS[form][0], "rules": "Be brief."}] * 2
+    columns = read_rows(build(tmp_path / "out", rows, system_column="rules"), "train")
+    assert unpadded(columns) == expected(tokenizer, [SYSTEM, USER], [CHOSEN], [REJECTED])
+
+
+def test_a_system_message_alone_is_no_implicit_prompt(tmp_path: Path) -> None:
+    rows = [{"rules": "Be brief.", "question": "Name a river.", **PAIR}] * 2
+    data = building.source(tmp_path / "in", train=rows)
+    options = building.options(tmp_path / "out", layout="preference", tokenizer=building.tokenizer("chats"))
+    assert "the prompt is empty" in building.command("build", data, *options, "--system-column", "rules").err
+
+
 def test_texts_become_messages_if_a_template_is_chosen(tmp_path: Path, tokenizer: Any) -> None:
     rows: list[Row] = [{"rules": "Be brief.", "question": "Name a river.", **TEXT}] * 2
     named = {"prompt_column": "question", "system_column": "rules", "chat_template": "default"}

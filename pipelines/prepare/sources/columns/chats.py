@@ -140,7 +140,7 @@ def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     if not parts:
         return others
     if "system" in nested:
-        parts = [_system(nested["system"], parts[0]), *parts]
+        parts[0] = after_system(nested["system"], parts[0])
     if "tools" in others and is_text(others["tools"].type) and "prompt" not in nested:
         may_be_bare = _are_sharegpt(nested["messages"]) if "messages" in nested else np.ones(len(parts[0]), bool)
         others["tools"] = pc.if_else(pa.array(may_be_bare), _wrapped(others["tools"]), others["tools"])
@@ -194,6 +194,11 @@ def _lines(first: pa.Array, second: pa.Array) -> pa.Array:
     has_both = pc.and_(pc.not_equal(first, ""), pc.not_equal(second, ""))
     between = pc.if_else(has_both, pa.scalar("\n", first.type), pa.scalar("", first.type))
     return pc.binary_join_element_wise(first, between, second, pa.scalar("", first.type))
+
+
+def after_system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
+    """Put system prompts before the rows' messages, except empty prompts, and rows that begin with a system message."""
+    return _joined([_system(prompts, messages), messages]) if not pa.types.is_null(prompts.type) else messages
 
 
 def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:

@@ -53,8 +53,11 @@ def described(nested: Mapping[Any, str]) -> str:
 
 def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     """Return by purpose: `chosen` and `rejected` as lists of messages, and any explicit prompt as `messages`."""
-    asked = {purpose: column for purpose, column in nested.items() if purpose not in ANSWERS}
-    return {**chats.as_messages(asked), **{purpose: _answers(nested[purpose]) for purpose in ANSWERS}}
+    asked = chats.as_messages({purpose: column for purpose, column in nested.items() if purpose not in ANSWERS})
+    answers = {purpose: _answers(nested[purpose]) for purpose in ANSWERS}
+    if "system" in nested and "messages" not in asked:  # the implicit prompt begins with it
+        answers = {purpose: chats.after_system(nested["system"], column) for purpose, column in answers.items()}
+    return {**asked, **answers}
 
 
 def _answers(column: pa.Array) -> pa.Array:

@@ -1,5 +1,6 @@
 """Find the prompts of preference pairs. Rendering processes import this module, so it imports no large library."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,9 +23,14 @@ def pair_of(prompt: Messages | None, chosen: Messages, rejected: Messages) -> Pa
     If `prompt` is None, or if both answers repeat it, the prompt is the common beginning of the answers.
     Raises: Rejected if the prompt or an answer is empty, or if the answers are equal.
     """
-    if prompt is None or all(_repeats(answer, prompt) for answer in (chosen, rejected)):
+    system = [] if prompt is None else list(itertools.takewhile(_is_system, prompt))
+    question = None if prompt is None else prompt[len(system) :] or prompt
+    if question is None or all(_repeats(answer, question) for answer in (chosen, rejected)):
         size = shared_turns(chosen, rejected)
         prompt, chosen, rejected = chosen[:size], chosen[size:], rejected[size:]
+        if all(map(_is_system, prompt)):
+            raise Rejected("prompt_empty")
+        prompt = prompt if _is_system(prompt[0]) else [*system, *prompt]
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
         if not any(map(_has_content, answer)):
             raise Rejected(f"{name}_empty")
@@ -41,9 +47,12 @@ def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     return next((at for at in range(most) if chosen[at] != rejected[at]), most)
 
 
+def _is_system(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") == "system"
+
+
 def _repeats(answer: Messages, prompt: Messages) -> bool:
-    is_system = bool(answer) and isinstance(answer[0], dict) and answer[0].get("role") == "system"
-    starts = (0, 1) if is_system else (0,)
+    starts = (0, 1) if answer and _is_system(answer[0]) else (0,)
     return any(list(answer[start : start + len(prompt)]) == list(prompt) for start in starts)
 
 
