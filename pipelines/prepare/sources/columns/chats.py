@@ -24,13 +24,10 @@ import pyarrow.compute as pc
 
 from pipelines.prepare.options.source_config import CHATS
 from pipelines.prepare.options.suggestions import listing
-from pipelines.prepare.sources.columns.labels import is_text, list_lengths
+from pipelines.prepare.sources.columns.labels import is_text
 from pipelines.prepare.sources.columns.messages import (
     FIELDS,
-    FUNCTION_CALL,
     OF_PROMPT,
-    ROLES,
-    THOUGHT,
     is_json,
     objects_of,
     renamed,
@@ -46,6 +43,8 @@ FORMS = ", ".join(" with ".join(needed) for needed in CHATS.values())
 CANDIDATES = tuple(dict.fromkeys(name for needed, more in _FORMS.values() for name in (*needed, *more)))
 PURPOSES = {"conversations": "messages", "chat_template_kwargs": "options"}
 PAIR: tuple[Literal["prompt", "completion"], ...] = ("prompt", "completion")
+_TEXT_FIELDS = ("role", "content", "tool_calls", "reasoning_content")
+_TEXT_MESSAGE = pa.struct([*((name, pa.large_string()) for name in _TEXT_FIELDS), (OF_PROMPT, pa.bool_())])
 OPTIONAL = tuple(dict.fromkeys(PURPOSES.get(name, name) for _, more in _FORMS.values() for name in more))
 
 
@@ -122,119 +121,67 @@ def is_sharegpt(kind: pa.DataType) -> bool:
 def as_messages(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     """Return the columns by purpose; conversations of any form become the column `messages`."""
     nested = {purpose: column for purpose, column in nested.items() if not pa.types.is_null(column.type)}
-    parts: list[pa.Array] = []
-    if "messages" in nested:
-        parts = [with_roles(nested["messages"])]
-    elif "completion" in nested:
-        parts = [_of_prompt(turns(nested["prompt"], "user")), turns(nested["completion"], "assistant")]
-    elif "prompt" in nested:
-        parts = [turns(nested["prompt"], "user")]
-    elif "instruction" in nested:
-        instructions = nested["instruction"]
-        if "input" in nested:
-            instructions = _lines(instructions, nested["input"])
-        history = [_history(nested["history"])] if "history" in nested else []
-        answers = [turns(nested["output"], "assistant")] if "output" in nested else []
-        parts = [*history, turns(instructions, "user"), *answers]
     others = {purpose: column for purpose, column in nested.items() if purpose not in CANDIDATES or purpose == "tools"}
-    if not parts:
+    parts = {purpose: column for purpose, column in nested.items() if purpose not in others}
+    if parts.keys().isdisjoint(("messages", "prompt", "instruction")):
         return others
-    if "system" in nested:
-        parts[0] = after_system(nested["system"], parts[0])
-    if "tools" in others and is_text(others["tools"].type) and "prompt" not in nested:
-        may_be_bare = _are_sharegpt(nested["messages"]) if "messages" in nested else np.ones(len(parts[0]), bool)
-        others["tools"] = pc.if_else(pa.array(may_be_bare), _wrapped(others["tools"]), others["tools"])
-    return {"messages": parts[0] if len(parts) == 1 else _joined(parts), **others}
+    if parts.keys() == {"messages"} and _have_roles(parts["messages"].type):
+        return {**parts, **others}
+    rows = [dict(zip(parts, row, strict=True)) for row in zip(*map(objects_of, parts.values()), strict=True)]
+    if "tools" in others and is_text(others["tools"].type) and "prompt" not in parts:
+        may_be_bare = ["messages" not in row or any(map(_is_renamed, row["messages"])) for row in rows]
+        others["tools"] = pc.if_else(pa.array(may_be_bare, pa.bool_()), _wrapped(others["tools"]), others["tools"])
+    return {"messages": _column(map(_conversation, rows), parts.values()), **others}
 
 
-def with_roles(messages: pa.Array) -> pa.Array:
-    """Convert lists of messages of any form to messages with `role` and `content`."""
-    items = messages.flatten()
-    if is_json(items.type):
-        return _lists(_as_json(map(renamed, objects_of(items)), items.type), list_lengths(messages))
-    if not is_sharegpt(messages.type):
-        return messages
-    columns = {FIELDS.get(field.name, field.name): items.field(index) for index, field in enumerate(items.type)}
-    roles = columns["role"]
-    if "tool_calls" not in columns:
-        is_call, contents = pc.equal(roles, FUNCTION_CALL), columns["content"]
-        columns["content"] = pc.if_else(is_call, pa.scalar("", contents.type), contents)
-        calls = pc.if_else(is_call, contents, pa.scalar(None, contents.type))
-        columns["tool_calls"] = pc.replace_substring_regex(calls, THOUGHT, "", max_replacements=1)
-        thoughts = pc.utf8_trim_whitespace(pc.struct_field(pc.extract_regex(calls, THOUGHT), "thought"))
-        if thoughts.null_count < len(thoughts):
-            own = columns.get("reasoning_content", pa.nulls(len(thoughts), thoughts.type))
-            columns["reasoning_content"] = pc.coalesce(thoughts, own)
-    for name, role in ROLES.items():
-        columns["role"] = pc.if_else(pc.equal(roles, name), pa.scalar(role, roles.type), columns["role"])
-    return _lists(_structs(columns), list_lengths(messages))
+def as_answers(column: pa.Array, systems: pa.Array | None = None) -> pa.Array:
+    """Return answers as lists of messages. `systems`: system prompts to put before them."""
+    if systems is None and _have_roles(column.type):
+        return column
+    prompts = [None] * len(column) if systems is None else objects_of(systems)
+    answers = (_messages(answer, "assistant") for answer in objects_of(column))
+    return _column(map(_after_system, prompts, answers), [column])
 
 
-def _are_sharegpt(messages: pa.Array) -> np.ndarray:
-    items = messages.flatten()
-    if not is_json(items.type):
-        return np.full(len(messages), is_sharegpt(messages.type))
-    owners = np.repeat(np.arange(len(messages)), list_lengths(messages))
-    changed = np.array([renamed(message) is not message for message in objects_of(items)], bool)
-    return np.bincount(owners[changed], minlength=len(messages)) > 0
+def _conversation(row: Mapping[str, Any]) -> list[Any]:
+    if "messages" in row:
+        messages = _messages(row["messages"])
+    elif "instruction" in row:
+        messages = [message for pair in row.get("history") or () for message in _of_pair(pair or ())]
+        messages += _messages("\n".join(filter(None, (row["instruction"], row.get("input")))), "user")
+        messages += _messages(row.get("output"), "assistant")
+    else:
+        messages = _messages(row["prompt"], "user")
+        if "completion" in row:
+            messages = [*map(_of_prompt, messages), *_messages(row["completion"], "assistant")]
+    return _after_system(row.get("system"), messages)
 
 
-def turns(column: pa.Array, role: str) -> pa.Array:
-    """Return lists of messages like `with_roles`; each text becomes one message with the role `role`."""
-    return with_roles(column) if not is_text(column.type) else _texts(column, [role] * len(column))
+def _messages(value: Any, role: str = "") -> list[Any]:
+    """Return the messages of a text with this role, of a single message or of a list of messages."""
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    return list(map(renamed, [value] if isinstance(value, dict) else value or ()))
 
 
-def _texts(contents: pa.Array, roles: Sequence[str | None], lengths: np.ndarray | None = None) -> pa.Array:
-    items = _structs({"role": pa.array(roles, pa.string()), "content": contents})
-    return _lists(items, np.ones(len(contents), np.int64) if lengths is None else lengths)
+def _is_renamed(message: Any) -> bool:
+    return renamed(message) is not message
 
 
-def _lines(first: pa.Array, second: pa.Array) -> pa.Array:
-    second = pc.fill_null(second.cast(first.type), "")
-    has_both = pc.and_(pc.not_equal(first, ""), pc.not_equal(second, ""))
-    between = pc.if_else(has_both, pa.scalar("\n", first.type), pa.scalar("", first.type))
-    return pc.binary_join_element_wise(first, between, second, pa.scalar("", first.type))
+def _of_pair(pair: Sequence[str | None]) -> list[dict[str, Any]]:
+    """Return a question and its answer as messages; other lists of texts become messages without roles."""
+    roles = ("user", "assistant") if len(pair) == 2 else [None] * len(pair)
+    return [{"role": role, "content": text} for role, text in zip(roles, pair, strict=True)]
 
 
-def after_system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
-    """Put system prompts before the rows' messages, except empty prompts, and rows that begin with a system message."""
-    return _joined([_system(prompts, messages), messages]) if not pa.types.is_null(prompts.type) else messages
+def _of_prompt(message: Any) -> Any:
+    is_answer = isinstance(message, dict) and message.get("role") == "assistant"
+    return {**message, OF_PROMPT: True} if is_answer else message
 
 
-def _system(prompts: pa.Array, messages: pa.Array) -> pa.Array:
-    lengths = list_lengths(messages)
-    filled = np.flatnonzero(lengths > 0)
-    firsts = objects_of(messages.flatten().take(pa.array((np.cumsum(lengths) - lengths)[filled])))
-    has_own = np.zeros(len(messages), bool)
-    has_own[filled] = [isinstance(first, dict) and first.get("role") == "system" for first in firsts]
-    kept = np.asarray(pc.fill_null(pc.not_equal(prompts, ""), False)) & ~has_own
-    contents = prompts.filter(pa.array(kept))
-    return _texts(contents, ["system"] * len(contents), kept.astype(np.int64))
-
-
-def _history(history: pa.Array) -> pa.Array:
-    """Convert question-answer pairs to messages. Lists that are not pairs get null roles."""
-    pairs = history.flatten()
-    counts, lengths = list_lengths(pairs), list_lengths(history)
-    firsts = np.repeat(np.cumsum(counts) - counts, counts)
-    roles = np.where(np.arange(counts.sum()) == firsts, "user", "assistant").astype(object)
-    roles[np.repeat(counts != 2, counts)] = None
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    edges = ends[np.concatenate([[0], np.cumsum(lengths)])]
-    return _texts(pairs.flatten(), roles.tolist(), np.diff(edges))
-
-
-def _of_prompt(messages: pa.Array) -> pa.Array:
-    items = messages.flatten()
-    if is_json(items.type):
-        marked = [
-            {**item, OF_PROMPT: True} if isinstance(item, dict) and item.get("role") == "assistant" else item
-            for item in objects_of(items)
-        ]
-        return _lists(_as_json(marked, items.type), list_lengths(messages))
-    is_answer = pc.if_else(pc.equal(items.field("role"), "assistant"), True, pa.scalar(None, pa.bool_()))
-    columns = {field.name: items.field(index) for index, field in enumerate(items.type)}
-    return _lists(_structs({**columns, OF_PROMPT: is_answer}), list_lengths(messages))
+def _after_system(prompt: str | None, messages: list[Any]) -> list[Any]:
+    has_own = bool(messages) and isinstance(messages[0], dict) and messages[0].get("role") == "system"
+    return messages if has_own or not prompt else [{"role": "system", "content": prompt}, *messages]
 
 
 def _wrapped(tools: pa.Array) -> pa.Array:
@@ -251,35 +198,23 @@ def _wrapped_text(text: str) -> str:
     return json.dumps(list(map(whole_function, tools)), ensure_ascii=False) if isinstance(tools, list) else text
 
 
-def _joined(parts: Sequence[pa.Array]) -> pa.Array:
-    lengths_PN = np.stack(list(map(list_lengths, parts)))
-    items = _concatenated([part.flatten() for part in parts])
-    # A stable sort by row keeps the order of the parts.
-    owners = np.concatenate([np.repeat(np.arange(len(parts[0])), lengths) for lengths in lengths_PN])
-    return _lists(items.take(pa.array(np.argsort(owners, kind="stable"))), lengths_PN.sum(axis=0))
+def _have_roles(kind: pa.DataType) -> bool:
+    return is_list(kind) and pa.types.is_struct(kind.value_type) and not is_sharegpt(kind)
 
 
-def _concatenated(items: Sequence[pa.Array]) -> pa.Array:
-    if not any(is_json(part.type) for part in items):
-        try:
-            tables = [pa.Table.from_struct_array(part) for part in items]
-            whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-            return whole.to_struct_array().combine_chunks()
-        except (pa.ArrowTypeError, pa.ArrowInvalid):  # the types of a field have no common type
-            pass
-    return _as_json(itertools.chain(*map(objects_of, items)), pa.json_(pa.large_string()))
-
-
-def _as_json(messages: Iterable[Any], kind: pa.DataType) -> pa.Array:
+def _column(conversations: Iterable[list[Any]], parts: Iterable[pa.Array]) -> pa.Array:
+    """Return lists of structs if all `parts` hold only texts, or else lists of JSON texts."""
+    rows = list(conversations)
+    if all(_holds_texts(part.type) for part in parts):
+        return pa.array(rows, pa.large_list(_TEXT_MESSAGE))
     write = functools.partial(json.dumps, ensure_ascii=False, default=lambda value: f"<{type(value).__name__}>")
-    texts = pa.array([None if message is None else write(message) for message in messages], kind.storage_type)
-    return pa.ExtensionArray.from_storage(kind, texts)
+    items = [None if message is None else write(message) for message in itertools.chain.from_iterable(rows)]
+    as_json = pa.array(items, pa.json_(pa.large_string()))
+    return pa.LargeListArray.from_arrays(pa.array(np.cumsum([0, *map(len, rows)])), as_json)
 
 
-def _structs(columns: Mapping[str, pa.Array]) -> pa.Array:
-    return pa.StructArray.from_arrays(list(columns.values()), list(columns))
-
-
-def _lists(items: pa.Array, lengths: np.ndarray) -> pa.Array:
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), items)
+def _holds_texts(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        names = {field.name for field in kind}
+        return (names <= set(_TEXT_FIELDS) or names == set(FIELDS)) and all(is_text(field.type) for field in kind)
+    return _holds_texts(kind.value_type) if is_list(kind) else is_text(kind)

@@ -7,12 +7,10 @@ docs/how-to/layouts/preference.md lists the forms. The first form with all its c
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.labels import is_text
-from pipelines.prepare.sources.parquet.stored_columns import is_list
 from pipelines.prepare.sources.resolve.features import Columns
 
 ANSWERS: tuple[Literal["chosen", "rejected"], ...] = ("chosen", "rejected")
@@ -54,16 +52,8 @@ def described(nested: Mapping[Any, str]) -> str:
 def as_pairs(nested: Mapping[Any, pa.Array]) -> dict[Any, pa.Array]:
     """Return by purpose: `chosen` and `rejected` as lists of messages, and any explicit prompt as `messages`."""
     asked = chats.as_messages({purpose: column for purpose, column in nested.items() if purpose not in ANSWERS})
-    answers = {purpose: _answers(nested[purpose]) for purpose in ANSWERS}
-    if "system" in nested and "messages" not in asked:  # the implicit prompt begins with it
-        answers = {purpose: chats.after_system(nested["system"], column) for purpose, column in answers.items()}
-    return {**asked, **answers}
-
-
-def _answers(column: pa.Array) -> pa.Array:
-    if is_text(column.type) or is_list(column.type):
-        return chats.turns(column, "assistant")
-    return chats.with_roles(pa.LargeListArray.from_arrays(pa.array(np.arange(len(column) + 1)), column))
+    systems = nested.get("system") if "messages" not in asked else None  # an implicit prompt begins with it
+    return {**asked, **{purpose: chats.as_answers(nested[purpose], systems) for purpose in ANSWERS}}
 
 
 def fits(kind: pa.DataType) -> bool:
