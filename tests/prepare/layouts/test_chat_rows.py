@@ -14,7 +14,6 @@ from transformers import AutoTokenizer
 
 from pipelines.prepare.sources.columns.chats import as_messages
 from pipelines.prepare.sources.columns.messages import objects_of
-from pipelines.prepare.sources.resolve import agent_traces, library
 from pipelines.prepare.sources.rows.unused_rows import words_of
 from prep_tfrecords import build
 from tests import building
@@ -394,28 +393,13 @@ TRACES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [({}, None), ({"text_column": "type"}, None), ({"text_column": "words"}, "traces of an agent")],
-)
-def test_traces_are_read_as_they_are_where_they_have_the_columns_asked_for(
-    changes: Row, words: str | None, tmp_path: Path
-) -> None:
-    outcome = building.command(
-        "plan", building.source(tmp_path / "in", train=TRACES), *building.options(tmp_path, **changes)[2:]
-    )
-    assert (outcome.status == 0) == (words is None), outcome.err
-    if words:
-        assert words in outcome.error[0]
-        assert "parse_agent_traces=false, and choose among the columns type, message, text" in outcome.error[1]
-
-
-def test_traces_without_the_columns_asked_for_are_teich_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "TEICH_AVAILABLE", True)
+def test_traces_of_an_agent_are_converted_only_with_the_option(tmp_path: Path) -> None:
     place = building.source(tmp_path / "in", train=TRACES)
-    for named, column in ((("text",), "text"), (("words",), "harness"), (None, "harness")):
-        builder = library.open_builder("json", data_files=str(place / "train.jsonl"))
-        assert column in agent_traces.streams_of(builder, named)["train"].features
+    command = ["plan", place, *building.options(tmp_path)[2:]]
+    assert building.command(*command).status == 0
+    outcome = building.command(*command, "--source-option", "parse_agent_traces=true")
+    assert "train.jsonl: cannot be read: To support decoding agent traces, please install 'teich'" in outcome.error[0]
+    assert outcome.error[1] == "install this package with pip, and run the same command again"
 
 
 def test_conversations_that_look_like_traces_are_conversations(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pipelines.prepare.options.source_config import SPLIT_NAME
 from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.runners import here
 from pipelines.prepare.runners.child import WorkerDiedError
-from pipelines.prepare.sources.resolve import agent_traces, data_files, json_values
+from pipelines.prepare.sources.resolve import data_files, json_values
 from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.resolve.features import without_views
 from tfrecord_io.errors import PrepError, SourceError
@@ -47,6 +47,9 @@ _OURS: Mapping[str, tuple[str, Any, Any]] = {
     "csv": ("index_col", None, False),
     "json": ("on_mixed_types", "use_json", None),
 }
+
+# By default, the JSON reader replaces the columns of files that look like traces of an agent, as conversations may.
+AGENT_TRACES = "parse_agent_traces"
 
 # Registered on import, so that every process can read streams from others.
 fsspec.register_implementation("lines", f"{__package__}.line_ranges.LineRanges", clobber=True)
@@ -189,9 +192,10 @@ def with_ours(builder: Any) -> Any:
 
 
 def asked_options(builder: Any) -> dict[str, Any]:
-    """Return the options of a builder from the user, a card or file names, without `_OURS`."""
+    """Return the options of a builder from the user, a card or file names, without ours."""
     option, _, ours = _OURS.get(builder.name, ("", None, None))
-    return {name: value for name, value in options_of(builder.config).items() if (name, value) != (option, ours)}
+    of_build = [(option, ours), (AGENT_TRACES, False)]
+    return {name: value for name, value in options_of(builder.config).items() if (name, value) not in of_build}
 
 
 class LateKeysError(SourceError):
@@ -222,6 +226,11 @@ def reading(where: Callable[[], str], *, remedy: str = CORRECT, reader: str = ""
         ) from error
     except StopIteration as error:
         raise no_rows(where()) from error
+    except ImportError as error:  # readers import packages such as h5py when they need them
+        raise SourceError(
+            f"{where()}: cannot be read: {first_line(error)}",
+            remedy="install this package with pip, and run the same command again",
+        ) from error
     except Exception as error:  # each reader has its own errors
         if str(error).startswith(_LONG_ROWS):
             raise SourceError(
@@ -262,7 +271,7 @@ class SourceListing:
     """Splits of a dataset and their files, both in the order of `datasets`.
 
     `kind`: reader of `datasets`, such as `json`. `described`: further entries of the identity. `builders`: one for all
-    splits under the key None, or one by split name (`save_to_disk`). `named`: see `agent_traces`.
+    splits under the key None, or one by split name (`save_to_disk`).
     """
 
     kind: str
@@ -270,7 +279,6 @@ class SourceListing:
     described: Mapping[str, Any]
     builders: Mapping[str | None, Any]
     needs_token: bool = False
-    named: Sequence[str] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -319,25 +327,25 @@ class SourceListing:
     @functools.cached_property
     def streams(self) -> dict[str, Any]:
         """IterableDatasets by split. Features not given are inferred from the first rows, in a child process."""
-        return in_child(_open, self.builders, self.named)
+        return in_child(_open, self.builders)
 
 
-def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any], *more: Any) -> Any:
+def in_child(function: Callable[..., Any], builders: Mapping[str | None, Any]) -> Any:
     """Call a function that reads rows: in a child process if the reader may crash and a child can see the files."""
     files = [path for builder in builders.values() for paths in splits_of(builder).values() for path in paths]
     reader = next(iter(builders.values())).name
     is_safe = reader == "parquet" or are_small_texts(reader, files)
     if is_seen_by_others(files) and not is_safe:
-        return here.call(function, builders, *more)
-    return function(builders, *more)
+        return here.call(function, builders)
+    return function(builders)
 
 
-def _open(builders: Mapping[str | None, Any], named: Sequence[str] | None) -> dict[str, Any]:
+def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
     def opened() -> dict[str, Any]:
         return {
             str(split or name): dataset
             for split, builder in builders.items()
-            for name, dataset in agent_traces.streams_of(builder, named).items()
+            for name, dataset in builder.as_streaming_dataset().items()
         }
 
     with quiet():

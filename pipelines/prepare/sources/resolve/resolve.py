@@ -26,7 +26,6 @@ from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import listing
 from pipelines.prepare.sources.resolve import (
-    agent_traces,
     data_files,
     hub,
     library,
@@ -313,6 +312,9 @@ def _listing(
     known = (listed.get(path) or data_files.describe(path) for path in used)
     named = [dataclasses.replace(file, name=name_of(file.path)) for file in known]
     by_path = dict(zip(used, data_files.identify(named), strict=True))
+    is_asked = any(option.startswith(f"{library.AGENT_TRACES}=") for option in config.source_options)
+    for builder in builders.values() if kind == "json" and not is_asked else ():
+        builder.config.parse_agent_traces = False
     return SourceListing(
         kind=kind,
         splits={split: [by_path[path] for path in in_split] for split, in_split in in_splits.items()},
@@ -323,7 +325,4 @@ def _listing(
         },
         builders={split: library.with_ours(builder) for split, builder in builders.items()},
         needs_token=needs_token,
-        named=None
-        if any(option.startswith(f"{agent_traces.OPTION}=") for option in config.source_options)
-        else config.named_columns,
     )
