@@ -17,7 +17,6 @@ from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 
 _ONE_IN = 2_000
-_ROWS_AT_ONCE = 64
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
@@ -32,43 +31,22 @@ def engine_of(encoder: BatchEncoder) -> str:
     return f"{encoder.engine} {encoder.engine_version}"
 
 
-class CrossCheck:
-    """Comparison of a split's rows with the reference tokenizer.
+def compare(encoder: BatchEncoder, rows: Rows, encoded: Encoded, *, which: np.ndarray, split: str) -> int:
+    """Encode the rows at the indices `which` with the reference too. Return their number, 0 without a fast engine.
 
-    It collects 64 rows for each call of the reference, which takes twice as long per row for only two or three rows.
+    Raises: TokenizerError if the reference encodes one differently.
     """
-
-    def __init__(self, encoder: BatchEncoder, *, split: str) -> None:
-        self.rows_checked = 0
-        self._encoder = encoder
-        self._split = split
-        self._waiting: list[tuple[Rows, Encoded]] = []
-
-    def add(self, rows: Rows, encoded: Encoded, *, which: np.ndarray) -> None:
-        """Queue the rows at the indices `which`. Raises: as `finish`."""
-        if self._encoder.reference is None or not len(which):
-            return
-        self._waiting.append((rows.take(which), encoded.take(which)))
-        if sum(len(waiting) for waiting, _ in self._waiting) >= _ROWS_AT_ONCE:
-            self.finish()
-
-    def finish(self) -> None:
-        """Compare all queued rows. Raises: TokenizerError if the reference encodes one differently."""
-        if self._encoder.reference is None or not self._waiting:
-            return
-        batches, encoded = zip(*self._waiting, strict=True)
-        self._waiting.clear()
-        rows = Rows.joined(batches)
-        differ = _differing(Encoded.joined(encoded), self._encoder.reference.encode(rows))
-        if differ.any():
-            row = int(rows.numbers[np.flatnonzero(differ)[0]])
-            raise TokenizerError(
-                f"row {row:,} of {self._split}: the engine {engine_of(self._encoder)} gives other tokens than the "
-                "reference tokenizer",
-                remedy="run the same command again with --engine hf, which makes every shard with the reference "
-                "tokenizer, and report the text of this row to the project's issue tracker",
-            )
-        self.rows_checked += len(rows)
+    if encoder.reference is None or not len(which):
+        return 0
+    differ = _differing(encoded.take(which), encoder.reference.encode(rows.take(which)))
+    if differ.any():
+        row = int(rows.numbers[which[differ][0]])
+        raise TokenizerError(
+            f"row {row:,} of {split}: the engine {engine_of(encoder)} gives other tokens than the reference tokenizer",
+            remedy="run the same command again with --engine hf, which makes every shard with the reference "
+            "tokenizer, and report the text of this row to the project's issue tracker",
+        )
+    return len(which)
 
 
 def _differing(ours: Encoded, expected: Encoded) -> np.ndarray:

@@ -16,7 +16,6 @@ from pipelines.prepare.dataset.job import Job, rejected_path
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, crosscheck, length_groups
-from pipelines.prepare.layouts.crosscheck import CrossCheck
 from pipelines.prepare.plan.planning import MAX_BLOCK_ROWS, ShardSpec, ShardTask, split_seed
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
@@ -145,10 +144,10 @@ class _TaskRows:
             rows, source = batch
             return rows, source, crosscheck.encode(encoder, rows, split=split)
 
-        checks = CrossCheck(encoder, split=split)
         threads = self._threads if encoder.concurrent else 1
         for rows, source, encoded in ordered_map(encode, self._usable_batches(), threads=threads):
-            checks.add(rows, encoded, which=crosscheck.chosen(rows.numbers, seed=self._job.spec.seed))
+            which = crosscheck.chosen(rows.numbers, seed=self._job.spec.seed)
+            self.rows_checked += crosscheck.compare(encoder, rows, encoded, which=which, split=split)
             self._builder.add(encoded)
             if (labels := _unnamed_labels(encoded, self._job.spec)) is not None:
                 known = np.zeros(0, np.int64) if self.labels is None else self.labels
@@ -156,8 +155,6 @@ class _TaskRows:
             if source is not None:
                 self._reject(source, encoded.reasons, rows.numbers, details=encoded.details)
             self.progress.add(rows=len(rows), tokens=encoded.num_tokens)
-        checks.finish()
-        self.rows_checked = checks.rows_checked
 
     def _usable_batches(self) -> Iterator[tuple[Rows, pa.RecordBatch | None]]:
         num_bytes = _BATCH_BYTES if self._encoder.reference is None else _FAST_BATCH_BYTES

@@ -131,17 +131,6 @@ class Rows:
             split=self.split,
         )
 
-    @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """Join the rows of several batches, without `arrays`."""
-        return cls(
-            texts=tuple(pa.concat_arrays(column) for column in zip(*(part.texts for part in parts), strict=True)),
-            arrays={},
-            nested={purpose: pa.concat_arrays([part.nested[purpose] for part in parts]) for purpose in parts[0].nested},
-            numbers=np.concatenate([part.numbers for part in parts]),
-            split=parts[0].split,
-        )
-
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
     """Return why each row is filtered or rejected, object [N], '' for usable rows; texts are not read."""
