@@ -21,10 +21,9 @@ from pipelines.prepare.tokenize import fill_in_middle
 from pipelines.prepare.tokenize.engines import Engine, decide, open_reference
 from pipelines.prepare.tokenize.fill_in_middle import FillInMiddle
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame, begin_with, left_out_bos, open_frame, without_frame
+from pipelines.prepare.tokenize.special_tokens import begin_with, framed, left_out_bos, open_frame, without_frame
 from tfrecord_io.schema import Feature
 
-_NO_FRAME = DocumentFrame()
 _TOKENS_PER_CHUNK = 1 << 19
 
 
@@ -47,29 +46,17 @@ def packed_features(length: int) -> tuple[Feature, ...]:
 class PackBuilder(base.Builder):
     """Builder that packs the documents of a shard into records.
 
-    Without a `frame`, empty documents count as used but are in no record. If rows have a `loss_mask`, it gets 0 for the
-    special tokens before a document and 1 for those after it. `truncates`: truncate long documents instead of splitting
-    them. `most`: maximum number of documents in a record.
+    Empty documents count as used but are in no record. `truncates`: truncate long documents instead of splitting them.
+    `most`: maximum number of documents in a record.
     """
 
-    def __init__(
-        self,
-        *,
-        length: int,
-        pad_id: int,
-        frame: DocumentFrame = _NO_FRAME,
-        truncates: bool = False,
-        most: int | None = None,
-    ) -> None:
+    def __init__(self, *, length: int, pad_id: int, truncates: bool = False, most: int | None = None) -> None:
         super().__init__()
-        self._length, self._truncates, self._most = length, truncates, most
-        self._pad_id = pad_id
-        self._before, self._after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
+        self._length, self._pad_id, self._truncates, self._most = length, pad_id, truncates, most
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         ragged, packed, owners = self._packed(rng)
-        if not len(self._before) + len(self._after):
-            self.rows_used += int(np.count_nonzero(ragged["input_ids"].lengths == 0))
+        self.rows_used += int(np.count_nonzero(ragged["input_ids"].lengths == 0))
         chunk_rows = max(1, _TOKENS_PER_CHUNK // self._length)
         is_used = np.zeros(len(owners), bool)
         for start in range(0, len(packed), chunk_rows):
@@ -89,8 +76,8 @@ class PackBuilder(base.Builder):
         if not whole.usable.all():
             whole = whole.take(np.flatnonzero(whole.reasons == ""))
         documents = whole.ragged["input_ids"]
-        lengths = documents.lengths + len(self._before) + len(self._after)
-        return whole.ragged, self._pack(lengths, base.permuted(len(documents), rng)), whole.row_of_sequence
+        packed = self._pack(documents.lengths, base.permuted(len(documents), rng))
+        return whole.ragged, packed, whole.row_of_sequence
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
         if self._truncates:
@@ -102,22 +89,18 @@ class PackBuilder(base.Builder):
         segment_ids, positions = packing.segments(part, length=self._length)
         columns = {"input_ids": self._ids(ragged, part), "segment_ids": segment_ids, "positions": positions}
         if "loss_mask" in ragged:
-            around = np.zeros_like(self._before), np.ones_like(self._after)
-            columns["loss_mask"] = packing.lay_out(ragged["loss_mask"], part, length=self._length, around=around)
+            columns["loss_mask"] = packing.lay_out(ragged["loss_mask"], part, length=self._length, dtype=np.uint8)
         return columns
 
     def _ids(self, ragged: Mapping[str, RaggedTokens], part: packing.Packing) -> np.ndarray:
-        around, dtype = (self._before, self._after), np.dtype(np.int32)
-        return packing.lay_out(
-            ragged["input_ids"], part, length=self._length, around=around, fill=self._pad_id, dtype=dtype
-        )
+        return packing.lay_out(ragged["input_ids"], part, length=self._length, dtype=np.int32, fill=self._pad_id)
 
 
 class JoinBuilder(PackBuilder):
     """Builder that joins documents and cuts at every L-th token. `drop`: leave out a last record that has padding."""
 
-    def __init__(self, *, length: int, pad_id: int, frame: DocumentFrame, drop: bool, segments: bool = False) -> None:
-        super().__init__(length=length, pad_id=pad_id, frame=frame)
+    def __init__(self, *, length: int, pad_id: int, drop: bool, segments: bool = False) -> None:
+        super().__init__(length=length, pad_id=pad_id)
         self._drop, self._segments = drop, segments
 
     def _pack(self, lengths: np.ndarray, order: np.ndarray) -> packing.Packing:
@@ -165,13 +148,14 @@ class _DocumentEncoder(base.BatchEncoder):
             (documents,) = without_frame(self._engine.encode(rows.texts[0]), self._frame)
         else:
             documents, kinds = self._fim.encode(rows, self._engine)
-        full_lengths = documents.lengths + len(self._frame.before) + len(self._frame.after)
-        is_longer = full_lengths > self._context.length
+        documents = framed(documents, self._frame)
+        is_longer = documents.lengths > self._context.length
         reasons = np.where(is_longer & self.may_reject, "too_long", "").astype(object)
         if self._fim is not None:
             fim = fill_in_middle.counts(kinds[reasons == ""], is_longer=is_longer[reasons == ""])
-        ragged = {"input_ids": documents}
-        return base.Encoded(ragged=ragged, arrays={}, reasons=reasons, full_lengths=full_lengths, fim=fim)
+        return base.Encoded(
+            ragged={"input_ids": documents}, arrays={}, reasons=reasons, full_lengths=documents.lengths, fim=fim
+        )
 
     def notes_on(self, rows: Rows) -> tuple[str, ...]:
         if self._fim is not None:
@@ -189,10 +173,9 @@ class _DocumentEncoder(base.BatchEncoder):
     def builder(self) -> base.Builder:
         length, pad_id, layout = self._context.length, self._context.facts.pad_id, self._context.layout
         if layout.name == "pack":
-            truncates, most = layout.long_documents == "truncate", layout.most_documents
-            return PackBuilder(length=length, pad_id=pad_id, frame=self._frame, truncates=truncates, most=most)
-        drop, segments = layout.remainder == "drop", layout.segments
-        return JoinBuilder(length=length, pad_id=pad_id, frame=self._frame, drop=drop, segments=segments)
+            truncates = layout.long_documents == "truncate"
+            return PackBuilder(length=length, pad_id=pad_id, truncates=truncates, most=layout.most_documents)
+        return JoinBuilder(length=length, pad_id=pad_id, drop=layout.remainder == "drop", segments=layout.segments)
 
 
 def _open_encoder(context: base.LayoutContext) -> base.BatchEncoder:

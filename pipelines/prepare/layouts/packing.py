@@ -11,11 +11,10 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io.codec.kernels import jit, lowest_bit
-
-_UINT8 = np.dtype(np.uint8)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,22 +91,11 @@ def join(lengths: np.ndarray, *, length: int, order: np.ndarray) -> Packing:
     )
 
 
-def lay_out(
-    values: RaggedTokens,
-    packing: Packing,
-    *,
-    length: int,
-    around: tuple[np.ndarray, np.ndarray],
-    fill: int = 0,
-    dtype: np.dtype = _UINT8,
-) -> np.ndarray:
-    """Return the documents' values in rows, [R, length] of `dtype`, padded with `fill` on the right.
-
-    `around`: the values before and after each document, int32; the sizes in `packing` include them.
-    """
+def lay_out(values: RaggedTokens, packing: Packing, *, length: int, dtype: DTypeLike, fill: int = 0) -> np.ndarray:
+    """Return the documents' values in rows, [R, length] of `dtype`, padded with `fill` on the right."""
     out = np.empty((len(packing), length), dtype)
-    pieces = (packing.documents, packing.firsts, packing.sizes, packing.edges)
-    _place(values.ids, values.offsets, *pieces, *around, fill, out)
+    starts = values.offsets[packing.documents] + packing.firsts
+    place(values.ids, starts, packing.sizes, packing.edges, False, fill, out)
     return out
 
 
@@ -164,7 +152,7 @@ def _next_set(bits, at):  # type: ignore[no-untyped-def]
     return -1
 
 
-# Indices are unsigned because Numba checks the sign of signed ones: the loop would take five times as long (measured).
+# Indices are unsigned because Numba checks the sign of signed ones: loops would take five times as long (measured).
 @jit
 def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
     length = np.uint64(segment_ids.shape[1])
@@ -185,28 +173,18 @@ def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _place(values, offsets, documents, firsts, sizes, edges, before, after, fill, out):  # type: ignore[no-untyped-def]
-    ahead = len(before)
+def place(values, starts, sizes, edges, left, fill, out):  # type: ignore[no-untyped-def]
+    """Fill row r of `out` with the pieces [edges[r], edges[r + 1]) of `values`, and with `fill` on one side."""
     length = np.uint64(out.shape[1])
-    out = out.reshape(-1)
-    at = np.uint64(0)
     for row in range(len(edges) - 1):
+        line = out[row]
+        at = length - np.uint64(sizes[edges[row] : edges[row + 1]].sum()) if left else np.uint64(0)
+        for position in range(at):
+            line[position] = fill
         for piece in range(edges[row], edges[row + 1]):
-            begin, end = offsets[documents[piece]], offsets[documents[piece] + 1]
-            start = begin + firsts[piece] - ahead
-            stop = start + sizes[piece]
-            for index in range(start, min(stop, begin)):
-                out[at] = before[index - begin + ahead]
-                at += np.uint64(1)
-            source = np.uint64(min(max(start, begin), end))
-            copied = np.uint64(max(min(stop, end), begin)) - source
-            for index in range(copied):
-                out[at + index] = values[source + index]
-            at += copied
-            for index in range(max(start, end), stop):
-                out[at] = after[index - end]
-                at += np.uint64(1)
-        row_end = np.uint64(row + 1) * length
-        for place in range(at, row_end):
-            out[place] = fill
-        at = row_end
+            start, size = np.uint64(starts[piece]), np.uint64(sizes[piece])
+            for index in range(size):
+                line[at + index] = values[start + index]
+            at += size
+        for position in range(at, length):
+            line[position] = fill

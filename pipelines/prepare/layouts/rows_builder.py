@@ -14,13 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.prepare.layouts import base
+from pipelines.prepare.layouts import base, packing
 from pipelines.prepare.options.bucket_lengths import length_index
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.engines import Tokenizing
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import Feature
 
@@ -55,7 +54,8 @@ class Field:
             raise SchemaError(f"a row has {lengths.max():,} tokens, expected at most {length:,}")
         out = {self.feature.name: np.empty((len(order), length), self.laid_out)}
         left = self.side == "left"
-        _place(out[self.feature.name], values.ids, values.offsets, order, left, self.fill)
+        starts, edges = values.offsets[order], np.arange(len(order) + 1)
+        packing.place(values.ids, starts, lengths, edges, left, self.fill, out[self.feature.name])
         if self.mask is not None:
             positions, sizes = np.arange(length, dtype=np.int32), lengths.astype(np.int32)[:, None]
             mask = positions >= length - sizes if left else positions < sizes
@@ -186,19 +186,3 @@ def length_groups(builder: base.Builder) -> tuple[LengthGroup, ...]:
     if isinstance(builder, RowsBuilder) and builder.lengths:
         return builder.length_groups()
     return (LengthGroup(length=None, builder=builder),)
-
-
-# Indices are unsigned because Numba checks the sign of signed ones, which takes longer than the copy (measured).
-@jit
-def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
-    length = np.uint64(out.shape[1])
-    for row in range(len(order)):
-        start, size = np.uint64(offsets[order[row]]), np.uint64(offsets[order[row] + 1] - offsets[order[row]])
-        at = length - size if left else np.uint64(0)
-        line = out[row]
-        for position in range(at):
-            line[np.uint64(position)] = fill
-        for position in range(size):
-            line[at + np.uint64(position)] = values[start + np.uint64(position)]
-        for position in range(at + size, length):
-            line[np.uint64(position)] = fill

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.documents import JoinBuilder, PackBuilder
 from pipelines.prepare.tokenize.ragged import from_lists
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=60)
 
@@ -42,7 +41,7 @@ def of_grain(packer: str, documents: list[list[int]], **options: Any) -> Iterato
 @given(sizes=SIZES, length=st.integers(1, 24))
 def test_segments_of_joined_documents_are_those_of_grain(sizes: list[int], length: int) -> None:
     documents = documents_of(sizes)
-    builder = JoinBuilder(length=length, pad_id=0, frame=DocumentFrame(), drop=False, segments=True)
+    builder = JoinBuilder(length=length, pad_id=0, drop=False, segments=True)
     rows = list(of_grain("ConcatThenSplitIterDataset", documents, length_struct={"x": length}))
     expected = {"input_ids": "x", "segment_ids": "x_segment_ids", "positions": "x_positions"}
     assert rows_of(builder, documents) == {ours: [row[theirs] for row in rows] for ours, theirs in expected.items()}

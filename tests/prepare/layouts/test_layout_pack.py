@@ -17,14 +17,13 @@ from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.documents import PackBuilder
 from pipelines.prepare.layouts.packing import pack
 from pipelines.prepare.tokenize.ragged import from_lists
-from pipelines.prepare.tokenize.special_tokens import DocumentFrame
 from tests import building
 from tests.building import REVIEWS, built, read_rows
 from tests.support import seams
 from tests.support.tokenizers_zoo import Zoo
 
 UINT16 = np.dtype(np.uint16)
-PAD, BOS, EOS = 0, 1, 2
+PAD = 0
 # On both sides of the bitmap's word size.
 ROW_LENGTHS = st.sampled_from([1, 2, 3, 7, 8, 16, 63, 64, 65, 4095, 4096, 4097, 70_000])
 
@@ -88,37 +87,34 @@ def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int],
 @given(
     sizes=st.lists(st.integers(0, 30), max_size=60),
     length=st.integers(1, 24),
-    around=st.tuples(st.integers(0, 3), st.integers(0, 3)),
     chunk=st.integers(1, 200),
     seed=st.none() | st.integers(0, 9),
 )
-def test_records_are_the_documents_in_their_frames_with_their_mask_and_lineage(
-    sizes: list[int], length: int, around: tuple[int, int], chunk: int, seed: int | None
+def test_records_are_the_documents_with_their_mask_and_lineage(
+    sizes: list[int], length: int, chunk: int, seed: int | None
 ) -> None:
     """All tokens are distinct. Documents with an odd total number of tokens are learned."""
     ends = np.cumsum([10, *sizes]).tolist()
     content = [list(range(start, stop)) for start, stop in itertools.pairwise(ends)]
     masks = [[token % 2 for token in tokens] for tokens in content]
-    frame = DocumentFrame(before=(BOS,) * around[0], after=(EOS,) * around[1])
-    builder = PackBuilder(length=length, pad_id=PAD, frame=frame)
+    builder = PackBuilder(length=length, pad_id=PAD)
     order = list(range(len(content)))
     if seed is not None:
         np.random.default_rng(seed).shuffle(order)
-    expected = expected_rows([[*frame.before, *content[at], *frame.after] for at in order], length=length)
+    expected = expected_rows([content[at] for at in order], length=length)
     with pytest.MonkeyPatch.context() as patch:
         seams.put(patch, chunk_tokens=chunk)
         builder.add(encoded(content, masks))
         chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
     found = {name: [row for each in chunks for row in each[name].tolist()] for name in (*expected, "loss_mask")}
-    learned = {BOS: 0, EOS: 1, PAD: 0}
-    assert found.pop("loss_mask") == [[learned.get(at, at % 2) for at in row] for row in expected["input_ids"]]
+    assert found.pop("loss_mask") == [[at % 2 * (at != PAD) for at in row] for row in expected["input_ids"]]
     assert found == expected
     assert builder.rows_used == len(sizes)
     builder.add(encoded(content, masks))
     lineage = builder.lineage(None if seed is None else np.random.default_rng(seed))
     for row, ids in enumerate(expected["input_ids"]):
         for piece in lineage(row):
-            assert set(ids[piece.start : piece.stop]) <= {BOS, EOS, *content[piece.row]}
+            assert set(ids[piece.start : piece.stop]) <= set(content[piece.row])
 
 
 @pytest.mark.parametrize(("median", "spread", "length", "at_least"), [(300, 1.0, 2048, 0.999), (180, 0.7, 512, 0.99)])
@@ -167,8 +163,9 @@ def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
     lines = dict(re.findall(r"^(documents|input_ids|segment_ids|positions) +(.+)$", section, re.MULTILINE))
     letters = {letter: index for index, letter in enumerate("_.abcdefghijklmnopqrstuvwxyz")}
     content = [[letters[letter] for letter in part.split()] for part in lines.pop("documents").split("|")]
-    builder = PackBuilder(length=8, pad_id=letters["_"], frame=DocumentFrame(after=(letters["."],)))
-    builder.add(encoded(content, content))
+    builder = PackBuilder(length=8, pad_id=letters["_"])
+    documents = [[*letters_of_document, letters["."]] for letters_of_document in content]
+    builder.add(encoded(documents, documents))
     (chunk,) = builder.chunks(None)
     spelled = {number: letter for letter, number in letters.items()}
     for name, line in lines.items():
