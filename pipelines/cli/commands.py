@@ -69,11 +69,9 @@ def build(**request: Any) -> None:
     config = _begun(request)
     from pipelines.cli import printing
     from pipelines.prepare.launch import launcher
-    from pipelines.prepare.runners import here
     from tfrecord_io import manifest
 
     built = launcher.build(config, watch=printing.watch)
-    here.end_idle()
     printing.summary(built)
     splits = {
         name: {
@@ -96,7 +94,7 @@ def build(**request: Any) -> None:
 def _begun(request: dict[str, Any]) -> PrepareConfig:
     config = config_of(request)
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
-    configure(config)
+    configure()
     return config
 
 

@@ -108,6 +108,8 @@ class TwoLineErrors(click.Group):
             page = f"`{error.ctx.command_path} --help`" if error.ctx else "--help"
             cause = error.format_message().removesuffix(".")
             status = _fail(cause[:1].lower() + cause[1:], f"see {page}", status=error.exit_code).code
+        except ConfigError as error:  # in a file of options
+            status = _fail(error.cause, error.remedy, status=2).code
         except click.Abort:  # before the command starts
             status = 1
         sys.exit(status)
