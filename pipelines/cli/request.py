@@ -96,15 +96,6 @@ def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | Non
 takes_dataset = click.argument("dataset", callback=folder)
 
 
-def configure() -> None:
-    """Reduce the memory of allocators, if the command owns the process."""
-    context = click.get_current_context(silent=True)
-    if context is not None and getattr(context.find_root().command, "owns_process", False):
-        from pipelines.prepare.process import memory
-
-        memory.keep_less()
-
-
 class WithFunctions(cloup.Command):
     """Command that collects --map and --filter as the parameter `functions`: pairs of name and value, in order."""
 
