@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, get_args
 
-from pipelines.option_fields import values_of
+from pipelines.option_fields import Option, declared, values_of
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import (
     FunctionKind,
@@ -17,10 +17,13 @@ from pipelines.prepare.options.config import (
     SourceConfig,
     TokenizerConfig,
 )
+from pipelines.prepare.options.suggestions import suggestion
+from tfrecord_io.errors import ConfigError
 
 # Options that run in the order in which they are given.
 FUNCTIONS: tuple[FunctionKind, ...] = get_args(FunctionKind)
 CONFIGS = (SourceConfig, TokenizerConfig, LayoutConfig, OutputConfig, PrepareConfig)
+_EXPECTED = {int: "a whole number", float: "a number"}
 
 
 def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[FunctionOption, ...]:
@@ -58,9 +61,57 @@ def config_of(request: Mapping[str, Any]) -> PrepareConfig:
     return config
 
 
-def is_word(value: Any) -> bool:
-    """Return whether a value can be one word of the command line."""
-    return isinstance(value, str | int | float | os.PathLike | datetime.date) and not isinstance(value, bool)
+def typed_options(options: Mapping[str, Any], *, place: str = "") -> dict[str, Any]:
+    """Convert options, by their Python keywords, to parameters of the command `build`. None is the default.
+
+    `place`: prefix for messages. Raises: ConfigError for a wrong name or value.
+    """
+    params, known = {}, _keywords()
+    for name, value in options.items():
+        if name not in known:
+            raise ConfigError(
+                f"{place}there is no option {name!r}",
+                remedy=f"{suggestion(name, sorted(known))}`prep-tfrecords build --help-all` lists the options",
+            )
+        option, means_yes = known[name]
+        if value is not None:
+            params[option.name] = _typed(option, value, place=place + name, means_yes=means_yes)
+    return params
+
+
+def _keywords() -> dict[str, tuple[Option, bool]]:
+    """Map each keyword to its option, and to whether True switches the option on."""
+    keywords = {}
+    for option in (option for config in CONFIGS for option in declared(config)):
+        for spelling in filter(lambda text: text.startswith("--"), option.spellings):
+            for flag, means_yes in zip(spelling.split("/"), (True, False), strict=False):
+                keywords[flag.removeprefix("--").replace("-", "_")] = option, means_yes
+    return keywords
+
+
+def _typed(option: Option, value: Any, *, place: str, means_yes: bool) -> Any:
+    if option.kind is bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{place}={value!r:.100}, expected True or False", remedy="give True or False")
+        return value == means_yes
+    expected, values = _EXPECTED.get(option.kind, "a text"), listed(value)
+    for word in values:
+        if not isinstance(word, str | int | float | os.PathLike | datetime.date) or isinstance(word, bool):
+            raise ConfigError(
+                f"{place}={word!r:.100}, expected {expected}",
+                remedy=f"see {option.flag} of `prep-tfrecords build --help-all`",
+            )
+    if option.is_repeatable:
+        return tuple(map(str, values))
+    text = ",".join(map(str, values))  # bucket lengths are one word on the command line
+    if option.parse or option.kind not in _EXPECTED:
+        return text
+    try:
+        return option.kind(text)
+    except ValueError:
+        raise ConfigError(
+            f"{place}={value!r:.100}, expected {expected}", remedy=f"give a number, or leave {option.name} out"
+        ) from None
 
 
 def listed(value: Any) -> list[Any]:

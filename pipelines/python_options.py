@@ -14,12 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines import configs
-from pipelines.option_fields import Option, declared
 from pipelines.prepare.options.config import FunctionOption, PrepareConfig
-from pipelines.prepare.options.suggestions import suggestion
 from tfrecord_io.errors import ConfigError
-
-_EXPECTED = {int: "a whole number", float: "a number"}
 
 
 @contextlib.contextmanager
@@ -103,56 +99,10 @@ def parsed(
         raise ConfigError(
             "no dataset was given", remedy="give a Hub id, files, a folder or an object as the first argument"
         )
-    known = keywords()
     params: dict[str, Any] = {"datasets": tuple(map(os.fspath, datasets)), "functions": (), "beam_args": beam_args}
-    for name, value in options.items():
-        if name not in known:
-            raise ConfigError(
-                f"there is no option {name!r}",
-                remedy=f"{suggestion(name, sorted(known))}`prep-tfrecords build --help-all` lists the options",
-            )
-        option, means_yes = known[name]
-        if value is not None:
-            params[option.name] = _typed(option, value, name=name, means_yes=means_yes)
+    params |= configs.typed_options(options)
     if params.get("tokenizer") is None:
         raise ConfigError(
             "tokenizer=None, expected a tokenizer", remedy="give a Hub id, a folder or a tokenizer object"
         )
     return params
-
-
-def keywords() -> dict[str, tuple[Option, bool]]:
-    """Map each keyword to its option, and to whether True switches the option on."""
-    options = {}
-    for option in (option for config in configs.CONFIGS for option in declared(config)):
-        for spelling in filter(lambda text: text.startswith("--"), option.spellings):
-            for flag, means_yes in zip(spelling.split("/"), (True, False), strict=False):
-                options[flag.removeprefix("--").replace("-", "_")] = option, means_yes
-    return options
-
-
-def _typed(option: Option, value: Any, *, name: str, means_yes: bool) -> Any:
-    if option.kind is bool:
-        if not isinstance(value, bool):
-            raise ConfigError(
-                f"{name}={value!r:.100}, expected True or False", remedy=f"write {name}=True or {name}=False"
-            )
-        return value == means_yes
-    values = configs.listed(value)
-    for word in values:
-        if not configs.is_word(word):
-            raise ConfigError(
-                f"{name}={word!r:.100}, expected {_EXPECTED.get(option.kind, 'a text')}",
-                remedy=f"see {option.flag} of `prep-tfrecords build --help`",
-            )
-    if option.is_repeatable:
-        return tuple(map(str, values))
-    text = ",".join(map(str, values))  # bucket lengths are one word on the command line
-    if option.parse or option.kind not in _EXPECTED:
-        return text
-    try:
-        return option.kind(text)
-    except ValueError:
-        raise ConfigError(
-            f"{name}={value!r:.100}, expected {_EXPECTED[option.kind]}", remedy="give a number, or None for the default"
-        ) from None

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 import click
 import cloup
 
-from pipelines.configs import CONFIGS, FUNCTIONS, is_word, listed
+from pipelines.configs import CONFIGS, FUNCTIONS, listed, typed_options
 from pipelines.option_fields import declared
-from pipelines.prepare.options.config import LayoutConfig, PrepareConfig, SourceConfig
+from pipelines.prepare.options.config import LayoutConfig, SourceConfig
 from pipelines.terminal.click_options import ShortHelp, takes
+from tfrecord_io.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -95,18 +96,6 @@ def folder(_: click.Context, __: click.Parameter, path: str | None) -> str | Non
 takes_dataset = click.argument("dataset", callback=folder)
 
 
-def configure(config: PrepareConfig | None = None) -> None:
-    """Reduce the memory of allocators and the imports of Numba, if the command owns the process."""
-    context = click.get_current_context(silent=True)
-    if context is None or not getattr(context.find_root().command, "owns_process", False):
-        return
-    from pipelines.prepare.process import imports, memory
-
-    memory.keep_less()
-    if config is not None and not config.source.functions:
-        imports.start_numba()
-
-
 class WithFunctions(cloup.Command):
     """Command that collects --map and --filter as the parameter `functions`: pairs of name and value, in order."""
 
@@ -135,72 +124,30 @@ class WithBeam(BeamArguments, WithFunctions, ShortHelp):
     """Command with arguments for Beam, functions, and options from a file."""
 
 
-def by_name(command: click.Command) -> dict[str, tuple[click.Parameter, bool]]:
-    """Map each long option name, without dashes, to its parameter, and to whether the name switches it on."""
-    parameters = {}
-    for parameter in command.params:
-        names = (
-            ("--dataset",) if isinstance(parameter, click.Argument) else (*parameter.opts, *parameter.secondary_opts)
-        )
-        for name in names:
-            if name.startswith("--"):
-                parameters[name.removeprefix("--")] = parameter, name not in parameter.secondary_opts
-    return parameters
-
-
-def default_of(
-    known: Mapping[str, tuple[click.Parameter, bool]], name: str, value: Any, *, place: str
-) -> dict[str, Any]:
-    """Convert a value of an options file to click's default map. `known`: see `by_name`. Raises: UsageError."""
-    parameter, means_yes = known[name]
-    if value is None:
-        return {}
-    if isinstance(parameter, click.Option) and parameter.is_flag:
-        if not isinstance(value, bool):
-            raise click.UsageError(f"{place} is {value!r}, expected true or false")
-        return {str(parameter.name): value == means_yes}
-    for word in listed(value):
-        if not is_word(word):
-            raise click.UsageError(f"{place} is {word!r}, expected a text, a number, or a list of texts or numbers")
-    texts = list(map(str, listed(value)))
-    # Bucket lengths are one word on the command line.
-    return {str(parameter.name): texts if parameter.multiple or parameter.nargs == -1 else ",".join(texts)}
-
-
 def _use_file(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     if not path or ctx.resilient_parsing:  # shell completion
         return
-    known = by_name(ctx.command)
-    defaults: dict[str, Any] = {}
-    functions: list[tuple[str, str]] = []
-    content = _read(path)
+    content, place = _read(path), f"--options {path}: "
     ctx.meta[_BEAM_OF_FILE] = [str(word) for word in listed(content.pop("beam", None))]
-    for key, value in content.items():
-        if key == "functions":
+    datasets = [str(name) for name in listed(content.pop("dataset", None))]
+    functions: list[tuple[Any, Any]] = []
+    options = {}
+    for name, value in content.items():
+        if name in FUNCTIONS:
+            functions += [(name, spec) for spec in listed(value)]
+        elif name == "functions":
             for entry in listed(value):
-                if not isinstance(entry, Mapping):
-                    raise click.UsageError(
-                        f"{path}: functions has {entry!r:.100}, expected entries such as `map: module:function`"
-                    )
-                functions += [(kind, _spec(kind, spec, path)) for kind, spec in entry.items()]
-        elif key in FUNCTIONS:
-            functions += [(key, _spec(key, spec, path)) for spec in listed(value)]
-        elif key not in known:
-            raise click.UsageError(
-                f"{path}: there is no option {key!r}, expected names such as tokenizer or max-length"
-            )
+                functions += entry.items() if isinstance(entry, Mapping) else [(entry, None)]
         else:
-            defaults |= default_of(known, key, value, place=f"{path}: {key}")
-    ctx.default_map = defaults
+            options[str(name).replace("-", "_")] = value
+    for kind, spec in functions:
+        if kind not in FUNCTIONS or not isinstance(spec, str):
+            raise ConfigError(
+                f"{place}{kind!r:.50}: {spec!r:.100}, expected map or filter with a text such as module:function",
+                remedy="write for example `functions: [{map: 'clean:strip'}, {filter: 'clean:keep'}]`",
+            )
     ctx.meta[_FUNCTIONS_OF_FILE] = tuple(functions)
-
-
-def _spec(kind: Any, spec: Any, path: str) -> str:
-    if kind not in FUNCTIONS or not isinstance(spec, str):
-        raise click.UsageError(
-            f"{path}: {kind!r:.50}: {spec!r:.100}, expected map or filter with a text such as module:function"
-        )
-    return spec
+    ctx.default_map = {**typed_options(options, place=place), **({"datasets": datasets} if datasets else {})}
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -209,7 +156,13 @@ def _read(path: str) -> dict[str, Any]:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise click.UsageError(f"--options {path} cannot be read: {' '.join(str(error).split())}") from error
+        raise ConfigError(
+            f"--options {path}: cannot be read: {' '.join(str(error).split())}",
+            remedy="correct the path, or the YAML in the file",
+        ) from error
     if not isinstance(content, Mapping):
-        raise click.UsageError(f"--options {path}: not a mapping, expected lines such as `tokenizer: gpt2`")
+        raise ConfigError(
+            f"--options {path}: {type(content).__name__} at the top level, expected option names with values",
+            remedy="write lines such as `tokenizer: gpt2`",
+        )
     return dict(content)

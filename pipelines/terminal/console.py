@@ -108,6 +108,8 @@ class TwoLineErrors(click.Group):
             page = f"`{error.ctx.command_path} --help`" if error.ctx else "--help"
             cause = error.format_message().removesuffix(".")
             status = _fail(cause[:1].lower() + cause[1:], f"see {page}", status=error.exit_code).code
+        except ConfigError as error:  # in a file of options
+            status = _fail(error.cause, error.remedy, status=2).code
         except click.Abort:  # before the command starts
             status = 1
         sys.exit(status)
@@ -121,8 +123,6 @@ class Program(TwoLineErrors):
     """
 
     leaves_at_once = False
-    # Whether the process runs only this program.
-    owns_process = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the group's options, and move message flags after the command's name."""
@@ -132,9 +132,8 @@ class Program(TwoLineErrors):
         return super().parse_args(ctx, [*args[at : at + 1], *flags, *args[at + 1 :]])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Imported objects stay, and collecting them repeatedly took a fifth of the start-up.
-        self.owns_process = True
         _replace_streams()
+        # Imported objects stay, and collecting them repeatedly took a fifth of the start-up.
         gc.set_threshold(2_000_000, 50, 100)
         # google-api-core warns about Python 3.10.
         warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)

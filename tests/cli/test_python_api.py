@@ -112,7 +112,7 @@ def test_damage_is_in_the_result(tmp_path: Path) -> None:
         ({"label": "x"}, "no option 'label'", "did you mean 'label_column'?"),
         ({"text": "x"}, "no option 'text'", "did you mean 'text_column'?"),
         ({"layout": "padd"}, "--layout 'padd', expected one of pad, ", "choose"),
-        ({"max_length": "many"}, "max_length='many', expected a whole number", "None"),
+        ({"max_length": "many"}, "max_length='many', expected a whole number", "leave max_length out"),
         ({"max_length": 0}, "--max-length 0, expected at least 1", "128"),
         ({"json": True}, "no option 'json'", "--help"),
     ],

@@ -17,12 +17,13 @@ import pytest
 from pipelines.option_fields import declared
 from pipelines.prepare.export.export_settings import ExportFormat
 from pipelines.prepare.export.exporting import WRITERS
+from pipelines.prepare.launch import doctor
 from pipelines.prepare.layouts import LAYOUTS, inputs_of
 from pipelines.prepare.options.addresses import ADDRESS, STORES
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_config import LayoutName
 from pipelines.prepare.options.source_config import CHATS
-from pipelines.prepare.process.packages import PACKAGES
+from pipelines.prepare.runners import shipping
 from pipelines.prepare.sources.columns import chats, column_planning
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Purpose
 from pipelines.prepare.storage import object_storage
@@ -276,12 +277,12 @@ class Extras(ast.NodeVisitor):
 
 def test_every_package_for_workers_is_in_every_place() -> None:
     dockerfile = text("scripts/dataflow_worker.Dockerfile").replace(".", "-")
-    sent = [package.name for package in PACKAGES if package.sent]
+    sent = [*shipping.INSTALLED, *shipping.IMPORTED]
     places = {"scripts/dataflow_worker.Dockerfile": [name for name in sent if name in dockerfile]}
     nothing_lacks(missing(sent, places))
 
 
-@pytest.mark.parametrize("package", [package.name for package in PACKAGES])
+@pytest.mark.parametrize("package", doctor.PACKAGES)
 def test_every_package_is_one_that_setup_py_installs_or_brings_along(package: str) -> None:
     brought = {"protobuf": "apache-beam", "tiktoken": "transformers"}
     assert brought.get(package, package) in Extras().names

@@ -11,7 +11,6 @@ Tests also rely on limits of the product. A test that shortens one shows what ha
 
     limit     quiet   in the product
        20      0.1    `beam_options._CONNECT_SECONDS`: a job service on this machine answers
-       20      0.1    `child_process.IDLE_SECONDS`: a worker gets its next task; a later one starts another
         5      0.1    `child._END_SECONDS`: a worker without a task ends; a later one is killed
         5      0.01   `engine._CONNECT_SECONDS` of the trainer: a TPU worker on this machine accepts a connection
        60      0.1    `gcs._SILENCE_SECONDS`: the emulator sends the next bytes; a later request is repeated

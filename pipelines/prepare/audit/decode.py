@@ -9,7 +9,7 @@ import base64
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from tfrecord_io import examples
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import ROLES, UNLABELLED
+
+_Shown = tuple[str, int, "tuple[TextPiece, ...]", dict[str, Any]]  # text, number of tokens, pieces, features
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,8 +80,8 @@ def _decode(
     row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
     schema = manifest.schema
-    shown = (_shown_pair if schema.with_role("token_ids") is None else _shown_row)(row, tokenizer, manifest)
-    features = shown.features
+    show = _shown_pair if schema.with_role("token_ids") is None else _shown_row
+    text, num_tokens, pieces, features = show(row, tokenizer, manifest)
     for feature in schema.features:
         if ROLES[feature.role].shown_as == "value":
             value: Any = row[feature.name]
@@ -96,18 +98,11 @@ def _decode(
         split=split,
         shard=shard,
         record=record,
-        num_tokens=shown.num_tokens,
-        text=shown.text,
+        num_tokens=num_tokens,
+        text=text,
         features=features,
-        pieces=shown.pieces,
+        pieces=pieces,
     )
-
-
-class _Shown(NamedTuple):
-    text: str
-    num_tokens: int
-    pieces: tuple[TextPiece, ...]
-    features: dict[str, Any]
 
 
 def _shown_pair(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
@@ -124,7 +119,7 @@ def _shown_pair(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Ma
         num_tokens += int(np.count_nonzero(kept))
     text = max(prompts, key=len)  # if prompts were cut on the left, the longer one contains the other
     answer_pieces = (TextPiece(text=answer, learned=True, name=side) for side, answer in answers.items())
-    return _Shown(text, num_tokens, (TextPiece(text=text), *answer_pieces), answers)
+    return text, num_tokens, (TextPiece(text=text), *answer_pieces), answers
 
 
 def _shown_row(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Manifest) -> _Shown:
@@ -146,7 +141,7 @@ def _shown_row(row: dict[str, np.ndarray], tokenizer: HFTokenizer, manifest: Man
         features["answer"] = tokenizer.decode(ids[answer].tolist(), clean_up_tokenization_spaces=False).strip()
     marks = [mark if mark is None else mark[kept] for mark in (learned, answer, segments)]
     pieces = _pieces(ids[kept], marks, tokenizer)
-    return _Shown(decoded(ids[kept], tokenizer), int(np.count_nonzero(kept)), pieces, features)
+    return decoded(ids[kept], tokenizer), int(np.count_nonzero(kept)), pieces, features
 
 
 def _annotations(

@@ -16,10 +16,16 @@ import tfrecord_io
 from pipelines.prepare import storage
 from pipelines.prepare.options.addresses import bucket_of
 from pipelines.prepare.process import cores
-from pipelines.prepare.process.packages import PACKAGES
+from pipelines.prepare.runners import shipping
 from pipelines.prepare.storage.storage_errors import store_of
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_secrets
+
+PACKAGES = (
+    *(*shipping.INSTALLED, *shipping.IMPORTED),
+    *("apache-beam", "fsspec", "gcsfs", "google-cloud-storage", "numba", "numpy", "protobuf", "pyarrow"),
+    *("jax", "keras", "keras-hub", "tensorflow"),
+)
 
 # Room for a few shards of the default size.
 _LEAST_FREE_BYTES = 1 << 30
@@ -47,7 +53,7 @@ def describe_machine() -> dict[str, str]:
         "cores": str(cores.cores()),
         "memory": f"{cores.memory_bytes() / 1e9:.1f} GB",
     }
-    for name in sorted(package.name for package in PACKAGES):
+    for name in sorted(PACKAGES):
         with contextlib.suppress(metadata.PackageNotFoundError):
             facts[name] = metadata.version(name)
     return facts

@@ -26,8 +26,8 @@ from pipelines.prepare.launch.open_job import OpenJob, OpenRequest, open_job, op
 from pipelines.prepare.options.addresses import ADDRESS
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process import logs
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.runners import here
 from pipelines.prepare.runners.runner import Runner
 from pipelines.prepare.shards import shard_maker
 from pipelines.prepare.sources.rows import selection
@@ -49,8 +49,14 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
 
     Raises: a PrepError for every fault that a user can cause. Unless this returns, no manifest is written.
     """
-    with logs.root_logger_kept():
+    logger = logging.getLogger()
+    handlers = logger.handlers
+    # Beam would configure a root logger without handlers, and then the caller's `logging.basicConfig` would do nothing.
+    logger.handlers = handlers or [logging.lastResort or logging.NullHandler()]
+    try:
         return _build(config, watch=watch)
+    finally:
+        logger.handlers = handlers
 
 
 def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
@@ -74,6 +80,7 @@ def _build(config: PrepareConfig, *, watch: Watch | None) -> Built:
             # The user will choose another folder, so the copy of the rows is useless here.
             reservation.remove_copies(root, but=None)
             raise
+    here.end_idle()
     return Built(root=root, manifest=dataset, shards_made=made, shards_kept=kept, seconds=time.perf_counter() - began)
 
 

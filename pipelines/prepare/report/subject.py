@@ -5,7 +5,6 @@ requires unpacking all before it. The places depend only on the dataset, so repo
 """
 
 import dataclasses
-import zlib
 from collections.abc import Mapping
 
 import numpy as np
@@ -88,11 +87,8 @@ def _spread(root: str, manifest: Manifest, split: str, *, wanted: int) -> Sample
     if count <= wanted or manifest.index_stride is None:
         numbers = np.arange(min(count, wanted))
     else:
-        edges = np.linspace(0, -(-count // _RUN), max(1, wanted // _RUN) + 1).astype(np.int64)
-        draws = np.random.default_rng([zlib.crc32(split.encode()), manifest.row_length])
-        starts = edges[:-1] + draws.integers(0, np.maximum(np.diff(edges), 1))
-        numbers = (starts[:, None] * _RUN + np.arange(_RUN)).ravel()
-        numbers = numbers[numbers < count]
+        starts = np.linspace(0, count - _RUN, max(1, wanted // _RUN)).astype(np.int64)
+        numbers = np.unique(starts[:, None] + np.arange(_RUN))
     columns = rows.batch(numbers)
     invariants.check_columns(columns, manifest, path=f"{root}: sample of split {split!r}", first=0)
     return SampledRecords(manifest=manifest, columns=columns, num_records=len(numbers))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
-import pickle
 import signal
 import sys
 import threading
@@ -24,7 +22,6 @@ _END_SECONDS = 5.0
 # A child's memory limit is half of the machine's memory, but not less than this.
 _LEAST_MEMORY = 4 << 30
 
-_stems: set[Child] = set()
 _starting = threading.Lock()
 
 
@@ -57,7 +54,7 @@ class Child:
 
         `here` describes these kinds.
         """
-        self.owner, self.is_stem = os.getpid(), target is not None
+        self.is_stem = target is not None
         self.is_reusable = target is None and function is None
         if function is not None:
             forking = multiprocessing.get_context("fork")
@@ -76,8 +73,6 @@ class Child:
             )
             _spawn(self.process)
         theirs.close()
-        if self.is_stem:
-            _stems.add(self)
 
     def give(self, function: bytes | None, task: Any) -> None:
         """Send the child a task, and the pickled function if it has changed."""
@@ -100,20 +95,6 @@ class Child:
         received: child_process.Answer | None = answer
         return received
 
-    def rest(self) -> None:
-        """Tell the process to end after `child_process.IDLE_SECONDS` without a task."""
-        with contextlib.suppress(OSError):
-            self.pipe.send(None)
-
-    def is_awake(self) -> bool:
-        """Return whether the process answers an empty task."""
-        self.give(pickle.dumps(max), None)
-        try:
-            self.receive(Progress())
-        except WorkerDiedError:
-            return False
-        return True
-
     def stop(self) -> None:
         """Make the process end, without waiting for it. A stem kills its children first."""
         self.pipe.close()
@@ -122,19 +103,11 @@ class Child:
 
     def end(self) -> None:
         """Wait until the process ends; kill it after five seconds."""
-        _stems.discard(self)
         self.pipe.close()
         self.process.join(_END_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-
-
-def end_stems() -> None:
-    """End the stems that this process has started."""
-    for stem in [*_stems]:
-        if stem.owner == os.getpid():
-            stem.end()
 
 
 def _spawn(process: multiprocessing.process.BaseProcess) -> None:
@@ -169,6 +142,6 @@ def _describe(exit_code: int) -> str:
     with contextlib.suppress(ValueError):
         name = signal.Signals(-exit_code).name
         if -exit_code in FROM_OUTSIDE:
-            return f"was ended twice from outside ({name})"
+            return f"was ended twice by another program or a user ({name})"
         return f"was killed, possibly because memory ran out ({name})" if name == "SIGKILL" else f"crashed ({name})"
     return f"was ended by signal {-exit_code}"

@@ -23,8 +23,6 @@ from typing import Any, NoReturn
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
 
-IDLE_SECONDS = 20.0
-
 Answer = tuple[Any, Exception | None, str]  # result, error, traceback
 
 
@@ -40,7 +38,7 @@ def begin(most_memory: int) -> None:
 
 
 def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Progress], Any] = max) -> None:
-    """Run tasks until the pipe is closed, or no task arrives for `IDLE_SECONDS` after the launcher's call of `rest`.
+    """Run tasks until the pipe is closed.
 
     `most_memory`: None for a forked process, which is set up already and always runs `function`.
     """
@@ -48,16 +46,12 @@ def serve(pipe: Connection, most_memory: int | None, function: Callable[[Any, Pr
         begin(most_memory)
     channel = Channel(pipe)
     threading.Thread(target=_report, args=(channel,), daemon=True).start()
-    idle: float | None = None
     with contextlib.suppress(EOFError):
-        while pipe.poll(idle):
-            message = pipe.recv()
-            idle = IDLE_SECONDS if message is None else None
-            if message is not None:
-                pickled, task = message
-                with channel.answering():
-                    function = pickle.loads(pickled) if pickled else function
-                    channel.result = function(task, channel.progress)
+        while True:
+            pickled, task = pipe.recv()
+            with channel.answering():
+                function = pickle.loads(pickled) if pickled else function
+                channel.result = function(task, channel.progress)
     leave(0)
 
 

@@ -25,7 +25,7 @@ from pipelines.prepare.process.cores import cores, memory_bytes
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import POLL_SECONDS
 from pipelines.prepare.runners import child_process
-from pipelines.prepare.runners.child import FROM_OUTSIDE, Child, WorkerDiedError, end_stems
+from pipelines.prepare.runners.child import FROM_OUTSIDE, Child, WorkerDiedError
 from pipelines.prepare.runners.runner import Work
 from tfrecord_io.shown import some
 
@@ -148,10 +148,7 @@ def _deal(
 
 
 def _dismiss(busy: Sequence[Child], free: Sequence[Child]) -> None:
-    kept = [child for child in free if child.is_reusable]
-    for child in kept:
-        child.rest()
-    _idle.extend(kept)
+    _idle.extend(child for child in free if child.is_reusable)
     ended = [*busy, *(child for child in free if not child.is_reusable)]
     for child in ended:
         child.stop()  # stop all children before the first `end`, so that they end in parallel
@@ -207,21 +204,16 @@ def _apply(function: Callable[..., Result], first: Sequence[Any], last: Any, _: 
 def end_idle() -> None:
     """End the idle children of this process, and wait for their end."""
     while _idle:
-        if (child := _idle.pop()).owner == os.getpid():
-            child.end()
+        _idle.pop().end()
 
 
-@atexit.register
-def _end_all() -> None:
-    end_stems()
-    end_idle()
+atexit.register(end_idle)
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 def _take_idle() -> Child | None:
     while _idle:
-        if (child := _idle.pop()).owner != os.getpid():
-            continue
-        if child.is_awake():  # an idle child may be ending
+        if (child := _idle.pop()).process.is_alive():
             return child
         child.end()
     return None

