@@ -222,7 +222,6 @@ def test_every_model_family_is_in_every_place() -> None:
     places[COMPARED] = re.findall(r'"(\w+)-tiny"', text(COMPARED))
     places[f"{HELP}, --model"] = re.findall(r"(\w+)-(?=,| or|SIZE)", text(HELP))
     of_types: dict[str, Iterable[str]] = {
-        "FAMILIES": FAMILIES,
         "tests/support/checkpoints.py": checkpoints.CONFIGS,
         COMPARED_LOGITS: re.findall(r'"([\w-]+)"', text(COMPARED_LOGITS)),
         "docs/reference/training.md": in_tables("docs/reference/training.md"),
@@ -233,11 +232,11 @@ def test_every_model_family_is_in_every_place() -> None:
     paragraphs = {OF_PACKED_ROWS: text(OF_PACKED_ROWS), PAGE_OF_PACK: text(PAGE_OF_PACK)}
     paragraphs[f"{pages[0]}, Packed rows"] = part(pages[0], "**Packed rows.**", "\n\n")
     kept_apart = {family.backbone for family in FAMILIES.values() if family.keeps_apart}
-    rotary = [name for name, kind in TYPES.items() if kind.rope]
+    rotary = [name for name, family in FAMILIES.items() if family.rope]
     nothing_lacks(
         missing(scratch, places),
         missing(TYPES, of_types),
-        missing(rotary, {"fit._ROTARY": [name for name in TYPES if fit._ROTARY.search(name)]}),
+        missing(rotary, {"fit._ROTARY": [name for name in FAMILIES if fit._ROTARY.search(name)]}),
         missing({*FAMILIES} - {*scratch}, {"settings.TYPES": TYPES}),
         missing(exported, {page: in_tables(page)}),
         missing(packed, {place: re.findall(r"(\w+)-SIZE", words) for place, words in paragraphs.items()}),

@@ -24,8 +24,12 @@ SOURCES_ROOMS = ["resolve", "parquet", "ingest", "rows", "columns"]
 LIBRARIES = {
     "apache_beam": {f"pipelines.prepare.runners.{name}" for name in ("on_beam", "beam_options", "dataflow")},
     "datasets": {"pipelines.prepare.sources"},
-    # The trainer turns texts to fill in into token ids, and predicted ids back into texts.
-    "transformers": {"pipelines.prepare.tokenize", "pipelines.train.predict.loading"},
+    # The trainer turns texts to fill in into token ids, predicted ids back into texts, and reads config.json.
+    "transformers": {
+        "pipelines.prepare.tokenize",
+        "pipelines.train.predict.loading",
+        "pipelines.train.models.settings",
+    },
     "tokenizers": {"pipelines.prepare.tokenize", "pipelines.prepare.tokenizer_training"},
     "click": {"pipelines.cli", "pipelines.terminal", "pipelines.train"},
     "rich": {"pipelines.cli", "pipelines.terminal", "pipelines.prepare.report"},

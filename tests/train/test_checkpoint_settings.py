@@ -123,7 +123,7 @@ def test_each_setting_is_used_or_refused_by_name(kind: str, changes: dict[str, A
         with pytest.raises(ConfigError) as caught:
             settings.read("m", {**config, **changes})
         (name,) = changes
-        assert f"{name} " in str(caught.value) or f"{name}." in str(caught.value) or "rope_theta" in str(caught.value)
+        assert f"{name} " in str(caught.value) or f"{name}." in str(caught.value) or "rope_" in str(caught.value)
         return
     changed = settings.read("m", {**config, **changes})
     assert (changed.keywords, changed.activation, changed.config) != (plain.keywords, plain.activation, plain.config)
@@ -140,6 +140,8 @@ def test_settings_that_are_off_or_change_no_logits_are_passed_over(kind: str) ->
 def test_another_model_type_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="model type 'mamba', expected one of bert, "):
         settings.read("m", {"model_type": "mamba"})
+    with pytest.raises(ConfigError, match=r"transformers cannot read config\.json"):
+        settings.read("m", {"model_type": "llama", **checkpoints.CONFIGS["llama"], "num_attention_heads": 0})
 
 
 def test_one_dropout_for_all_is_said() -> None:

@@ -1,14 +1,15 @@
 """Table of model families, by model type in transformers.
 
-A family with `scratch` can be trained from scratch as `FAMILY-SIZE`. `settings.TYPES` has the checkpoints' settings.
+A family with `scratch` can be trained from scratch as `FAMILY-SIZE`. A family with `read` can start from a checkpoint;
+`settings` explains which settings it allows.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-# Keywords of KerasHub's backbones that are also the names of sizes.
-_SAME = {name: name for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")}
+# Allowed values, or a function that returns them for all settings.
+Allowed = tuple[Any, ...] | Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,15 @@ class Family:
     keeps_apart: whether `backbones.keeping_apart` supports the family.
     masked_head: dense layer, norm and bias of the masked language model in a checkpoint.
     causal_class: class of exported decoders in transformers.
+
+    These fields are about config.json of a checkpoint:
+
+    read: settings that KerasHub's converter reads.
+    passed: settings that it ignores, with the keyword of KerasHub's backbone.
+    fixed: allowed values of other settings, unless only the default of transformers is allowed.
+    acts: setting that names one of `settings.ACTIVATIONS`.
+    dropouts: settings of dropout; the first is used everywhere.
+    rope: by rope_type, the keywords for the numbers in rope_parameters; empty without rotary positions.
     """
 
     backbone: str
@@ -32,18 +42,108 @@ class Family:
     masked_head: tuple[str, str, str] | None = None
     pooler: str = ""
     causal_class: str = ""
+    read: tuple[str, ...] = ()
+    passed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[str, Allowed] = dataclasses.field(default_factory=dict)
+    acts: str | None = None
+    dropouts: tuple[str, ...] = ()
+    rope: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
 
-_ROBERTA_HEAD = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+# Keywords of KerasHub's backbones that are also the names of sizes.
+_SAME = {name: name for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim", "max_sequence_length")}
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+_BERT = Family(
+    backbone="BertBackbone",
+    scratch=_SAME,
+    keeps_apart=True,
+    masked_head=("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
+    pooler="pooler.dense",
+    read=(*_SIZES, "max_position_embeddings"),
+    passed={"type_vocab_size": "num_segments"},
+    fixed={"position_embedding_type": ("absolute",)},
+    acts="hidden_act",
+    dropouts=("hidden_dropout_prob", "attention_probs_dropout_prob"),
+)
+_ROBERTA = dataclasses.replace(
+    _BERT,
+    backbone="RobertaBackbone",
+    activation="gelu",
+    head_epsilon=1e-5,
+    scratch=None,
+    keeps_apart=False,
+    masked_head=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+    pooler="",
+    passed={},
+    fixed={
+        **_BERT.fixed,
+        "layer_norm_eps": (1e-5,),
+        "hidden_act": ("gelu",),
+        "pad_token_id": (1,),  # positions begin after this id
+        "type_vocab_size": (1,),
+    },
+    acts=None,
+)
+_THETA = {"rope_theta": "rope_max_wavelength"}
+_LLAMA3 = {
+    **_THETA,
+    "factor": "rope_frequency_adjustment_factor",
+    "low_freq_factor": "rope_low_freq_factor",
+    "high_freq_factor": "rope_high_freq_factor",
+    "original_max_position_embeddings": "rope_pretraining_sequence_length",
+}
+_LLAMA = Family(
+    backbone="Llama3Backbone",
+    causal_class="LlamaForCausalLM",
+    read=(*_SIZES, "num_key_value_heads", "tie_word_embeddings"),
+    passed={"rms_norm_eps": "layer_norm_epsilon"},
+    fixed={"hidden_act": ("silu", "swish")},
+    dropouts=("attention_dropout",),
+    rope={"default": _THETA, "llama3": _LLAMA3},  # KerasHub's Llama ignores a linear factor
+)
+_MISTRAL = dataclasses.replace(
+    _LLAMA,
+    backbone="MistralBackbone",
+    causal_class="MistralForCausalLM",
+    read=(*_SIZES, "num_key_value_heads", "head_dim", "sliding_window", "rms_norm_eps"),
+    passed={},
+    fixed={**_LLAMA.fixed, "tie_word_embeddings": (False,)},
+    rope={"default": _THETA, "linear": {**_THETA, "factor": "rope_scaling_factor"}},
+)
+_QWEN2 = dataclasses.replace(
+    _MISTRAL,
+    backbone="QwenBackbone",
+    causal_class="Qwen2ForCausalLM",
+    read=(*_SIZES, "num_key_value_heads", "tie_word_embeddings", "sliding_window", "rms_norm_eps"),
+    fixed={
+        **_LLAMA.fixed,
+        "head_dim": lambda config: (None, config["hidden_size"] // config["num_attention_heads"]),
+    },
+)
+_GEMMA = Family(
+    backbone="GemmaBackbone",
+    causal_class="GemmaForCausalLM",
+    read=(*_SIZES, "num_key_value_heads", "head_dim"),
+    fixed={
+        # "gelu" in old files means the tanh form, also in transformers.
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),
+        "hidden_activation": (None, "gelu_pytorch_tanh"),
+    },
+    dropouts=("attention_dropout",),
+    rope={"default": {}},
+)
 FAMILIES: Mapping[str, Family] = {
-    "bert": Family(
-        backbone="BertBackbone",
+    "bert": _BERT,
+    "gpt2": Family(
+        backbone="GPT2Backbone",
         scratch=_SAME,
         keeps_apart=True,
-        masked_head=("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
-        pooler="pooler.dense",
+        causal_class="GPT2LMHeadModel",
+        read=("vocab_size", "n_embd", "n_layer", "n_head", "n_positions"),
+        passed={"n_inner": "intermediate_dim"},
+        acts="activation_function",
+        dropouts=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     ),
-    "gpt2": Family(backbone="GPT2Backbone", scratch=_SAME, keeps_apart=True, causal_class="GPT2LMHeadModel"),
     "t5": Family(  # T5 1.0: relative positions, no gates, one tied embedding
         backbone="T5Backbone",
         scratch={
@@ -52,27 +152,69 @@ FAMILIES: Mapping[str, Family] = {
             "use_gated_activation": False,
         },
     ),
-    "bart": Family(backbone="BartBackbone", activation="gelu", scratch=_SAME),
-    "albert": Family(
+    "bart": Family(
+        backbone="BartBackbone",
+        activation="gelu",
+        scratch=_SAME,
+        read=(
+            *("vocab_size", "d_model", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads"),
+            "max_position_embeddings",
+        ),
+        fixed={
+            "decoder_layers": lambda config: (config["encoder_layers"],),
+            "num_hidden_layers": lambda config: (None, config["encoder_layers"]),
+            "decoder_ffn_dim": lambda config: (config["encoder_ffn_dim"],),
+            "decoder_attention_heads": lambda config: (config["encoder_attention_heads"],),
+            "normalize_embedding": (None, True),
+        },
+        acts="activation_function",
+        dropouts=("dropout", "attention_dropout", "activation_dropout"),
+    ),
+    "albert": dataclasses.replace(
+        _BERT,
         backbone="AlbertBackbone",
+        scratch=None,
+        keeps_apart=False,
         masked_head=("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
         pooler="pooler",
+        read=(*_BERT.read, "embedding_size", "num_hidden_groups", "inner_group_num", "type_vocab_size"),
+        passed={},
     ),
     "distilbert": Family(
         backbone="DistilBertBackbone",
         activation="gelu",
         masked_head=("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+        # The file has sinusoids as position embeddings.
+        read=("vocab_size", "n_layers", "n_heads", "dim", "hidden_dim", "max_position_embeddings"),
+        acts="activation",
+        dropouts=("dropout", "attention_dropout"),
     ),
-    "roberta": Family(backbone="RobertaBackbone", activation="gelu", head_epsilon=1e-5, masked_head=_ROBERTA_HEAD),
-    "xlm-roberta": Family(
-        backbone="XLMRobertaBackbone", activation="gelu", head_epsilon=1e-5, masked_head=_ROBERTA_HEAD
+    "roberta": _ROBERTA,
+    "xlm-roberta": dataclasses.replace(_ROBERTA, backbone="XLMRobertaBackbone"),
+    "llama": _LLAMA,
+    "mistral": _MISTRAL,
+    "qwen2": _QWEN2,
+    "qwen3": dataclasses.replace(
+        _QWEN2,
+        backbone="Qwen3Backbone",
+        causal_class="",
+        # The epsilon is fixed in KerasHub's norms of queries and keys.
+        read=(*(name for name in _QWEN2.read if name != "rms_norm_eps"), "head_dim"),
+        fixed=_LLAMA.fixed,
     ),
-    "llama": Family(backbone="Llama3Backbone", causal_class="LlamaForCausalLM"),
-    "mistral": Family(backbone="MistralBackbone", causal_class="MistralForCausalLM"),
-    "qwen2": Family(backbone="QwenBackbone", causal_class="Qwen2ForCausalLM"),
-    "qwen3": Family(backbone="Qwen3Backbone"),
-    "gemma": Family(backbone="GemmaBackbone", causal_class="GemmaForCausalLM"),
-    "gemma2": Family(backbone="GemmaBackbone"),
+    "gemma": _GEMMA,
+    "gemma2": dataclasses.replace(
+        _GEMMA,
+        causal_class="",
+        read=(*_GEMMA.read, "final_logit_softcapping", "attn_logit_softcapping", "sliding_window"),
+        fixed={
+            **_GEMMA.fixed,
+            "query_pre_attn_scalar": lambda config: (
+                config["head_dim"],
+                config["hidden_size"] // config["num_attention_heads"],
+            ),
+        },
+    ),
 }
 _OTHER = Family(backbone="")
 
