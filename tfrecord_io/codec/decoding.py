@@ -141,30 +141,19 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 @jit
 def _take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> bool:
     """Read data[start:end] into `values` from `place` on. Return whether the bytes are `length` minimal varints."""
-    first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
-    for p in range(first, behind):
-        count += np.int64(data[p] < 0x80)
-    if count != length:
-        return False
-    if end - start == length:  # one byte each
+    if end - start == length:  # one byte each, such as masks: 0.7 instead of 4 ns per value
+        first, at, above = np.uint64(start), np.uint64(place), np.uint8(0)
         for k in range(np.uint64(length)):
             values[at + k] = data[first + k]
-        return True
-    if data[end - 1] >= 0x80:
-        return False
-    # A branch on the last byte would be mispredicted for every other token.
-    value, shift, bad = np.uint64(0), np.uint64(0), False
-    for p in range(first, behind):
-        byte = np.uint64(data[p])
-        value |= (byte & np.uint64(0x7F)) << (shift & np.uint64(63))
-        values[at] = np.int64(value)
-        bad |= (byte == np.uint64(0)) & (shift != np.uint64(0))  # not minimal
-        bad |= (byte > np.uint64(1)) & (shift == np.uint64(63))  # over 64 bits
-        is_last = byte < np.uint64(0x80)
-        at += np.uint64(is_last)
-        value = np.uint64(0) if is_last else value
-        shift = np.uint64(0) if is_last else shift + np.uint64(7)
-    return not bad
+            above |= data[first + k]
+        return above < 0x80
+    position = np.int64(start)
+    for k in range(length):
+        value, position = _take_varint(data, position, end)
+        if position < 0:
+            return False
+        values[place + k] = np.int64(value)
+    return position == end
 
 
 @jit

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.support import frames
 from tfrecord_io import examples, records
-from tfrecord_io.codec import encoding
 from tfrecord_io.errors import CorruptRecordError, SchemaError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.schema import DType, Feature, Schema
@@ -146,16 +145,6 @@ def test_headers_are_right_where_each_row_has_another_size_than_the_one_before(l
     payloads = examples.encode(columns, schema)
     assert list(payloads) == [by_tensorflow(columns, schema, row) for row in range(len(rows))]
     assert_framed(records.encode_framed(columns, schema), payloads)
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 4, 64, 65])
-def test_nothing_is_written_past_the_last_row(length: int) -> None:
-    values_NL = np.tile([300, 7] * length, (3, 1))[:, :length].astype(np.int32)
-    payloads_N, out = np.empty(3, np.int64), np.full(3 * 2 * length + 8, 0xEE, np.uint8)
-    encoding.count_bytes(values_NL, payloads_N)
-    places_N = np.cumsum(payloads_N) - payloads_N
-    encoding.put_ints(out, places_N, payloads_N, values_NL)
-    assert set(out[payloads_N.sum() :].tolist()) == {0xEE}
 
 
 def test_how_an_array_lies_in_memory_does_not_matter() -> None:
