@@ -44,22 +44,11 @@ def digest(batches: Iterable[Any]) -> str:
     """Return the SHA-256 of names, dtypes, shapes and values of the first batches."""
     found = hashlib.sha256()
     for batch in itertools.islice(batches, BATCHES):
-        for name, values in flat(batch):
-            array = np.asarray(values)
-            found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+        arrays = tf.nest.map_structure(np.asarray, batch)
+        found.update(repr(tf.nest.map_structure(lambda array: (str(array.dtype), array.shape), arrays)).encode())
+        for array in tf.nest.flatten(arrays):
+            found.update(array.tobytes())
     return found.hexdigest()
-
-
-def flat(batch: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield the arrays of nested dicts and tuples with names."""
-    if isinstance(batch, dict):
-        for key in sorted(batch):
-            yield from flat(batch[key], f"{name}/{key}")
-    elif isinstance(batch, tuple):
-        for index, each in enumerate(batch):
-            yield from flat(each, f"{name}/{index}")
-    else:
-        yield name, batch
 
 
 if __name__ == "__main__":

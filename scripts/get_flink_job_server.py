@@ -13,6 +13,7 @@ missing. One digest pins all parts. Exit status: 0 if it is there, 1 if not, wit
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,6 @@ BEAM = "2.62.0"
 SHA256 = "e3756fbe6cbcd86afbdc9edc4e9f7aea7d94d0419933a18a6685f91290722dab"
 JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 900
-_LINE_BYTES = 72
 
 _POM = f"""\
 <project>
@@ -138,16 +138,10 @@ def _write_jar(jar: pathlib.Path, parts: list[pathlib.Path]) -> None:
     }
     partial = jar.with_name(f".{jar.name}-{os.getpid()}")
     with zipfile.ZipFile(partial, "w") as archive:
-        archive.writestr("META-INF/MANIFEST.MF", "".join(_folded(f"{key}: {value}") for key, value in manifest.items()))
+        # A line has 72 bytes at most; the rest is in lines that begin with a space.
+        lines = [re.sub(".{70}", r"\g<0>\r\n ", f"{key}: {value}") for key, value in manifest.items()]
+        archive.writestr("META-INF/MANIFEST.MF", "".join(f"{line}\r\n" for line in lines))
     partial.replace(jar)
-
-
-def _folded(line: str) -> str:
-    """Fold a line of a jar's manifest: 72 bytes at most, the rest in lines that begin with a space."""
-    pieces = [line[:_LINE_BYTES]]
-    width = _LINE_BYTES - 1
-    pieces += [f" {line[at : at + width]}" for at in range(_LINE_BYTES, len(line), width)]
-    return "\r\n".join(pieces) + "\r\n"
 
 
 def _parts(jar: pathlib.Path) -> list[pathlib.Path]:
