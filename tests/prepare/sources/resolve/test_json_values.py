@@ -40,6 +40,8 @@ VALUES: dict[str, tuple[str, str | None]] = {
     "null": ("null", None),
 }
 POSITIONS = ("every row", "first row", "last row", "later chunk", "later file", "earlier file")
+# One value of each kind, for the other positions.
+KINDS = ("date", "date, second and zone", "time", "text with leading zeros", "integer", "boolean", "fraction", "null")
 
 
 def files_of(folder: Path, position: str, value: str, *, form: str) -> dict[str, Any]:
@@ -74,9 +76,9 @@ def texts_of(folder: Path, **options: Any) -> Sequence[str | None]:
 @pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
 @pytest.mark.parametrize("position", POSITIONS)
 def test_a_text_is_the_characters_of_the_file_or_refused(tmp_path: Path, form: str, position: str) -> None:
-    for number, (name, (value, characters)) in enumerate(VALUES.items()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+    for name in VALUES if position == "every row" else KINDS:
+        value, characters = VALUES[name]
+        (folder := tmp_path / name).mkdir()
         texts = texts_of(folder, **files_of(folder, position, value, form=form))
         is_text = form == "csv" or value[0] == '"'
         written = None if value == "null" else json.loads(value) if value[0] == '"' else value
