@@ -36,9 +36,6 @@ def every_record(root: Path, split: str) -> Iterator[tuple[int, Shard, dict[str,
         yield index, shard, read_shard(root, shard)
 
 
-# Rows
-
-
 def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it() -> None:
     root = bucketed()
     tokenizer = load_tokenizer(str(root))
@@ -57,9 +54,6 @@ def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it
         assert sorted(got) == sorted(expected)
 
 
-# The manifest
-
-
 def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
     facts = read_manifest(bucketed())
     assert facts.bucket_lengths == LENGTHS
@@ -74,9 +68,6 @@ def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
     assert [shard.name for shard in split.shards] == names
 
 
-# A task without rows of some length
-
-
 def test_a_length_of_which_a_task_has_no_row_gets_no_file(tmp_path: Path) -> None:
     """One row is long and many are short: few tasks have rows of the largest length, none of the middle one."""
     rows = [{"text": "word " * (25 if row == 7 else 3)} for row in range(200)]
@@ -89,9 +80,6 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(tmp_path: Path) -> Non
     lengths = [tuple(shard.length for shard in made) for made in tasks.values()]
     assert sorted(lengths, key=len) == [*[(8,)] * (len(tasks) - 1), (8, 32)]
     assert building.command("verify", sparse).status == 0
-
-
-# auto
 
 
 @pytest.mark.slow

@@ -93,9 +93,6 @@ def _expected(messages: list[Row], tools: Any = None, **options: Any) -> str:
     return str(tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, **options))
 
 
-# --- the same rows, whatever holds them -----------------------------------------------------------------------------
-
-
 def _stream(folder: Path, rows: list[Row]) -> None:
     table = pa.Table.from_pylist(rows)
     with pa.OSFile(str(folder / "train.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
@@ -137,8 +134,6 @@ def test_a_null_that_was_written_within_json_values_stays(tmp_path: Path) -> Non
     assert _texts(root, "attention_mask") == [_expected(each) for each in (messages, AGENTS[0]["messages"])]
 
 
-# --- columns and fields of the formats ------------------------------------------------------------------------------
-
 SHAREGPT = [
     {"from": "human", "value": "weather?"},
     {"from": "function_call", "value": '{"name": "weather", "arguments": {"city": "Paris"}}'},
@@ -177,25 +172,6 @@ CASES: Mapping[str, tuple[Row, list[Row], Any, Row, str]] = {
         WHOLE,
         {},
         f"CALL {SAID}It is sunny.<|im_end|>",
-    ),
-    "ShareGPT with a thought before a call": (
-        {"conversations": [SHAREGPT[0], {**SHAREGPT[1], "value": f"<think>hm</think>{SHAREGPT[1]['value']}"}]},
-        [MEANT[0], {**MEANT[1], "reasoning_content": "hm"}],
-        None,
-        {},
-        f"CALL {SAID}",
-    ),
-    "ShareGPT with a thought as JSON values": (
-        {
-            "conversations": [
-                {**SHAREGPT[0], "extra": 1},
-                {**SHAREGPT[1], "value": f"<think>\nhm\n</think>\n{SHAREGPT[1]['value']}"},
-            ]
-        },
-        [{**MEANT[0], "extra": 1}, {**MEANT[1], "reasoning_content": "hm"}],
-        None,
-        {},
-        f"CALL {SAID}",
     ),
     "ShareGPT as JSON values": (
         {"conversations": [{**SHAREGPT[0], "extra": 1}, *SHAREGPT[1:]], "system": "You are a pirate.", "tools": BARE},
@@ -268,8 +244,13 @@ CASES: Mapping[str, tuple[Row, list[Row], Any, Row, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["JSON lines", "Parquet"])
-@pytest.mark.parametrize("name", CASES)
+# In Parquet, the structs have a null for each key that only other messages have.
+WITH_NULLS = ("tools of messages", "ShareGPT as JSON values", "Alpaca", "prompt as JSON values", "weight and train")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "JSON lines") for name in CASES), *((name, "Parquet") for name in WITH_NULLS)]
+)
 def test_what_a_format_defines_is_used(name: str, kind: str, tmp_path: Path) -> None:
     row, messages, tools, options, learned = CASES[name]
     (tmp_path / "in").mkdir()
@@ -304,12 +285,11 @@ def test_columns_that_a_form_leaves_unused_are_named(command: str, tmp_path: Pat
     assert outcome.status == 0, outcome.err
     note = "note: conversations are ShareGPT (conversations, tools); columns not used: id, source, history, system\n"
     assert outcome.err.count(note) == outcome.err.count("not used") == 1
+    assert ("conversations: ShareGPT (conversations, tools)\n" in outcome.out) == (command == "plan")
     if command == "build":
         for split, tools in (("test", None), ("train", WHOLE)):
             assert _texts(tmp_path / "out", "attention_mask", split=split) == [_expected(MEANT, tools)]
 
-
-# --- what cannot be used --------------------------------------------------------------------------------------------
 
 WALKS = TEMPLATE.replace("{{ 'CALL ' + (call.function | tojson) }}", "{{ call.function.arguments.items() | list }}")
 
@@ -332,20 +312,12 @@ WALKS = TEMPLATE.replace("{{ 'CALL ' + (call.function | tojson) }}", "{{ call.fu
             "--chat-template",
         ),
         (
-            {"messages": [user([{"type": "image", "text": None}]), answer("a")]},
-            TEMPLATE,
-            "content_not_text",
-            "row 1 of train.jsonl: message 0 has a part of type image, expected text",
-            "into text with a --map",
-        ),
-        (
             {"messages": [user("q"), answer("a")], "chat_template_kwargs": "[1]"},
             TEMPLATE,
             "options_not_json",
             "row 1 of train.jsonl: found list, expected an object",
             "correct the JSON",
         ),
-        ({"messages": []}, TEMPLATE, "messages_null", "messages are null in 1", "check --messages-column"),
         (
             {"instruction": "q", "output": "a", "history": [["one"]]},
             TEMPLATE,
@@ -358,15 +330,10 @@ WALKS = TEMPLATE.replace("{{ 'CALL ' + (call.function | tojson) }}", "{{ call.fu
 def test_rows_of_which_none_can_be_used_are_told_the_first_one_s_reason_and_a_remedy(
     row: Row, template: str, reason: str, words: str, remedy: str, tmp_path: Path
 ) -> None:
-    if reason == "messages_null":
-        kind = pa.schema({"messages": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))})
-        (tmp_path / "in").mkdir()
-        pq.write_table(pa.Table.from_pylist([{"messages": None}], schema=kind), tmp_path / "in" / "train.parquet")
-    else:
-        building.source(tmp_path / "in", train=[row])
     options = _options(tmp_path)
     Path(options["chat_template"]).write_text(template)
-    found = building.command("build", tmp_path / "in", *building.options(tmp_path / "out", **options)).error
+    data = building.source(tmp_path / "in", train=[row])
+    found = building.command("build", data, *building.options(tmp_path / "out", **options)).error
     assert f"{words_of(reason)} in 1" in found[0]
     assert words in found[0]
     assert remedy in found[1]
@@ -375,18 +342,14 @@ def test_rows_of_which_none_can_be_used_are_told_the_first_one_s_reason_and_a_re
 def test_a_row_among_others_is_told_its_reason_too(tmp_path: Path) -> None:
     sound: Row = {"messages": [user("q"), answer("a")], "tools": None}
     rows = [sound, {**sound, "tools": "3"}, sound]
-    outcome = building.command(
-        "build", building.source(tmp_path / "in", train=rows), *building.options(tmp_path / "out", **_options(tmp_path))
-    )
-    cause, remedy = outcome.error
-    assert (
+    options = building.options(tmp_path / "out", **_options(tmp_path))
+    cause, remedy = building.command("build", building.source(tmp_path / "in", train=rows), *options).error
+    said = (
         "such as row 2 of train.jsonl (tools are not JSON: found int, expected a list of objects); --max-error-rate 0"
-        in cause
     )
+    assert said in cause
     assert remedy == "correct the JSON with a --map, or allow a share of them with --max-error-rate"
 
-
-# --- rows that look like an agent's traces --------------------------------------------------------------------------
 
 TRACES = [
     {"type": "user", "message": user("q"), "text": "one"},

@@ -77,9 +77,6 @@ def _expected(
     return {**encoded, "tags": labels, "tag_mask": masks}
 
 
-# --- the same as transformers ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_bos", "unigram_left+left"])
 @settings(max_examples=15)
 @given(lists=LISTS, every=st.booleans())
@@ -106,9 +103,6 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
     assert (len(empty.ids), len(empty.words)) == (0, 0)
 
 
-# --- refused at the start -------------------------------------------------------------------------------------------
-
-
 def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out() -> None:
     refuses = mock.Mock(is_fast=True, side_effect=AssertionError("You need add_prefix_space=True"))
     refuses.num_special_tokens_to_add.return_value = 0
@@ -125,9 +119,6 @@ def test_words_that_run_together_are_warned_of(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("byte_bpe")
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     assert not joins_words(tokenizer)
-
-
-# --- columns --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -233,9 +224,6 @@ def _planned(folder: Path, **options: Any) -> ColumnPlan:
         layout=LayoutConfig(name="tokens", max_length=LENGTH),
     )
     return building.resolved(config).job.spec.columns
-
-
-# --- through every command ------------------------------------------------------------------------------------------
 
 
 def test_a_built_dataset_has_the_names_and_every_row() -> None:

@@ -101,9 +101,6 @@ def test_parts_of_a_split_are_sampled_where_they_lie(tmp_path: Path, zoo: Zoo) -
     assert set(sample.row_tokens.tolist()) == {42}
 
 
-# Long rows
-
-
 def _long(rng: np.random.Generator, sigma: float) -> np.ndarray:
     return np.maximum(1, rng.lognormal(np.log(1300) - sigma**2 / 2, sigma, 2000)).astype(int)
 

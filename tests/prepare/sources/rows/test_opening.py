@@ -145,9 +145,6 @@ def test_rows_are_read_from_the_copies_of_files_that_workers_cannot_read(tmp_pat
     assert [text for _, batch in read for text in batch.column(0).to_pylist()] == TEXTS[0::2] + TEXTS[1::2]
 
 
-# Selection
-
-
 def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -> dict[str, selection.Chosen]:
     return selection.select_ranges(SourceConfig(dataset="data", splits=splits, limit=limit), lengths)
 

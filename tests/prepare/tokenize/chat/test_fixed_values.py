@@ -138,13 +138,9 @@ def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
 
 
 @pytest.mark.parametrize("day", ["1999-12-31", "2000-01-01", "2024-02-29", "2026-11-09"])
-@pytest.mark.parametrize("name", list("aAbBcdDeFGhHIjmMpSTuUVwWxXyY%"))
-def test_dates_are_those_of_strftime(name: str, day: str) -> None:
-    expected = datetime.datetime.fromisoformat(day).strftime(f"<%{name}>")
-    assert text(f"{{{{ strftime_now('<%{name}>') }}}}", date=day) == expected
-    if name in "deHIjmMSUVWy":
-        expected = datetime.datetime.fromisoformat(day).strftime(f"<%-{name}>")
-        assert text(f"{{{{ strftime_now('<%-{name}>') }}}}", date=day) == expected
+def test_dates_are_those_of_strftime(day: str) -> None:
+    form = " ".join([*(f"%{name}" for name in "aAbBcdDeFGhHIjmMpSTuUVwWxXyY%"), *(f"%-{n}" for n in "deHIjmMSUVWy")])
+    assert text(f"{{{{ strftime_now('{form}') }}}}", date=day) == datetime.datetime.fromisoformat(day).strftime(form)
 
 
 @pytest.mark.parametrize("form", ["%s", "%z", "%Z", "%k", "%+", "%Ex", "%^a", "%-A", "%", "%\n"])
@@ -196,10 +192,10 @@ def test_templates_give_one_text_under_any_hash_seed_and_time_zone() -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for seed in ("0", "1", "4294967295")
+        for seed in ("0", "4294967295")
     ]
     found = [machine for process in running for machine in json.loads(process.communicate()[0])]
-    assert len(found) == 9
+    assert len(found) == 6
     for name in MACHINES:
         assert len({machine[name] for machine in found}) == 1, name
     assert "id=a1 lang=en site=x id=a2" in found[0]["set"]

@@ -183,11 +183,9 @@ def test_texts_that_hold_an_added_token(zoo: Zoo, kind: str, flags: dict[str, bo
     check(name, made, [*held, *(part for parts in almost for part in parts), *held])
 
 
-# --- tokenizers put together at random, as by `scripts/qualify_engines.py strange`, with a new seed each time ---------
-
-
 @pytest.mark.slow
 def test_no_strange_tokenizer_gets_other_tokens_from_the_engine_that_serves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `scripts/qualify_engines.py strange`, with a new seed each time."""
     # Where the tokenizers library panics, the trace takes longer than the rest.
     monkeypatch.setenv("RUST_BACKTRACE", "0")
     seed = random.SystemRandom().randrange(2**32)
