@@ -77,8 +77,13 @@ def conversations(*, seed: int, rows: int = ROWS) -> list[list[Message]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["byte_bpe", "bpe_fallback", "unigram", "wordpiece_uncased", "byte_bpe_bos"])
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize(
+    ("template", "kind"),
+    [
+        *((template, "byte_bpe") for template in TEMPLATES),
+        *(("header", kind) for kind in ("bpe_fallback", "unigram", "wordpiece_uncased", "byte_bpe_bos")),
+    ],
+)
 def test_rows_are_those_of_apply_chat_template(zoo: Zoo, tmp_path: Path, template: str, kind: str) -> None:
     tokenizer = opened(zoo, tmp_path, template, kind=kind)
     rows = conversations(seed=0)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import pandas as pd
@@ -150,100 +150,79 @@ PIRATE = {"role": "system", "content": "You are a pirate."}
 BARE = '[{"name": "weather"}]'
 WHOLE = [{"type": "function", "function": {"name": "weather"}}]
 SAID = '{"name": "weather", "arguments": {"city": "Paris"}}<|im_end|>'
-# For each case: a row, its messages, tools and options, and the learned text.
-CASES: Mapping[str, tuple[Row, list[Row], Any, Row, str]] = {
-    "tools of messages": (
-        AGENTS[0],
-        AGENTS[0]["messages"],
-        AGENTS[0]["tools"],
-        {},
-        f"CALL {SAID}It is sunny.<|im_end|>",
-    ),
-    "options of a row": (
+TWO = {"type": "text", "text": "two"}
+
+
+class Case(NamedTuple):
+    """A row, its messages with tools and options, and the learned text."""
+
+    row: Row
+    messages: list[Row]
+    learned: str
+    tools: Any = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+CALLED = f"CALL {SAID}It is sunny.<|im_end|>"
+CASES: Mapping[str, Case] = {
+    "tools of messages": Case(AGENTS[0], AGENTS[0]["messages"], CALLED, AGENTS[0]["tools"]),
+    "options of a row": Case(
         {"messages": [user("q"), answer("a")], "chat_template_kwargs": {"shouts": True}},
         [user("q"), answer("a")],
-        None,
-        {"shouts": True},
         "a<|im_end|>",
+        options=(("shouts", True),),
     ),
-    "ShareGPT": (
-        {"conversations": SHAREGPT, "system": "You are a pirate.", "tools": BARE},
-        [PIRATE, *MEANT],
-        WHOLE,
-        {},
-        f"CALL {SAID}It is sunny.<|im_end|>",
+    "ShareGPT": Case(
+        {"conversations": SHAREGPT, "system": "You are a pirate.", "tools": BARE}, [PIRATE, *MEANT], CALLED, WHOLE
     ),
-    "ShareGPT as JSON values": (
+    "ShareGPT as JSON values": Case(
         {"conversations": [{**SHAREGPT[0], "extra": 1}, *SHAREGPT[1:]], "system": "You are a pirate.", "tools": BARE},
         [PIRATE, {**MEANT[0], "extra": 1}, *MEANT[1:]],
+        CALLED,
         WHOLE,
-        {},
-        f"CALL {SAID}It is sunny.<|im_end|>",
     ),
-    "ShareGPT with a system prompt of its own": (
+    "ShareGPT with a system prompt of its own": Case(
         {"conversations": [{"from": "system", "value": "Own."}, *SHAREGPT], "system": "Other."},
         [{"role": "system", "content": "Own."}, *MEANT],
-        None,
-        {},
-        f"CALL {SAID}It is sunny.<|im_end|>",
+        CALLED,
     ),
-    "Alpaca": (
+    "Alpaca": Case(
         {"instruction": "Say", "input": "a", "output": "b", "system": "You are a pirate.", "history": [["1", "2"]] * 2},
         [PIRATE, *[user("1"), answer("2")] * 2, user("Say\na"), answer("b")],
-        None,
-        {},
         "2<|im_end|>2<|im_end|>b<|im_end|>",
     ),
-    "Alpaca without a first turn": (
+    "Alpaca without a first turn": Case(
         {"instruction": "", "input": "a", "output": "b", "system": "", "history": [], "tools": BARE},
         [user("a"), answer("b")],
-        WHOLE,
-        {},
         "b<|im_end|>",
+        WHOLE,
     ),
-    "prompt with an answer": (
+    "prompt with an answer": Case(
         {"prompt": [user("q"), answer("no"), user("r")], "completion": [answer("yes", reasoning_content="hm")]},
         [user("q"), answer("no"), user("r"), answer("yes")],
-        None,
-        {},
         "yes<|im_end|>",
     ),
-    "prompt as JSON values": (
+    "prompt as JSON values": Case(
         {"prompt": [user("q"), answer("no", name="n"), user("r")], "completion": "yes"},
         [user("q"), answer("no"), user("r"), answer("yes")],
-        None,
-        {},
         "yes<|im_end|>",
     ),
-    "weight and train": (
+    "weight and train": Case(
         {"messages": [user("q"), answer("a", weight=0), answer("b", train=False), answer("c", weight=1, train=True)]},
         [user("q"), answer("a"), answer("b"), answer("c")],
-        None,
-        {},
         "c<|im_end|>",
     ),
-    "calls as text": (
+    "calls as text": Case(
         {"messages": [user("q"), answer("", tool_calls='[{"name": "f", "arguments": "{\\"a\\": 1}"}]')]},
         [user("q"), answer("", tool_calls=[{"function": {"name": "f", "arguments": {"a": 1}}}])],
-        None,
-        {},
         'CALL {"name": "f", "arguments": {"a": 1}}<|im_end|>',
     ),
-    "parts": (
-        {
-            "messages": [
-                user([{"type": "text", "text": "o"}, {"type": "text", "text": "ne"}]),
-                answer([{"type": "text", "text": "two"}]),
-            ]
-        },
+    "parts": Case(
+        {"messages": [user([{"type": "text", "text": each} for each in ("o", "ne")]), answer([TWO])]},
         [user("one"), answer("two")],
-        None,
-        {},
         "two<|im_end|>",
     ),
 }
-
-
 # In Parquet, the structs have a null for each key that only other messages have.
 WITH_NULLS = ("tools of messages", "ShareGPT as JSON values", "Alpaca", "prompt as JSON values", "weight and train")
 
@@ -252,12 +231,12 @@ WITH_NULLS = ("tools of messages", "ShareGPT as JSON values", "Alpaca", "prompt 
     ("name", "kind"), [*((name, "JSON lines") for name in CASES), *((name, "Parquet") for name in WITH_NULLS)]
 )
 def test_what_a_format_defines_is_used(name: str, kind: str, tmp_path: Path) -> None:
-    row, messages, tools, options, learned = CASES[name]
+    case = CASES[name]
     (tmp_path / "in").mkdir()
-    FILES[kind](tmp_path / "in", [row, row])
+    FILES[kind](tmp_path / "in", [case.row] * 2)
     root = _built(tmp_path / "in")
-    assert _texts(root, "attention_mask") == [_expected(messages, tools, **options)] * 2
-    assert _texts(root, "loss_mask") == [learned] * 2
+    assert _texts(root, "attention_mask") == [_expected(case.messages, case.tools, **dict(case.options))] * 2
+    assert _texts(root, "loss_mask") == [case.learned] * 2
 
 
 @pytest.mark.parametrize("is_json", [False, True])
